@@ -23,7 +23,7 @@ from benchmarks.measuring import memory_mb, processor_s
 from benchmarks.parties import CLIENTS, SPAWN, aggregator
 from benchmarks.results import Row, Tables
 from fedrec.randomness import SystemStreams
-from fedrec.transport.aggregator_client import RemoteReportDesk
+from fedrec.transport.aggregator_client import RemoteReportEndpoint
 from fedrec_aggregator.core import Aggregator
 from fedrec_aggregator.ledger import ReleaseLedger
 from fedrec_aggregator.limits import Limits
@@ -43,12 +43,12 @@ def run(*, quick: bool) -> Tables:
             ledger, rows = process.submit(_measured, state, calls).result()
         with (
             aggregator(Path(folder)) as (ways, pid),
-            RemoteReportDesk(ways[CLIENTS[0]]) as desk,
+            RemoteReportEndpoint(ways[CLIENTS[0]]) as endpoint,
         ):
-            desk.enroll(_tokens(_SERVED, 1))
+            endpoint.enroll(_tokens(_SERVED, 1))
             before_s = processor_s(pid)
             for call in range(1, calls + 1):
-                desk.enroll(_tokens(_SERVED + call, 1))
+                endpoint.enroll(_tokens(_SERVED + call, 1))
             served_us = 1e6 * (processor_s(pid) - before_s) / calls
     rows.append(_row("1 new, through the service", (served_us, None), (None, None)))
     return {

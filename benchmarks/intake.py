@@ -35,7 +35,7 @@ from fedrec.federation.reports import block
 from fedrec.federation.wire import unpack_release
 from fedrec.privacy.calibration import Plan, calibrate
 from fedrec.privacy.guarantee import Guarantee
-from fedrec.transport.aggregator_client import RemoteReleaseDesk, RemoteReportDesk
+from fedrec.transport.aggregator_client import RemoteReleaseEndpoint, RemoteReportEndpoint
 from fedrec.transport.channel import Access
 
 RUN = "intake"
@@ -86,8 +86,8 @@ def _largest(items: int, ratings: int, width: int) -> Row:
     with (
         tempfile.TemporaryDirectory() as folder,
         aggregator(Path(folder), min_cohort=1) as (ways_in, pid),
-        RemoteReportDesk(ways_in[CLIENTS[0]]) as client,
-        RemoteReleaseDesk(ways_in["server"]) as server,
+        RemoteReportEndpoint(ways_in[CLIENTS[0]]) as client,
+        RemoteReleaseEndpoint(ways_in["server"]) as server,
     ):
         # the second never reports
         client.enroll([bytes(token) for token in names(np.arange(2))])
@@ -132,18 +132,18 @@ def _one_report(num_items: int, n: int, question: Question) -> Batch:
 def _measured(shape: Shape, sending: Sending, ways: Mapping[str, Access], pid: int) -> Row:
     """One round, all reports of it counted."""
     round, users, _, _ = sending
-    with RemoteReleaseDesk(ways["server"]) as desk:
-        desk.open_run(RUN, plan())
+    with RemoteReleaseEndpoint(ways["server"]) as endpoint:
+        endpoint.open_run(RUN, plan())
         pipes = [
             started(_send, shape, sending, number * users, ways[name])[1]
             for number, name in enumerate(CLIENTS)
         ]
         size = max(pipe.recv() for pipe in pipes)
-        desk.open_round(asked_for(shape, round).opening)
+        endpoint.open_round(asked_for(shape, round).opening)
         before_s = processor_s(pid)
         spans = said(pipes, "go")
         cpu_s = processor_s(pid) - before_s
-        counted = desk.status(RUN, round).reported
+        counted = endpoint.status(RUN, round).reported
     if counted != len(CLIENTS) * users:
         raise RuntimeError(f"{counted} of {len(CLIENTS) * users} reports were counted")
     return {
@@ -163,12 +163,12 @@ def _send(shape: Shape, sending: Sending, first_user: int, way: Access, there: C
     users = first_user + np.arange(count) + 10**9 * round
     parts = np.array_split(users, -(-count // a_call))
     batches = [pack_reports(batch_of(shape, part, round), digest) for part in parts]
-    with RemoteReportDesk(way) as desk, ThreadPoolExecutor(at_once) as calls:
-        desk.enroll([bytes(token) for token in names(users)])
+    with RemoteReportEndpoint(way) as endpoint, ThreadPoolExecutor(at_once) as calls:
+        endpoint.enroll([bytes(token) for token in names(users)])
         there.send(len(batches[0]) / len(parts[0]))
         there.recv()
         span = Span(time.monotonic(), len(users))
-        list(calls.map(lambda batch: desk.report(RUN, round, batch), batches))
+        list(calls.map(lambda batch: endpoint.report(RUN, round, batch), batches))
         there.send(span.over())
 
 

@@ -39,10 +39,10 @@ from fedrec.federation.protocol import Phase, Refusal, RoundStatus
 from fedrec.federation.report_batches import pack_reports, select_users
 from fedrec.operations.certificates import write_development_certificates
 from fedrec.operations.pins import write_pins
-from fedrec.transport.aggregator_client import RemoteReleaseDesk, RemoteReportDesk
+from fedrec.transport.aggregator_client import RemoteReleaseEndpoint, RemoteReportEndpoint
 from fedrec.transport.channel import Access
 from fedrec_aggregator.settings import AggregatorSettings
-from fedrec_client.leaves import Leaves
+from fedrec_client.leaves import LeafEndpoints
 from fedrec_simulations.runtimes.processes import free_addresses
 
 _ROOT = "root"
@@ -82,7 +82,7 @@ def _trial(shape: Shape, count: int, killed: str) -> Row:
     with (
         tempfile.TemporaryDirectory() as folder,
         _tree(Path(folder), count) as tree,
-        RemoteReleaseDesk(tree.access(_ROOT, "server")) as desk,
+        RemoteReleaseEndpoint(tree.access(_ROOT, "server")) as endpoint,
     ):
         pipes = [
             started(
@@ -94,8 +94,8 @@ def _trial(shape: Shape, count: int, killed: str) -> Row:
             for number, name in enumerate(CLIENTS)
         ]
         users = sum(int(pipe.recv()) for pipe in pipes)
-        desk.open_run(RUN, asked.plan)
-        desk.open_round(asked.opening)
+        endpoint.open_run(RUN, asked.plan)
+        endpoint.open_round(asked.opening)
         warmed = sum(span.users for span in said(pipes, _FIRST))
         before = tree.processor_s()
         spans = said(pipes, _REST)
@@ -104,12 +104,12 @@ def _trial(shape: Shape, count: int, killed: str) -> Row:
             os.kill(tree.processes[killed].pid, signal.SIGKILL)
             tree.processes[killed].join()
             tree.start(killed)
-        status = _closed(desk, asked, pipes)
+        status = _closed(endpoint, asked, pipes)
         if status.phase is not Phase.RELEASED or status.reported != users:
             raise RuntimeError(
                 f"{status.reported} of {users} reports were counted, the round is {status.phase}"
             )
-        release = desk.release(RUN, 0)
+        release = endpoint.release(RUN, 0)
         root_s = tree.processor_s()[_ROOT] - before[_ROOT]
         for pipe in pipes:
             pipe.send(None)
@@ -127,23 +127,23 @@ def _trial(shape: Shape, count: int, killed: str) -> Row:
 
 
 def _closed(
-    desk: RemoteReleaseDesk, asked: parties.Asked, pipes: Sequence[Connection]
+    endpoint: RemoteReleaseEndpoint, asked: parties.Asked, pipes: Sequence[Connection]
 ) -> RoundStatus:
     """The round's end; begun again where root or leaf forgot it, as the server does
     (`round_driver`)."""
     status = RoundStatus(RUN, 0, asked.opening.digest, Phase.SHORT)
     for _ in range(_ATTEMPTS):
         try:
-            status = desk.close(RUN, 0)
+            status = endpoint.close(RUN, 0)
             if status.phase is Phase.RELEASING:
-                status = desk.status(RUN, 0, wait_s=600.0)
+                status = endpoint.status(RUN, 0, wait_s=600.0)
             if status.phase is Phase.RELEASED:
                 break
         except RefusedError as failure:
             if failure.code != Refusal.ROUND_UNKNOWN:
                 raise
-        desk.open_run(RUN, asked.plan)
-        desk.open_round(asked.opening)
+        endpoint.open_run(RUN, asked.plan)
+        endpoint.open_round(asked.opening)
         said(pipes, _ALL)
     return status
 
@@ -210,9 +210,9 @@ def _send(shape: Shape, first_user: int, ways: Sequence[Access], there: Connecti
     users = first_user + np.arange(shape.users_in_batches)
     asked = intake.asked_for(shape, 0)
     digest = asked.opening.digest
-    desks = [RemoteReportDesk(way) for way in ways]
-    leaves = Leaves(desks, even_ranges(len(ways)))
-    batches = [list[tuple[int, bytes]]() for _ in desks]
+    endpoints = [RemoteReportEndpoint(way) for way in ways]
+    leaves = LeafEndpoints(endpoints, even_ranges(len(ways)))
+    batches = [list[tuple[int, bytes]]() for _ in endpoints]
     # the same reports, however many leaves there are
     for first in range(0, len(users), _DRAWN_AT_ONCE):
         drawn = intake.batch_of(shape, users[first : first + _DRAWN_AT_ONCE], 0)
@@ -229,11 +229,11 @@ def _send(shape: Shape, first_user: int, ways: Sequence[Access], there: Connecti
 
     def sent(leaf: int, which: slice) -> int:
         for _, batch in batches[leaf][which]:
-            desks[leaf].report(RUN, 0, batch)
+            endpoints[leaf].report(RUN, 0, batch)
         return sum(count for count, _ in batches[leaf][which])
 
-    with ThreadPoolExecutor(len(desks)) as calls:
+    with ThreadPoolExecutor(len(endpoints)) as calls:
         while (ends := there.recv()) is not None:
             start_s = time.monotonic()
-            which = [slice(*ends)] * len(desks)
-            there.send(Span(start_s, sum(calls.map(sent, range(len(desks)), which))).over())
+            which = [slice(*ends)] * len(endpoints)
+            there.send(Span(start_s, sum(calls.map(sent, range(len(endpoints)), which))).over())

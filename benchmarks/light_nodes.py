@@ -1,7 +1,7 @@
 """Synthetic SuperNodes, a thousand in one process: each a connection, a key, a certificate of its
 own, and no data.
 
-They speak Flower's Fleet API as a SuperNode does, signed, and wait at the gate as long as it holds
+They speak Flower's Fleet API as a SuperNode does, signed, and wait at the proxy as long as it holds
 them. Every message is answered by a client of one user who joined. One connection carries all
 requests of a node, its heartbeats between two looks for messages.
 """

@@ -69,7 +69,7 @@ def serve(keys: Path, names: Sequence[str], seconds: float, there: Connection) -
     `seconds` between, and what that took."""
     import fedrec_server.main  # noqa: F401 - what a server has loaded counts
     from fedrec.operations.addresses import Address
-    from fedrec_server.executor import Executor
+    from fedrec_server.executor import AppRunner
     from fedrec_server.fleet_listener import FleetListener
     from fedrec_server.fleet_proxy import Certificate
     from fedrec_server.flower import bundle, server_app
@@ -80,32 +80,32 @@ def serve(keys: Path, names: Sequence[str], seconds: float, there: Connection) -
         SuperLink(keys / "flower", keys / "flower" / "superlink.sqlite") as superlink,
         FleetListener(
             Address("127.0.0.1", 0), lambda: superlink.address, certificate, holds=True
-        ) as gate,
+        ) as proxy,
     ):
         superlink.wait_until_up()
-        there.send(str(gate.address))
+        there.send(str(proxy.address))
         pids = {"server": os.getpid(), "SuperLink": superlink.pid}
 
         def rounds(broadcast: Any) -> None:
-            there.send(_measured(broadcast, gate, pids, len(names), seconds))
+            there.send(_measured(broadcast, proxy, pids, len(names), seconds))
 
         app = server_app(
-            rounds, timeout_s=1_800.0, again_s=1_800.0, owner=gate.owner, wake=gate.wake
+            rounds, timeout_s=1_800.0, again_s=1_800.0, owner=proxy.owner, wake=proxy.wake
         )
-        Executor(superlink.address, superlink.secret).run(app, bundle("0" * 64))
+        AppRunner(superlink.address, superlink.secret).run(app, bundle("0" * 64))
 
 
 def _measured(
-    broadcast: Any, gate: Any, pids: dict[str, int], nodes: int, seconds: float
+    broadcast: Any, proxy: Any, pids: dict[str, int], nodes: int, seconds: float
 ) -> Tables | str:
     """Rows of processes and of rounds; or why there are none."""
     deadline = time.monotonic() + _ARRIVAL_S
-    while (arrived := len(list(broadcast.grid.get_node_ids()))) < nodes or gate.held < nodes:
+    while (arrived := len(list(broadcast.grid.get_node_ids()))) < nodes or proxy.held < nodes:
         if time.monotonic() > deadline:
-            return f"{arrived} of {nodes} nodes are there, {gate.held} wait"
+            return f"{arrived} of {nodes} nodes are there, {proxy.held} wait"
         time.sleep(0.5)
     before_s = _round(broadcast, nodes)
-    while gate.held < nodes and time.monotonic() < deadline + 60:
+    while proxy.held < nodes and time.monotonic() < deadline + 60:
         time.sleep(0.2)
     cpu_s = {name: processor_s(pid) for name, pid in pids.items()}
     most_mb = dict.fromkeys(pids, 0.0)
@@ -123,7 +123,7 @@ def _measured(
         }
         for name, pid in pids.items()
     ]
-    waiting = gate.held
+    waiting = proxy.held
     after_s = _round(broadcast, nodes)
     rounds: Row = {"s_before": before_s, "s_after": after_s, "requests_that_waited": waiting}
     return {"processes": rows, "rounds": [rounds]}

@@ -36,9 +36,9 @@ def run(*, quick: bool, data: Sequence[str] = ()) -> Tables:
     split = load_split(scenario, dataset)
     rows = list[Row]()
     models = list[dict[str, bytes]]()
-    for cast in (LOOPBACK, RuntimeChoice("processes", CLIENTS)):
+    for choice in (LOOPBACK, RuntimeChoice("processes", CLIENTS)):
         facts = public_facts(scenario, dataset, split)
-        carrier = cast.carrier(dataset.catalogue)
+        carrier = choice.carrier(dataset.catalogue)
         with TemporaryDirectory(prefix="fedrec-processes-") as folder:
             folds = split.train, split.validation
             training = Training(scenario, facts, *folds, Path(folder), runtime=carrier)
@@ -50,7 +50,7 @@ def run(*, quick: bool, data: Sequence[str] = ()) -> Tables:
         alone_s = rows[0]["seconds"] if rows else seconds
         rows.append(
             {
-                "runtime": cast.runtime,
+                "runtime": choice.runtime,
                 "users": split.train.num_users,
                 "items": split.train.num_items,
                 "rounds": len(ends),

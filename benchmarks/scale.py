@@ -23,7 +23,7 @@ from fedrec.data.planted import SHAPES
 from fedrec.run.data.partitioning import partition
 from fedrec.run.partitions.baselines import CountTask
 from fedrec.run.partitions.parts import Parts
-from fedrec.run.partitions.protocol import Task, Told, merged
+from fedrec.run.partitions.protocol import PartTask, Told, merged
 from fedrec.run.partitions.rounds import RoundTask
 from fedrec.run.partitions.run import run as run_over
 from fedrec.run.runtime_choice import RuntimeChoice
@@ -47,7 +47,7 @@ class Sampled:
         """See `protocol.Engine`."""
         return len(self.source.data.parts)
 
-    def reduce(self, task: Task, told: Told, *, only: int | None = None) -> Any:
+    def reduce(self, task: PartTask, told: Told, *, only: int | None = None) -> Any:
         """See `protocol.Engine`; of the sample, unless parts are counted."""
         if only is not None:
             return task.map(self.source.read(only))
@@ -94,7 +94,9 @@ def _trained(people: int, sample: int) -> tuple[Row, list[Row]]:
         chosen = load(None, [f'data.path="{path}"', f'run.directory="{Path(folder) / "runs"}"'])
         spread = [parts * (2 * number + 1) // (2 * sample) for number in range(sample)]
         engine = Sampled(Parts(chosen, cache_bytes=0), spread)
-        run_over(chosen, name="scale", cast=RuntimeChoice("partitions"), quiet=True, opened=engine)
+        run_over(
+            chosen, name="scale", choice=RuntimeChoice("partitions"), quiet=True, opened=engine
+        )
         core_s = time.process_time() - started
     row: Row = {
         "ratings": sizes["events"],

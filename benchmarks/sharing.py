@@ -47,10 +47,10 @@ from fedrec.sharing.layout import checked_layout, layout, plain_numbers, with_ow
 from fedrec.sharing.record import addressed, pack_shares, upload_bytes
 from fedrec.sharing.servers import ShareSums
 from fedrec.sharing.shares import Shares, fresh_seeds, share
-from fedrec.sharing.three_desk import ThreeDesk
-from fedrec.transport.aggregator_client import RemoteReleaseDesk
+from fedrec.sharing.three_endpoints import ThreeEndpoints
+from fedrec.transport.aggregator_client import RemoteReleaseEndpoint
 from fedrec.transport.channel import Access
-from fedrec.transport.share_client import RemoteShareDesk
+from fedrec.transport.share_client import RemoteShareEndpoint
 from fedrec_client.three_way import ThreeWay, names_of
 from fedrec_simulations.runtimes.processes import free_addresses
 
@@ -166,9 +166,9 @@ def _intake(shape: Shape) -> list[Row]:
         _three(Path(folder)) as (ways, pids),
         ExitStack() as stack,
     ):
-        desks = [stack.enter_context(RemoteReleaseDesk(each)) for each in ways["server"]]
-        desk = ThreeDesk(desks)
-        desk.open_run(RUN, asked.plan)
+        endpoints = [stack.enter_context(RemoteReleaseEndpoint(each)) for each in ways["server"]]
+        endpoint = ThreeEndpoints(endpoints)
+        endpoint.open_run(RUN, asked.plan)
         pins = names_of([str(each.pin) for each in ways["server"]])
         pipes = [
             started(_send, shape, number * shape.users, ways[name], pins)[1]
@@ -176,14 +176,14 @@ def _intake(shape: Shape) -> list[Row]:
         ]
         for pipe in pipes:
             pipe.recv()  # enrolled
-        desk.open_round(asked.opening)
+        endpoint.open_round(asked.opening)
         said(pipes, "share")
         before_s = [processor_s(pid) for pid in pids]
         took_s = length_s(said(pipes, "go"))
         taken_s = [processor_s(pid) for pid in pids]
         closed_s = time.monotonic()
-        desk.close(RUN, 0)
-        status = desk.status(RUN, 0, wait_s=600.0)
+        endpoint.close(RUN, 0)
+        status = endpoint.status(RUN, 0, wait_s=600.0)
         summed_s = time.monotonic() - closed_s
         done_s = [processor_s(pid) for pid in pids]
         most_mb = [memory_mb(pid, peak=True) for pid in pids]
@@ -260,8 +260,8 @@ def _send(
     users = first_user + np.arange(shape.users)
     tokens, ids = ([row.tobytes() for row in names(users + offset)] for offset in (0, 10**9))
     with ExitStack() as stack:
-        desks = [stack.enter_context(RemoteShareDesk(each)) for each in ways]
-        way = ThreeWay(desks, pins)
+        endpoints = [stack.enter_context(RemoteShareEndpoint(each)) for each in ways]
+        way = ThreeWay(endpoints, pins)
         way.enroll(tokens)
         there.send("enrolled")
         there.recv()

@@ -51,6 +51,9 @@ _PLACES = {
     "DataError": "fedrec.errors",
     "PrivacyError": "fedrec.errors",
     "RunError": "fedrec.errors",
+    "DataWarning": "fedrec.errors",
+    "UnknownIdsWarning": "fedrec.errors",
+    "UnusedColumnsWarning": "fedrec.errors",
 }
 """Where each public name is defined; `__init__.pyi` says the same to type checkers, and a test
 compares the two."""

@@ -21,10 +21,13 @@ from fedrec.api.running import audit as audit
 from fedrec.api.running import scenarios as scenarios
 from fedrec.api.running import simulate as simulate
 from fedrec.errors import DataError as DataError
+from fedrec.errors import DataWarning as DataWarning
 from fedrec.errors import FedRecError as FedRecError
 from fedrec.errors import PrivacyError as PrivacyError
 from fedrec.errors import RunError as RunError
 from fedrec.errors import SettingsError as SettingsError
+from fedrec.errors import UnknownIdsWarning as UnknownIdsWarning
+from fedrec.errors import UnusedColumnsWarning as UnusedColumnsWarning
 from fedrec.recipes import Prepared as Prepared
 from fedrec.recipes import RecipeFacts as RecipeFacts
 from fedrec.registry import recipe as recipe

@@ -19,6 +19,8 @@ A bad argument to a function raises ValueError with the value in its message; th
 
 from __future__ import annotations
 
+import inspect
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -156,3 +158,48 @@ class RefusedError(ProtocolError):
 
 class UnreachableError(ProtocolError):
     """Another party did not answer in time; the same request may be sent again."""
+
+
+class DataWarning(UserWarning):
+    """Data that can be used, and is probably not what was meant; `warnings.simplefilter` decides
+    what becomes of it.
+
+    >>> import fedrec
+    >>> issubclass(fedrec.UnknownIdsWarning, fedrec.DataWarning)
+    True
+    """
+
+
+class UnknownIdsWarning(DataWarning):
+    """Part of the given ids are not in the model.
+
+    >>> import fedrec, warnings
+    >>> model = fedrec.Popularity(noise="seeded").fit(fedrec.Dataset.planted(kind="clicks"))
+    >>> with warnings.catch_warnings(record=True) as said:
+    ...     warnings.simplefilter("always")
+    ...     lists = model.recommend(history=["3", "no such item"], k=1)
+    >>> print(said[0].message)
+    1 of the 2 ids of the history are not in the model: it has no 'no such item', and ids such as \
+'1'; they are left out
+    """
+
+
+class UnusedColumnsWarning(DataWarning):
+    """A column that looks like a rating, a thumb or a count is not used.
+
+    >>> import fedrec, warnings
+    >>> with warnings.catch_warnings(record=True) as said:
+    ...     warnings.simplefilter("always")
+    ...     data = fedrec.Dataset.from_frame({"user": [1, 2], "item": [7, 8], "thumb": [0, 1]})
+    >>> print(str(said[0].message).partition(":")[0])
+    the column 'thumb' is not used, and every row counts as a click
+    """
+
+
+def warn(said: DataWarning) -> None:
+    """Warn at the line of the caller of fedrec, not at one of ours."""
+    frame, depth = inspect.currentframe(), 1
+    while frame is not None and frame.f_globals.get("__name__", "").startswith("fedrec."):
+        frame = frame.f_back
+        depth += 1
+    warnings.warn(said, stacklevel=depth)

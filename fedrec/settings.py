@@ -62,11 +62,21 @@ OF_THREE = frozenset({"aggregation", "calibrate_for", "hostile_clients"})
 of it is as before there were three."""
 
 
+PAPERS: dict[str, dict[str, str]] = {
+    "am-ssp": {"recipe": "published"},
+    "ssp2": {"recipe": "published"},
+    "ada-dpals": {"recipe": "published", "model.encoder": "id"},
+    "dpmf": {"recipe": "fast-dpmf"},
+}
+"""Keys of a scenario that the papers' names for their methods stand for."""
+
+
 def _known_recipe(name: str) -> str:
     if name in BUILT_IN or find(name) is not None:
         return name
     known = (*BUILT_IN, *outside())
-    near = get_close_matches(name, known, n=1)
+    keys = PAPERS.get(name.lower(), {})
+    near = [keys["recipe"]] if keys else get_close_matches(name, known, n=1)
     meant = f"did you mean {near[0]!r}? " if near else ""
     raise ValueError(f"there is no such recipe: {meant}there are {', '.join(known)}")
 
@@ -76,7 +86,7 @@ class DataScenario(Protocol):
 
     @property
     def seed(self) -> int:
-        """Of what is planted."""
+        """Seed of what is planted."""
 
     @property
     def data(self) -> DataSettings:
@@ -120,7 +130,7 @@ class NewsScenario(Protocol):
 
     @property
     def seed(self) -> int:
-        """Of initialisation and of seeded noise."""
+        """Seed of initialisation and of seeded noise."""
 
     @property
     def news(self) -> NewsSettings:

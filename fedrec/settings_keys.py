@@ -10,13 +10,21 @@ from typing import Any
 
 from fedrec.errors import SettingsError
 
+_TABLES = {".csv", ".tsv", ".tab", ".parquet", ".pq", ".inter", ".jsonl", ".npz", ".dat"}
+
 
 def load_content(path: Path) -> dict[str, Any]:
     """The tables of a scenario file, not validated.
 
     Raises SettingsError where it cannot be read or is not TOML."""
+    if set(path.suffixes) & _TABLES:
+        raise SettingsError(
+            f"{path} is a table, not a scenario",
+            f"Train on it by --set data.path={path}; data.columns.user=NAME (item, rating) name "
+            "its columns, data.rating_range=[1,5] is the scale of ratings.",
+        )
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
+        return tomllib.loads(path.read_text(encoding="utf-8-sig"))
     except OSError as failure:
         raise SettingsError(
             f"{path}: {failure.strerror or failure}", "Give a scenario file."

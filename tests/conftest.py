@@ -6,6 +6,7 @@ whatever other marker it has.
 """
 
 import atexit
+import gc
 import os
 import re
 import shutil
@@ -15,8 +16,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-# two workers share two cores; before anything imports numpy
+# two workers share two cores, and threads that wait for each other spin; before anything imports
+# numpy or torch
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import pytest
 from hypothesis import settings
@@ -37,6 +40,13 @@ atexit.register(shutil.rmtree, os.environ["XDG_STATE_HOME"], ignore_errors=True)
 
 settings.register_profile("fedrec", deadline=None, derandomize=True)
 settings.load_profile("fedrec")
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_finish() -> None:
+    """What was imported stays: a million objects that no collection of garbage need look at again."""
+    gc.freeze()
+
 
 THREATS = Path(__file__).parents[1] / "docs" / "privacy.md"
 COMMAND, PARTIES = "fedrec.cli", {"aggregator", "client", "server"}

@@ -28,10 +28,10 @@ from fedrec.operations import logs
 from fedrec.operations.metrics import Metrics
 from fedrec.transport.aggregator_api import aggregator_pb2 as pb
 from fedrec.transport.aggregator_api import methods
-from fedrec.transport.aggregator_api.methods import Method
+from fedrec.transport.aggregator_api.methods import RpcMethod
 from fedrec_aggregator.credentials import Roster
 from fedrec_aggregator.settings_tables import TrafficSettings
-from fedrec_aggregator.traffic import Place, Traffic
+from fedrec_aggregator.traffic import Traffic, TrafficShare
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -54,7 +54,7 @@ The code in the metadata decides."""
 class Call:
     """One call that was let in. version: of the messages, as `versions.spoken`."""
 
-    place: Place
+    place: TrafficShare
     context: Any
     version: int = PROTOCOL
 
@@ -83,7 +83,7 @@ class Calls:
         self._metrics, self._log, self._stopping = metrics, log, stopping
 
     def unary(
-        self, method: Method, answer: Callable[[Call], Awaitable[Message]]
+        self, method: RpcMethod, answer: Callable[[Call], Awaitable[Message]]
     ) -> grpc.RpcMethodHandler[Any, Any]:
         """The handler of a method that one message answers."""
         return grpc.stream_unary_rpc_method_handler(
@@ -93,7 +93,7 @@ class Calls:
         )
 
     def stream(
-        self, method: Method, send: Callable[[Call], Awaitable[None]]
+        self, method: RpcMethod, send: Callable[[Call], Awaitable[None]]
     ) -> grpc.RpcMethodHandler[Any, Any]:
         """The handler of a method that frames answer, which `send` writes."""
         return grpc.stream_stream_rpc_method_handler(
@@ -160,7 +160,7 @@ class Calls:
         return sha256
 
     def _guarded(
-        self, method: Method, answer: Callable[[Call], Awaitable[R]]
+        self, method: RpcMethod, answer: Callable[[Call], Awaitable[R]]
     ) -> Callable[[Any, Any], Awaitable[R]]:
         async def guarded(_: object, context: Any) -> R:
             try:

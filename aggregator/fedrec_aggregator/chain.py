@@ -18,6 +18,7 @@ from typing import Any
 
 from fedrec.federation.ledger_heads import next_hash
 from fedrec.federation.protocol import LedgerGrowth, LedgerHead, Phase, RoundStatus
+from fedrec.ledgers.chain import EntryType
 from fedrec.privacy.accounting import GaussianEvent
 from fedrec.privacy.guarantee import Neighbours, Unit
 
@@ -47,7 +48,7 @@ class Charge:
 
 
 @dataclass(frozen=True)
-class Released:
+class RoundReleased:
     """A round's release may leave from here on: its SHA-256, and what was counted."""
 
     run: str
@@ -63,10 +64,10 @@ class Released:
     quorum: int = 0
 
     @staticmethod
-    def of(status: RoundStatus, sha256: str, *, bytes_in: int) -> Released:
+    def of(status: RoundStatus, sha256: str, *, bytes_in: int) -> RoundReleased:
         """The final entry of a round. bytes_in: of all batches; it stays with the aggregator, since
         it tells how much users rated."""
-        return Released(
+        return RoundReleased(
             status.run, status.round, status.digest, status.attempt, status.enrolled,
             status.reported, status.clipped,
             dict(status.rejected), bytes_in, sha256, status.quorum,
@@ -88,52 +89,60 @@ class ClockSet:
     now_s: float
 
 
-Entry = Birth | Charge | Released | ClockSet
+Entry = Birth | Charge | RoundReleased | ClockSet
 _KINDS: Mapping[str, type[Entry]] = {
     "birth": Birth,
     "charge": Charge,
-    "released": Released,
+    "released": RoundReleased,
     "clock": ClockSet,
 }
 _NAMES = {kind: name for name, kind in _KINDS.items()}
 
 
 @dataclass(frozen=True)
-class Link:
+class LedgerLink:
     """An entry in its place: `content` is its canonical JSON with kind, number and time (seconds
-    since 1970), `hash` closes over all before it."""
+    since 1970), `head` closes over all before it."""
 
     entry: Entry
+    number: int
     time_s: float
     content: str
-    hash: str
+    head: str
 
 
-def link(entry: Entry, *, time_s: float, after: LedgerHead) -> Link:
+def link(entry: Entry, *, time_s: float, after: LedgerHead) -> LedgerLink:
     """The entry as it follows that head."""
-    told = {
-        "kind": _NAMES[type(entry)],
-        "number": after.number + 1,
-        "time_s": time_s,
-        **asdict(entry),
-    }
+    number = after.number + 1
+    told = {"kind": _NAMES[type(entry)], "number": number, "time_s": time_s, **asdict(entry)}
     content = json.dumps(told, sort_keys=True, separators=(",", ":"))
-    return Link(entry, time_s, content, next_hash(after.head, _sha256(content)))
+    return LedgerLink(entry, number, time_s, content, LINKS.head(after.head, content))
 
 
-def read(rows: Iterable[tuple[str, str]]) -> tuple[Link, ...]:
-    """The links from (content, hash) rows in order.
+def _head(before: str, content: str) -> str:
+    return next_hash(before, _sha256(content))
 
-    Raises ValueError at the first that does not follow from those before it."""
-    links, head = list[Link](), ""
-    for content, stated in rows:
-        fields: dict[str, Any] = json.loads(content)
-        if next_hash(head, _sha256(content)) != stated or fields.pop("number") != len(links) + 1:
-            raise ValueError(f"entry {len(links) + 1} does not follow from those before it")
-        kind, time_s = _KINDS[fields.pop("kind")], float(fields.pop("time_s"))
-        links.append(Link(kind(**fields), time_s, content, stated))
-        head = stated
-    return tuple(links)
+
+def _read(_: int, content: str, head: str) -> LedgerLink:
+    fields: dict[str, Any] = json.loads(content)
+    kind, number, time_s = _KINDS[fields.pop("kind")], fields.pop("number"), fields.pop("time_s")
+    return LedgerLink(kind(**fields), number, float(time_s), content, head)
+
+
+RESTORE = (
+    "Restore the newest backup of the ledger. Never go on from an older one: what was released "
+    "since would not be counted."
+)
+LINKS = EntryType("", _head, _read, RESTORE)
+
+
+def read(database: Any, where: object) -> tuple[LedgerLink, ...]:
+    """The links of a ledger, over a connection.
+
+    Raises RunError at the first that does not follow from those before it, and whatever the
+    connection raises."""
+    rows = database.execute("SELECT content, hash FROM entries ORDER BY seq")
+    return tuple(LINKS.verified(rows, where))
 
 
 def _sha256(content: str) -> str:
@@ -144,8 +153,8 @@ class Chain:
     """The links of one ledger, and what follows from them: who was charged for what, and which
     rounds may be served."""
 
-    def __init__(self, links: Iterable[Link]) -> None:
-        self.links: tuple[Link, ...] = ()
+    def __init__(self, links: Iterable[LedgerLink]) -> None:
+        self.links: tuple[LedgerLink, ...] = ()
         self._hashes = {""}
         self._charged = dict[tuple[str, str], int]()
         self._released = dict[tuple[str, int], RoundStatus]()
@@ -154,7 +163,7 @@ class Chain:
     @property
     def head(self) -> str:
         """Hash of the last entry; "" before the first."""
-        return self.links[-1].hash if self.links else ""
+        return self.links[-1].head if self.links else ""
 
     @property
     def end(self) -> LedgerHead:
@@ -166,11 +175,11 @@ class Chain:
         had that head at that number."""
         if (
             not 0 <= since.number <= len(self.links)
-            or (self.links[since.number - 1].hash if since.number else "") != since.head
+            or (self.links[since.number - 1].head if since.number else "") != since.head
         ):
             return None
         new = self.links[since.number : since.number + most]
-        reached = LedgerHead(since.number + len(new), new[-1].hash if new else since.head)
+        reached = LedgerHead(since.number + len(new), new[-1].head if new else since.head)
         return LedgerGrowth(
             reached,
             tuple(_sha256(each.content) for each in new),
@@ -182,15 +191,15 @@ class Chain:
         """Every charge, in order."""
         return tuple(link.entry for link in self.links if isinstance(link.entry, Charge))
 
-    def extend(self, links: Iterable[Link]) -> None:
+    def extend(self, links: Iterable[LedgerLink]) -> None:
         """Take links that are durable."""
         added = tuple(links)
         for new in added:
-            self._hashes.add(new.hash)
+            self._hashes.add(new.head)
             if isinstance(new.entry, Charge):
                 self._charged[new.entry.run, new.entry.release] = new.entry.round
-            elif isinstance(new.entry, Released):
-                self._released[new.entry.run, new.entry.round] = new.entry.status(new.hash)
+            elif isinstance(new.entry, RoundReleased):
+                self._released[new.entry.run, new.entry.round] = new.entry.status(new.head)
         self.links += added
 
     def knows(self, head: str) -> bool:

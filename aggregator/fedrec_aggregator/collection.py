@@ -18,7 +18,7 @@ from fedrec.federation.sums import ExactSums
 from fedrec.federation.wire import refused
 from fedrec.numerics.packed import PIECES
 from fedrec.privacy.calibration import Plan
-from fedrec_aggregator.intake import Checked, names
+from fedrec_aggregator.intake import CheckedBatch, names
 from fedrec_aggregator.limits import Limits
 
 
@@ -105,7 +105,7 @@ class Collection:
             self.rejected[code.value] += users
         return Receipt(0, {code.value: users})
 
-    def fold(self, checked: Checked) -> Receipt:
+    def fold(self, checked: CheckedBatch) -> Receipt:
         """Add every user not counted yet, all of them or (`OVERFLOW`) none, unless the round has
         closed meanwhile."""
         with self.lock:
@@ -149,7 +149,7 @@ class Collection:
                 dict(self.rejected), remaining_s, quorum=self.quorum,
             )  # fmt: skip
 
-    def _add(self, checked: Checked, counts: Counter[str]) -> int:
+    def _add(self, checked: CheckedBatch, counts: Counter[str]) -> int:
         batch, clipped = checked.batch, checked.clipped
         if self.phase is not Phase.OPEN or self.sums is None:
             counts[Refusal.ROUND_CLOSED.value] += batch.reports.num_users

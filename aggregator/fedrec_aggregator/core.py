@@ -1,9 +1,9 @@
 """The secure aggregator's rules, without a transport: who may report, when a round ends, and that
 it is released once.
 
-`Aggregator` is the server's `ReleaseDesk`; `client_desk(sender)` is one client's `ReportDesk`. Who
-a sender is, and who may play the server, is the transport's business. Any thread may call anything.
-Batches are checked without a lock and added under their round's.
+`Aggregator` is the server's `ReleaseEndpoint`; `client_endpoint(sender)` is one client's
+`ReportEndpoint`. Who a sender is, and who may play the server, is the transport's business. Any
+thread may call anything. Batches are checked without a lock and added under their round's.
 
 A round is released by whoever comes first after it froze: `close`, `status`, `open_round` or
 `tick`, so that no client waits in `report` for seconds of noise. What is durable before what is
@@ -31,7 +31,7 @@ from fedrec.federation.protocol import (
     Phase,
     Receipt,
     Refusal,
-    ReportDesk,
+    ReportEndpoint,
     RoundStatus,
 )
 from fedrec.federation.releases import release
@@ -77,19 +77,19 @@ class Aggregator:
     ) -> None:
         self.ledger, self.limits = ledger, limits
         self._noise, self._clock = noise, clock
-        self._desk = threading.Lock()  # one enrolment or opening at a time
+        self._one_at_a_time = threading.Lock()  # one enrolment or opening at a time
         self._moved = threading.Condition()  # some round has changed its phase
         self._rounds = dict[tuple[str, int], Collection]()
 
     # --- the clients' side ---
 
-    def client_desk(
+    def client_endpoint(
         self, sender: str, *, max_users: int | None = None, names_quorum: bool = True
-    ) -> ReportDesk:
+    ) -> ReportEndpoint:
         """What the client of that name may do. max_users: it may enrol; None for what the limits
         say. names_quorum: false for a client of version 1 of the messages, whose reports name the
         question alone."""
-        return _ClientDesk(self, sender, max_users, names_quorum)
+        return _ClientEndpoint(self, sender, max_users, names_quorum)
 
     def enroll(self, sender: str, tokens: Sequence[bytes], *, max_users: int | None = None) -> int:
         """Make users known, all or none; returns how many this sender has. Raises RefusedError
@@ -100,7 +100,7 @@ class Aggregator:
         most = self.limits.max_users_per_sender if max_users is None else max_users
         if not all(isinstance(token, bytes) and len(token) == TOKEN_BYTES for token in tokens):
             raise refused(Refusal.MALFORMED, f"a user's pseudonym has {TOKEN_BYTES} bytes")
-        with self._desk:
+        with self._one_at_a_time:
             owners = self.ledger.owners()
             new = [token for token in dict.fromkeys(tokens) if token not in owners]
             if any(owners.get(token, sender) != sender for token in tokens):
@@ -122,7 +122,7 @@ class Aggregator:
     ) -> Receipt:
         """Check, clip and count a batch.
 
-        A bad one is a receipt, never an exception. names_quorum: as in `client_desk`."""
+        A bad one is a receipt, never an exception. names_quorum: as in `client_endpoint`."""
         users = min(max(announced_users(batch), 1), self.limits.max_users_per_batch)
         collection = self._rounds.get((run, round))
         if collection is None:
@@ -187,7 +187,7 @@ class Aggregator:
         require_plan(
             plan, aggregation=self.aggregation, limits=self.limits, limit=self.ledger.limit
         )
-        with self._desk:
+        with self._one_at_a_time:
             known = self.ledger.plan(run)
             if known is None:
                 self._check_budget(plan)
@@ -205,7 +205,7 @@ class Aggregator:
 
         Raises RefusedError.
         """
-        with self._desk:
+        with self._one_at_a_time:
             # first: a round leaves memory after it is published
             collection = self._rounds.get((opening.run, opening.round))
             done = self._known(opening)
@@ -442,7 +442,7 @@ class Aggregator:
 
 
 @dataclass(frozen=True)
-class _ClientDesk:
+class _ClientEndpoint:
     aggregator: Aggregator
     sender: str
     max_users: int | None

@@ -28,7 +28,7 @@ from fedrec_aggregator.settings_tables import TlsSettings, TokenEntry
 
 
 @dataclass(frozen=True)
-class Peer:
+class Caller:
     """An authenticated caller."""
 
     role: Role
@@ -39,10 +39,10 @@ Metadata: TypeAlias = Mapping[str, str | bytes]
 AuthContext: TypeAlias = Mapping[str, Iterable[bytes]]
 
 
-class Door(Protocol):
+class Authenticator(Protocol):
     """One way to tell who calls."""
 
-    def __call__(self, auth: AuthContext, metadata: Metadata) -> Peer:
+    def __call__(self, auth: AuthContext, metadata: Metadata) -> Caller:
         """The caller, from the connection's certificate and the call's metadata.
 
         Raises RefusedError (`FORBIDDEN`)."""
@@ -53,7 +53,7 @@ class Roster:
     """Who may call at all: the listed servers, and the listed clients or, with `any_client`, every
     one that shows credentials."""
 
-    door: Door
+    authenticator: Authenticator
     servers: frozenset[str]
     clients: Mapping[str, int | None]
     any_client: bool
@@ -67,7 +67,7 @@ class Roster:
         if settings.leaf is not None:
             by_pin |= {settings.leaf.root_pin: ROOT}
         by_certificate = Certificates(settings.keys, by_pin)
-        door: Door = (
+        authenticator: Authenticator = (
             said_by_caller
             if settings.insecure
             else Tokens(settings.tokens)
@@ -81,13 +81,17 @@ class Roster:
         peers = {str(peer.place) for peer in three.peers} if three else set[str]()
         if settings.leaf:
             peers.add(ROOT)
-        return Roster(door, frozenset(servers), clients, settings.any_client, frozenset(peers))
+        return Roster(
+            authenticator, frozenset(servers), clients, settings.any_client, frozenset(peers)
+        )
 
-    def admit(self, auth: AuthContext, metadata: Metadata, role: Role | Literal["either"]) -> Peer:
+    def admit(
+        self, auth: AuthContext, metadata: Metadata, role: Role | Literal["either"]
+    ) -> Caller:
         """The caller, if it may play `role`.
 
         Raises RefusedError (`FORBIDDEN`; `NOT_ENROLLED` for a client that is not listed)."""
-        peer = self.door(auth, metadata)
+        peer = self.authenticator(auth, metadata)
         if role != peer.role and (role != "either" or peer.role == "aggregator"):
             raise refused(
                 Refusal.FORBIDDEN,
@@ -126,7 +130,7 @@ class Certificates:
     keys: Mapping[str, str]
     peers: Mapping[str, str] = field(default_factory=dict)
 
-    def __call__(self, auth: AuthContext, metadata: Metadata) -> Peer:
+    def __call__(self, auth: AuthContext, metadata: Metadata) -> Caller:
         """The one identity in the certificate, if the key is that identity's."""
         holder = Identity.among(uri.decode("utf-8", "replace") for uri in auth.get("peer_uri", ()))
         if (
@@ -134,7 +138,7 @@ class Certificates:
             and holder.role == "aggregator"
             and (place := self.peers.get(_public_key(auth)))
         ):
-            return Peer("aggregator", place)
+            return Caller("aggregator", place)
         if holder is None or holder.role == "aggregator":
             remedy = (
                 "Use a certificate of `fedrec certs`, or one with a URI fedrec:client:<name> or "
@@ -154,7 +158,7 @@ class Certificates:
                 cause,
                 "Ask the aggregator's operator to bring its pins up to date.",
             )
-        return Peer(holder.role, holder.name)
+        return Caller(holder.role, holder.name)
 
 
 def _public_key(auth: AuthContext) -> str:
@@ -164,7 +168,7 @@ def _public_key(auth: AuthContext) -> str:
         return ""
 
 
-def said_by_caller(auth: AuthContext, metadata: Metadata) -> Peer:
+def said_by_caller(auth: AuthContext, metadata: Metadata) -> Caller:
     """Whoever the caller says it is: for a trial on one machine."""
     holder = Identity.among([f"fedrec:{_text(metadata, ROLE_KEY)}:{_text(metadata, NAME_KEY)}"])
     if holder is None:
@@ -173,7 +177,7 @@ def said_by_caller(auth: AuthContext, metadata: Metadata) -> Peer:
             "the caller does not say who it is",
             "Give role and name, as `aggregator_client` does.",
         )
-    return Peer(holder.role, holder.name)
+    return Caller(holder.role, holder.name)
 
 
 class Tokens:
@@ -181,13 +185,13 @@ class Tokens:
 
     def __init__(self, entries: Sequence[TokenEntry]) -> None:
         self._entries = [
-            (bytes.fromhex(entry.sha256), Peer(entry.role, entry.name)) for entry in entries
+            (bytes.fromhex(entry.sha256), Caller(entry.role, entry.name)) for entry in entries
         ]
 
-    def __call__(self, auth: AuthContext, metadata: Metadata) -> Peer:
+    def __call__(self, auth: AuthContext, metadata: Metadata) -> Caller:
         """Every entry is compared, in constant time: how long it takes says nothing about a
         token."""
-        shown, found = _text(metadata, AUTHORIZATION), list[Peer]()
+        shown, found = _text(metadata, AUTHORIZATION), list[Caller]()
         digest = hashlib.sha256(shown.removeprefix(BEARER).encode()).digest()
         for expected, peer in self._entries:
             if hmac.compare_digest(digest, expected):

@@ -12,9 +12,11 @@ from pathlib import Path
 from threading import Lock
 from typing import Protocol
 from urllib.error import URLError
-from urllib.request import HTTPSHandler, build_opener
+from urllib.parse import urlsplit
+from urllib.request import HTTPSHandler, ProxyHandler, build_opener
 
 from fedrec.errors import SettingsError
+from fedrec.operations.addresses import Address
 
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 _MOST_BYTES, _TIMEOUT_S = 1 << 30, 20.0
@@ -72,7 +74,8 @@ class HttpsContent:
                 f"devices.content = {address!r} is no folder and no https address",
                 "Name the server's devices folder.",
             )
-        self._address, self._most, self._get = address.rstrip("/"), most_bytes, get or _getter(ca)
+        self._address, self._most = address.rstrip("/"), most_bytes
+        self._get = get or _getter(ca, urlsplit(address).hostname or "")
         self._kept, self._lock = OrderedDict[str, bytes](), Lock()
 
     def told(self) -> bytes:
@@ -103,8 +106,12 @@ class HttpsContent:
             return None
 
 
-def _getter(ca: str) -> Callable[[str], bytes]:
-    opener = build_opener(HTTPSHandler(context=ssl.create_default_context(cafile=ca or None)))
+def _getter(ca: str, host: str) -> Callable[[str], bytes]:
+    local = Address(host, 0).loopback  # no proxy to this machine
+    opener = build_opener(
+        HTTPSHandler(context=ssl.create_default_context(cafile=ca or None)),
+        ProxyHandler({} if local else None),
+    )
 
     def get(url: str) -> bytes:
         with opener.open(url, timeout=_TIMEOUT_S) as answer:

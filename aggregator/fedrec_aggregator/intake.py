@@ -30,7 +30,7 @@ The norm of n numbers in float64 is right to n 2^-53, below the slack for any n.
 
 
 @dataclass(frozen=True)
-class Checked:
+class CheckedBatch:
     """Reports that may be added once no one else's and no earlier one is among them. clipped:
     (num_users,). turned_away: users, by code."""
 
@@ -47,7 +47,7 @@ def check(
     *,
     sender: str,
     owners: Mapping[bytes, str],
-) -> Checked:
+) -> CheckedBatch:
     """The batch's usable part.
 
     Raises RefusedError where nothing of it is usable. owners: the sender of every enrolled user, by
@@ -69,7 +69,7 @@ def check(
     if not theirs.all():
         batch = select_users(batch, theirs, specs)
     reports, clipped = clip(batch.reports, releases)
-    return Checked(Batch(batch.ids, batch.tokens, reports), clipped, turned_away)
+    return CheckedBatch(Batch(batch.ids, batch.tokens, reports), clipped, turned_away)
 
 
 def names(tokens: npt.NDArray[np.uint8]) -> list[bytes]:

@@ -30,9 +30,81 @@ from fedrec_aggregator.ledger import ENTRIES_AT_ONCE, ReleaseLedger
 from fedrec_aggregator.limits import Limits
 
 
-class LeafAggregator(Aggregator):
-    """The leaf `name`, owner of the pseudonyms in `range`. epoch: drawn when it starts; its sums
-    are of this epoch."""
+class LeafRole(Aggregator):
+    """What a leaf is, of one aggregator and of one of three: owner of the pseudonyms in `range`,
+    told by its root how the ledger grows, which charges and releases alone. epoch: drawn when it
+    starts; its sums are of this epoch."""
+
+    name: str
+    range: TokenRange
+    epoch: str
+    _root: RootHeads
+
+    def _begin_leaf(self, name: str, range: TokenRange) -> None:
+        self.name = name
+        self.range = range
+        self.epoch = os.urandom(16).hex()
+        self._root = RootHeads()
+
+    def enroll(self, sender: str, tokens: Sequence[bytes], *, max_users: int | None = None) -> int:
+        """Enrols as an aggregator does, within its own range.
+
+        Raises RefusedError (`FORBIDDEN`) on pseudonyms of another leaf."""
+        if any(isinstance(token, bytes) and token not in self.range for token in tokens):
+            raise refused(
+                Refusal.FORBIDDEN,
+                f"leaf {self.name!r} owns pseudonyms {self.range} alone",
+                "Compare the ranges of leaves in the settings of the client and of the root.",
+            )
+        return super().enroll(sender, tokens, max_users=max_users)
+
+    def growth(self, since: LedgerHead) -> LedgerGrowth:
+        """How the root's ledger grew, as far as the root told it.
+
+        Raises RefusedError (`STALE_LEDGER`; `BUSY`: it was told less)."""
+        return self._root.growth(since)
+
+    def _require_newest(self, opening: Opening) -> None:
+        """Raises RefusedError where the round has another question (`WRONG_QUESTION`), and on an
+        attempt before the last: the root's ledger went back (`STALE_LEDGER`)."""
+        before = self.ledger.attempt(opening.run, opening.round)
+        if before is not None and before.digest != opening.digest:
+            cause = f"round {opening.round} of run {opening.run!r} was opened with another question"
+            raise refused(Refusal.WRONG_QUESTION, cause)
+        if before is not None and before.attempt > opening.attempt:
+            cause = (
+                f"this leaf knows attempt {before.attempt} at round {opening.round}, the root "
+                f"opens attempt {opening.attempt}"
+            )
+            raise refused(
+                Refusal.STALE_LEDGER, cause, "Restore the newest backup of the root's ledger."
+            )
+
+    def _require_held(
+        self, run: str, round: int, held: tuple[str, int] | None, asked: tuple[str, int], epoch: str
+    ) -> None:
+        """held, asked: digest and attempt. Raises RefusedError (`ROUND_UNKNOWN`) where sums of
+        another attempt, or of another epoch, are asked for."""
+        if held != asked or epoch != self.epoch:
+            cause = (
+                f"leaf {self.name!r} holds no attempt {asked[1]} at round {round} of run {run!r} "
+                "in that epoch"
+            )
+            raise refused(Refusal.ROUND_UNKNOWN, cause, "Open it again: what it held is lost.")
+
+    def _told(self) -> LeafStanding:
+        """The leaf, apart from any round."""
+        return LeafStanding(self.epoch, self.range, self.known_enrolled(), self._root.head)
+
+    def _check_budget(self, plan: Plan) -> None:
+        """The root's."""
+
+    def _afford(self, question: Question, run: str, plan: Plan) -> None:
+        """The root's."""
+
+
+class LeafAggregator(LeafRole):
+    """The leaf `name` of one aggregator, which takes reports and adds them up."""
 
     def __init__(
         self,
@@ -44,24 +116,8 @@ class LeafAggregator(Aggregator):
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         super().__init__(ledger, limits, noise=SystemStreams(), clock=clock)
-        self.name, self.range, self.epoch = name, range, os.urandom(16).hex()
-        self._root = RootHeads()
+        self._begin_leaf(name, range)
         self._frozen = dict[tuple[str, int], PartialSums]()
-
-    # --- the clients' side ---
-
-    def enroll(self, sender: str, tokens: Sequence[bytes], *, max_users: int | None = None) -> int:
-        """Enrols as an aggregator does, within its own range.
-
-        Raises RefusedError (`FORBIDDEN`) on pseudonyms of another leaf."""
-        require_in_range(self.name, self.range, tokens)
-        return super().enroll(sender, tokens, max_users=max_users)
-
-    def growth(self, since: LedgerHead) -> LedgerGrowth:
-        """How the root's ledger grew, as far as the root told it.
-
-        Raises RefusedError (`STALE_LEDGER`; `BUSY`: it was told less)."""
-        return self._root.growth(since)
 
     # --- the root's side ---
 
@@ -74,7 +130,7 @@ class LeafAggregator(Aggregator):
         round: int = 0,
         ended: bool = False,
     ) -> LeafStanding:
-        """Implements `LeafDesk.visit`."""
+        """Implements `LeafEndpoint.visit`."""
         self._root.extend(since, growth)
         collection = self._rounds.get((run, round))
         if collection is not None:
@@ -86,30 +142,15 @@ class LeafAggregator(Aggregator):
         return self._standing(collection)
 
     def open(self, opening: Opening, plan: Plan) -> LeafStanding:
-        """Implements `LeafDesk.open`.
+        """Implements `LeafEndpoint.open`.
 
         Raises RefusedError (`STALE_LEDGER`) on an attempt before the last: the root's ledger went
         back."""
         self.open_run(opening.run, plan)
         key = (opening.run, opening.round)
-        with self._desk:
-            before, collection = self.ledger.attempt(*key), self._rounds.get(key)
-            if before is not None and before.digest != opening.digest:
-                raise refused(
-                    Refusal.WRONG_QUESTION,
-                    (
-                        f"round {opening.round} of run {opening.run!r} was opened with another "
-                        "question"
-                    ),
-                )
-            if before is not None and before.attempt > opening.attempt:
-                cause = (
-                    f"this leaf knows attempt {before.attempt} at round {opening.round}, the "
-                    f"root opens attempt {opening.attempt}"
-                )
-                raise refused(
-                    Refusal.STALE_LEDGER, cause, "Restore the newest backup of the root's ledger."
-                )
+        with self._one_at_a_time:
+            self._require_newest(opening)
+            collection = self._rounds.get(key)
             if collection is None or not self._goes_on(collection, opening):
                 # a root has one round of a run at a time
                 for other in [each for each in self._rounds if each[0] == opening.run]:
@@ -120,18 +161,11 @@ class LeafAggregator(Aggregator):
         return self._standing(collection)
 
     def freeze(self, run: str, round: int, *, digest: str, attempt: int, epoch: str) -> bytes:
-        """Implements `LeafDesk.freeze`."""
+        """Implements `LeafEndpoint.freeze`."""
         collection = self._rounds.get((run, round))
-        if collection is None or (collection.digest, collection.attempt, self.epoch) != (
-            digest,
-            attempt,
-            epoch,
-        ):
-            cause = (
-                f"leaf {self.name!r} holds no attempt {attempt} at round {round} of run {run!r} "
-                "in that epoch"
-            )
-            raise refused(Refusal.ROUND_UNKNOWN, cause, "Open it again: what it held is lost.")
+        held = (collection.digest, collection.attempt) if collection else None
+        self._require_held(run, round, held, (digest, attempt), epoch)
+        assert collection is not None
         self._freeze(collection)
         with collection.lock:
             if (run, round) not in self._frozen:
@@ -170,7 +204,7 @@ class LeafAggregator(Aggregator):
             return True
 
     def _standing(self, collection: Collection | None) -> LeafStanding:
-        told = LeafStanding(self.epoch, self.range, self.known_enrolled(), self._root.head)
+        told = self._told()
         # it ran out of memory half way: the root opens it again
         if collection is None or collection.phase is Phase.SHORT:
             return told
@@ -188,28 +222,12 @@ class LeafAggregator(Aggregator):
                 bytes_in=collection.bytes_in,
             )
 
-    def _check_budget(self, plan: Plan) -> None:
-        """The root's."""
-
-    def _afford(self, question: Question, run: str, plan: Plan) -> None:
-        """The root's."""
-
     def _freeze(self, collection: Collection, *, enrolled: int | None = None) -> Phase:
         """Whether everybody has reported is the root's to see, over all leaves."""
         return collection.phase if enrolled is not None else super()._freeze(collection)
 
     def _finish(self, collection: Collection) -> None:
         """Nothing is released here."""
-
-
-def require_in_range(name: str, range: TokenRange, tokens: Sequence[bytes]) -> None:
-    """Raises RefusedError (`FORBIDDEN`) on pseudonyms of another leaf than this one."""
-    if any(isinstance(token, bytes) and token not in range for token in tokens):
-        raise refused(
-            Refusal.FORBIDDEN,
-            f"leaf {name!r} owns pseudonyms {range} alone",
-            "Compare the ranges of leaves in the settings of the client and of the root.",
-        )
 
 
 class RootHeads:

@@ -12,7 +12,7 @@ from fedrec.federation.leaves import LeafStanding, PartialSums, read_partial
 from fedrec.federation.messages import BlockSpec
 from fedrec.federation.protocol import Opening, Refusal
 from fedrec.privacy.calibration import Plan
-from fedrec_aggregator.leaf_visits import Leaf, LeafVisits, distrusted
+from fedrec_aggregator.leaf_visits import LeafVisits, ListedLeaf, distrusted
 
 
 @dataclass
@@ -57,7 +57,7 @@ class LeafAttempt:
     def take(
         self,
         specs: tuple[BlockSpec, ...],
-        check: Callable[[Leaf, PartialSums], None],
+        check: Callable[[ListedLeaf, PartialSums], None],
     ) -> tuple[list[str], bool]:
         """Hold the sums of every leaf that has them, once `check` passed. Names of leaves that lost
         what they held, and whether there is one to wait for.
@@ -72,7 +72,7 @@ class LeafAttempt:
         lost = [leaf.name for leaf, word in zip(missing, said, strict=True) if word == "lost"]
         return lost, "away" in said
 
-    def _look_at(self, leaf: Leaf, plan: Plan, left_s: float) -> str:
+    def _look_at(self, leaf: ListedLeaf, plan: Plan, left_s: float) -> str:
         """The leaf's name where it was started again since it was opened, else ""."""
         mine, opening = self.parts[leaf.name], self.opening
         try:
@@ -84,7 +84,7 @@ class LeafAttempt:
             ):
                 return leaf.name
             if not there:
-                standing = leaf.desk.open(replace(opening, timeout_s=max(left_s, 1e-3)), plan)
+                standing = leaf.endpoint.open(replace(opening, timeout_s=max(left_s, 1e-3)), plan)
             mine.standing = standing
         except FedRecError as failure:
             self.visits.away(leaf, failure)
@@ -95,9 +95,9 @@ class LeafAttempt:
 
     def _take(
         self,
-        leaf: Leaf,
+        leaf: ListedLeaf,
         specs: tuple[BlockSpec, ...],
-        check: Callable[[Leaf, PartialSums], None],
+        check: Callable[[ListedLeaf, PartialSums], None],
     ) -> str:
         """Hold the leaf's sums, once: "". "away": it does not answer, or has none yet; "lost": it
         was started again, and reports with it."""
@@ -105,7 +105,7 @@ class LeafAttempt:
         if mine.standing is None:
             return ""  # it was never opened, so it holds nothing
         try:
-            content = leaf.desk.freeze(
+            content = leaf.endpoint.freeze(
                 opening.run,
                 opening.round,
                 digest=opening.digest,
@@ -135,7 +135,7 @@ class LeafAttempt:
 
 
 def _require_own(
-    leaf: Leaf,
+    leaf: ListedLeaf,
     partial: PartialSums,
     standing: LeafStanding,
     now: LeafStanding,

@@ -16,7 +16,7 @@ from fedrec.federation.protocol import LedgerHead, Opening, Refusal
 from fedrec.federation.wire import refused
 from fedrec.transport.aggregator_api import aggregator_pb2 as pb
 from fedrec.transport.aggregator_api import methods
-from fedrec.transport.aggregator_api.methods import Method
+from fedrec.transport.aggregator_api.methods import RpcMethod
 from fedrec_aggregator.calls import Call, Calls
 from fedrec_aggregator.leaf import LeafAggregator
 from fedrec_aggregator.leaf_settings import ROOT
@@ -44,11 +44,11 @@ class LeafCalls:
         self._calls, self._core = calls, core
         self._threads = ThreadPoolExecutor(_THREADS, "root")
 
-    def unary(self) -> dict[Method, Callable[[Call], Awaitable[Message]]]:
+    def unary(self) -> dict[RpcMethod, Callable[[Call], Awaitable[Message]]]:
         """By method."""
         return {methods.VISIT_LEAF: self._visit, methods.OPEN_LEAF: self._open}
 
-    def streams(self) -> dict[Method, Callable[[Call], Awaitable[None]]]:
+    def streams(self) -> dict[RpcMethod, Callable[[Call], Awaitable[None]]]:
         """By method, what is answered in frames."""
         return {methods.FREEZE_LEAF: self._freeze}
 

@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 from fedrec.errors import FedRecError, ProtocolError, RefusedError
-from fedrec.federation.leaves import LeafDesk, LeafStanding, TokenRange
+from fedrec.federation.leaves import LeafEndpoint, LeafStanding, TokenRange, require_all_once
 from fedrec.federation.ledger_heads import REMEDY
 from fedrec.federation.protocol import LedgerGrowth, LedgerHead, Refusal
 from fedrec.federation.wire import refused
@@ -20,19 +20,27 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
-class Leaf:
+class ListedLeaf:
     """One leaf as the root's operator lists it. max_users: it may say that have enrolled."""
 
     name: str
-    desk: LeafDesk
+    endpoint: LeafEndpoint
     range: TokenRange
     max_users: int = 2**31
 
 
 class LeafVisits:
-    """All leaves of a root. Any thread may call."""
+    """All leaves of a root. Any thread may call.
 
-    def __init__(self, ledger: ReleaseLedger, leaves: Sequence[Leaf]) -> None:
+    Raises ValueError where the leaves' ranges do not hold every pseudonym once, or two have one
+    name."""
+
+    def __init__(self, ledger: ReleaseLedger, leaves: Sequence[ListedLeaf]) -> None:
+        require_all_once([leaf.range for leaf in leaves])
+        if len({leaf.name for leaf in leaves}) != len(leaves):
+            raise ValueError(
+                f"every leaf has a name of its own, found {[leaf.name for leaf in leaves]}"
+            )
         self._ledger, self.leaves = ledger, tuple(leaves)
         self._heard, self._said = dict[str, LeafStanding](), dict[str, str]()
         self._threads = ThreadPoolExecutor(len(leaves), "leaves")
@@ -46,14 +54,14 @@ class LeafVisits:
         """Users enrolled at all leaves as they were heard last."""
         return sum(standing.enrolled for standing in tuple(self._heard.values()))
 
-    def each(self, ask: Callable[[Leaf], str], leaves: Iterable[Leaf]) -> list[str]:
+    def each(self, ask: Callable[[ListedLeaf], str], leaves: Iterable[ListedLeaf]) -> list[str]:
         """Answers in order; the leaves are asked at once."""
         return list(self._threads.map(ask, leaves))
 
     def hear_all(self, *, run: str = "", round: int = 0, ended: bool = False) -> None:
         """Visit every leaf; one that does not answer is left for the next time."""
 
-        def heard(leaf: Leaf) -> str:
+        def heard(leaf: ListedLeaf) -> str:
             try:
                 self.visit(leaf, run=run, round=round, ended=ended)
             except FedRecError as failure:
@@ -63,7 +71,7 @@ class LeafVisits:
         self.each(heard, self.leaves)
 
     def visit(
-        self, leaf: Leaf, *, run: str = "", round: int = 0, ended: bool = False
+        self, leaf: ListedLeaf, *, run: str = "", round: int = 0, ended: bool = False
     ) -> LeafStanding:
         """The leaf's standing, once it knows all of the ledger. Raises RefusedError
         (`STALE_LEDGER`) where it knows more than there is, ProtocolError where it is not the leaf
@@ -72,7 +80,7 @@ class LeafVisits:
         since = known.head if known else LedgerHead()
         while True:
             try:
-                standing = leaf.desk.visit(
+                standing = leaf.endpoint.visit(
                     since, self._grown(since), run=run, round=round, ended=ended
                 )
             except RefusedError as failure:
@@ -99,7 +107,7 @@ class LeafVisits:
                 return standing
             since = standing.head
 
-    def away(self, leaf: Leaf, failure: FedRecError) -> None:
+    def away(self, leaf: ListedLeaf, failure: FedRecError) -> None:
         """Said once, until it answers again or says otherwise: leaves are asked several times a
         second."""
         if self._said.get(leaf.name) != failure.cause:
@@ -117,7 +125,7 @@ class LeafVisits:
             ) from None
 
 
-def distrusted(leaf: Leaf, what: str) -> ProtocolError:
+def distrusted(leaf: ListedLeaf, what: str) -> ProtocolError:
     """What a root raises where a leaf cannot be what it says."""
     return ProtocolError(
         f"leaf {leaf.name!r} {what}",

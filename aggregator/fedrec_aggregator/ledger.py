@@ -16,16 +16,13 @@ come here.
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import json
 import logging
-import os
-import sqlite3
-import threading
+import secrets
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -33,14 +30,25 @@ from fedrec.errors import RunError
 from fedrec.federation.ledger_heads import REMEDY
 from fedrec.federation.protocol import LedgerGrowth, LedgerHead, Refusal, RoundStatus
 from fedrec.federation.wire import refused
+from fedrec.ledgers.lock import FileLock
+from fedrec.ledgers.transactions import DurableLedger, connected
 from fedrec.operations import logs
 from fedrec.operations.clock import LEAST_S, ClockJump
 from fedrec.privacy.calibration import Plan
 from fedrec.privacy.guarantee import Guarantee
 from fedrec.privacy.ledger import Ledger
 from fedrec.storage import remove, write_bytes
-from fedrec_aggregator.chain import Birth, Charge, ClockSet, Entry, Link, Released, link
-from fedrec_aggregator.ledger_tables import TABLES, Attempt, read_rows
+from fedrec_aggregator.chain import (
+    RESTORE,
+    Birth,
+    Charge,
+    ClockSet,
+    Entry,
+    LedgerLink,
+    RoundReleased,
+    link,
+)
+from fedrec_aggregator.ledger_tables import TABLES, BegunAttempt, read_rows
 from fedrec_aggregator.spending import Spends, account_of, spends_of
 
 _DAY_S = 86_400.0
@@ -52,13 +60,9 @@ _FREE = (
     "Free disk space or repair the disk and ask again; nothing has left the aggregator that was "
     "not charged."
 )
-_RESTORE = (
-    "Restore the newest backup of this folder. Never go on from an older one: what was released "
-    "since would not be counted."
-)
 
 
-class ReleaseLedger:
+class ReleaseLedger(DurableLedger):
     """One folder, one writer. `limit` holds over all runs in it: None for no limit on the number of
     private runs, and a guarantee of infinite epsilon (`non_private`) to allow runs without noise
     too. releases_of_runs: see `removable`; 0 keeps all.
@@ -68,7 +72,6 @@ class ReleaseLedger:
     back is logged, and written into the chain with the next entry.
     """
 
-    _failures: tuple[type[Exception], ...] = (sqlite3.Error,)
     _remedy = _FREE
     deposed = False
     """Whether another process took the ledger over: nothing can be written here any more."""
@@ -82,11 +85,23 @@ class ReleaseLedger:
         releases_of_runs: int = 0,
     ) -> None:
         self.folder, self.limit, self._runs_kept = folder, limit, releases_of_runs
-        self._clock, self._lock = clock, threading.RLock()
-        self._guard = _locked(folder)
+        super().__init__()
+        self._clock = clock
+        self._guard = FileLock(
+            folder / "lock",
+            f"another aggregator uses {folder}",
+            "Stop it first, or name another folder.",
+        )
+        unusable: tuple[type[Exception], ...] = (*self._failures, ValueError, TypeError, KeyError)
         try:
             self._db = self._connected()
             self._prepare()
+            self._begin()
+        except unusable as failure:
+            self.close()
+            raise RunError(
+                f"{self._name} is damaged or cannot be used: {failure}", RESTORE
+            ) from failure
         except BaseException:
             self.close()
             raise
@@ -95,9 +110,7 @@ class ReleaseLedger:
         """Let another process have the ledger. Again is nothing."""
         if hasattr(self, "_db"):
             self._db.close()
-        if self._guard >= 0:
-            os.close(self._guard)
-            self._guard = -1
+        self._guard.close()
 
     # --- users ---
 
@@ -129,7 +142,7 @@ class ReleaseLedger:
             db.execute("INSERT INTO runs VALUES (?, ?)", (run, json.dumps(plan.content())))
         self._rows.plans[run] = plan
 
-    def attempt(self, run: str, round: int) -> Attempt | None:
+    def attempt(self, run: str, round: int) -> BegunAttempt | None:
         """The last attempt at a round."""
         return self._rows.attempts.get((run, round))
 
@@ -144,7 +157,7 @@ class ReleaseLedger:
                 "DO UPDATE SET digest = excluded.digest, attempt = excluded.attempt",
                 (run, round, digest, attempt),
             )
-        self._rows.attempts[run, round] = Attempt(digest, attempt)
+        self._rows.attempts[run, round] = BegunAttempt(digest, attempt)
         return attempt
 
     # --- what is spent, and what may leave ---
@@ -208,7 +221,7 @@ class ReleaseLedger:
             (
                 link.time_s
                 for link in reversed(self._rows.chain.links)
-                if isinstance(link.entry, Released)
+                if isinstance(link.entry, RoundReleased)
             ),
             None,
         )
@@ -272,7 +285,7 @@ class ReleaseLedger:
             return None
         except OSError as failure:
             raise RunError(
-                f"{self._path(run, round)} cannot be read: {failure}", _RESTORE
+                f"{self._path(run, round)} cannot be read: {failure}", RESTORE
             ) from failure
 
     def discard(self, run: str, round: int) -> None:
@@ -295,7 +308,7 @@ class ReleaseLedger:
         """From here on the stored bytes are the round's only release, and may leave.
 
         Files of old runs are removed (`removable`)."""
-        self._append([Released.of(status, sha256, bytes_in=bytes_in)])
+        self._append([RoundReleased.of(status, sha256, bytes_in=bytes_in)])
         with suppress(RunError, OSError):  # the next release tries again
             self._remove([key for key in self.removable() if key not in self._rows.removed])
 
@@ -311,7 +324,7 @@ class ReleaseLedger:
             return []
         rounds = dict[str, list[int]]()
         for new in self._rows.chain.links:
-            if isinstance(entry := new.entry, Released):
+            if isinstance(entry := new.entry, RoundReleased):
                 # to the end: in order of the last release
                 rounds[entry.run] = [*rounds.pop(entry.run, []), entry.round]
         return [
@@ -354,9 +367,9 @@ class ReleaseLedger:
         try:
             content = self._kept(run, round)
         except OSError as failure:
-            raise RunError(f"{path} cannot be read: {failure}", _RESTORE) from failure
+            raise RunError(f"{path} cannot be read: {failure}", RESTORE) from failure
         if hashlib.sha256(content).hexdigest() != status.release_sha256:
-            raise RunError(f"{path} is not the file that was released", _RESTORE)
+            raise RunError(f"{path} is not the file that was released", RESTORE)
         return content
 
     def _remove(self, releases: Sequence[tuple[str, int]]) -> None:
@@ -388,14 +401,14 @@ class ReleaseLedger:
         if not entries:
             return
         with self._durably() as db:
-            links, end, now_s = list[Link](), self._rows.chain.end, self._clock()
+            links, end, now_s = list[LedgerLink](), self._rows.chain.end, self._clock()
             for entry in (*(self._clock_note(now_s) if clock else ()), *entries):
                 links.append(link(entry, time_s=now_s, after=end))
-                end = LedgerHead(end.number + 1, links[-1].hash)
+                end = LedgerHead(end.number + 1, links[-1].head)
             first = len(self._rows.chain.links)
             db.executemany(
                 "INSERT INTO entries VALUES (?, ?, ?)",
-                [(first + i, new.content, new.hash) for i, new in enumerate(links)],
+                [(first + i, new.content, new.head) for i, new in enumerate(links)],
             )
         self._rows.chain.extend(links)
 
@@ -408,28 +421,14 @@ class ReleaseLedger:
         """A connection whose transactions are begun and ended by statements."""
         path = self.folder / "ledger.sqlite"
         try:
-            os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))
+            return connected(path)
         except OSError as failure:
             remedy = "Correct the permissions of the folder and its files."
             raise RunError(f"{path} cannot be opened: {failure}", remedy) from failure
-        return sqlite3.connect(
-            path,
-            isolation_level=None,
-            check_same_thread=False,
-            timeout=5.0,
-        )
 
     def _prepare(self) -> None:
-        try:
-            self._db.execute("PRAGMA journal_mode = DELETE")
-            # FULL would not sync the folder after the journal is unlinked: a power cut could take
-            # back a charge that was reported durable
-            self._db.execute("PRAGMA synchronous = EXTRA")
-            self._db.executescript(TABLES)
-            self._load()
-        except (sqlite3.Error, ValueError, TypeError, KeyError) as failure:
-            raise RunError(f"{self._name} is damaged: {failure}", _RESTORE) from failure
-        self._begin()
+        self._db.executescript(TABLES)
+        self._load()
 
     def _begin(self) -> None:
         """The first entry of a new ledger, and a warning where the clock was set back."""
@@ -439,7 +438,7 @@ class ReleaseLedger:
                     f"a restore into {self.folder} was cut off",
                     "Move the folder away and restore again: no new ledger is begun here.",
                 )
-            self._append([Birth(os.urandom(16).hex())])
+            self._append([Birth(secrets.token_hex(16))])
         self._clock_note(self._clock())
 
     def _clock_note(self, now_s: float) -> tuple[ClockSet, ...]:
@@ -452,49 +451,4 @@ class ReleaseLedger:
         return (note,)
 
     def _load(self) -> None:
-        self._rows = read_rows(self._db)
-
-    @contextmanager
-    def _durably(self) -> Iterator[Any]:
-        """One transaction, on disk when the block ends.
-
-        What is in memory is read again where that is in doubt."""
-        with self._lock:
-            try:
-                self._open_transaction()
-                yield self._db
-                self._db.execute("COMMIT")
-            except self._failures as failure:
-                with suppress(*self._failures):
-                    self._db.rollback()
-                    self._load()
-                raise RunError(
-                    f"{self._name} cannot be written: {failure}", self._remedy
-                ) from failure
-            except BaseException:
-                with suppress(*self._failures):
-                    self._db.rollback()
-                raise
-
-    def _open_transaction(self) -> None:
-        self._db.execute("BEGIN IMMEDIATE")
-
-
-def _locked(folder: Path) -> int:
-    """A file descriptor that holds the folder's lock, which the system frees when the process ends,
-    however it ends."""
-    try:
-        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        descriptor = os.open(folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    except OSError as failure:
-        raise RunError(
-            f"{folder} cannot be used: {failure}", "Name a folder that this user may write."
-        ) from failure
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        os.close(descriptor)
-        raise RunError(
-            f"another aggregator uses {folder}", "Stop it first, or name another folder."
-        ) from None
-    return descriptor
+        self._rows = read_rows(self._db, self._name)

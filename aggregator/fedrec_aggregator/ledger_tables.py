@@ -26,7 +26,7 @@ CREATE TABLE IF NOT EXISTS removed (run TEXT, round INTEGER, PRIMARY KEY (run, r
 
 
 @dataclass(frozen=True)
-class Attempt:
+class BegunAttempt:
     """How often a round was opened, and for which question."""
 
     digest: str
@@ -34,7 +34,7 @@ class Attempt:
 
 
 @dataclass
-class Rows:
+class LedgerRows:
     """What the tables say. owners: the sender of every user, by token. enrolled_by: how many users
     a sender has. plans: by run. attempts: the last one at a round, by run and round. removed:
     releases whose files are not kept. charged_by: how many entries a sender's own ledger had."""
@@ -43,15 +43,15 @@ class Rows:
     owners: dict[bytes, str]
     enrolled_by: Counter[str]
     plans: dict[str, Plan]
-    attempts: dict[tuple[str, int], Attempt]
+    attempts: dict[tuple[str, int], BegunAttempt]
     removed: set[tuple[str, int]]
     charged_by: dict[str, int]
 
 
-def read_rows(database: Any) -> Rows:
-    """All of them, over a connection. Raises ValueError, TypeError or KeyError on rows that no
-    ledger wrote, and whatever the connection raises."""
-    chain = Chain(read(database.execute("SELECT content, hash FROM entries ORDER BY seq")))
+def read_rows(database: Any, where: object) -> LedgerRows:
+    """All of them, over a connection. Raises RunError where the chain is broken, ValueError,
+    TypeError or KeyError on other rows that no ledger wrote, and whatever the connection raises."""
+    chain = Chain(read(database, where))
     names = dict[str, str]()  # one string for each sender, not one for each user
     rows = database.execute("SELECT token, sender FROM users")
     owners = {token: names.setdefault(sender, sender) for token, sender in rows}
@@ -61,7 +61,7 @@ def read_rows(database: Any) -> Rows:
         for run, plan in database.execute("SELECT run, plan FROM runs")
     }
     rows = database.execute("SELECT run, round, digest, attempt FROM rounds")
-    attempts = {(run, round): Attempt(digest, attempt) for run, round, digest, attempt in rows}
+    attempts = {(run, round): BegunAttempt(digest, attempt) for run, round, digest, attempt in rows}
     removed = set[tuple[str, int]](database.execute("SELECT run, round FROM removed"))
     charged_by = dict[str, int](database.execute("SELECT sender, charged FROM senders"))
-    return Rows(chain, owners, enrolled_by, plans, attempts, removed, charged_by)
+    return LedgerRows(chain, owners, enrolled_by, plans, attempts, removed, charged_by)

@@ -30,11 +30,11 @@ from fedrec_aggregator.core import Aggregator
 from fedrec_aggregator.credentials import Roster, server_credentials
 from fedrec_aggregator.leaf import LeafAggregator
 from fedrec_aggregator.leaf_settings import token_range
-from fedrec_aggregator.leaf_visits import Leaf
+from fedrec_aggregator.leaf_visits import ListedLeaf
 from fedrec_aggregator.ledger import ReleaseLedger
 from fedrec_aggregator.postgres_ledger import PostgresLedger
 from fedrec_aggregator.root import RootAggregator
-from fedrec_aggregator.service import MAX_RPCS, OPTIONS, Service
+from fedrec_aggregator.service import MAX_RPCS, OPTIONS, AggregatorService
 from fedrec_aggregator.settings import AggregatorSettings
 from fedrec_aggregator.settings_tables import PeerTable, ThreePartyTable
 from fedrec_aggregator.three_party import ThreePartyAggregator
@@ -72,7 +72,9 @@ def run(
         core = _core(settings, ledger, stack)
 
         async def serve() -> None:
-            service = Service(core, Roster.of(settings), settings.traffic, metrics=metrics, log=log)
+            service = AggregatorService(
+                core, Roster.of(settings), settings.traffic, metrics=metrics, log=log
+            )
             if isinstance(ledger, PostgresLedger):
                 stack.enter_context(_renewed(ledger, log))
             try:
@@ -127,7 +129,7 @@ def _core(settings: AggregatorSettings, ledger: ReleaseLedger, stack: ExitStack)
         return LeafAggregator(ledger, limits, name=leaf.name, range=token_range(leaf))
     own = (settings.tls.certificate, settings.tls.key) if settings.tls else (None, None)
     leaves = [
-        Leaf(
+        ListedLeaf(
             each.name,
             stack.enter_context(RemoteLeaf(each.access(*own))),
             token_range(each),
@@ -199,7 +201,7 @@ def peer_access(settings: AggregatorSettings, peer: PeerTable) -> Access:
 
 
 async def _serve(
-    service: Service,
+    service: AggregatorService,
     settings: AggregatorSettings,
     stack: ExitStack,
     ready: Callable[[Address], None] | None,
@@ -239,7 +241,7 @@ async def _serve(
     logs.say(service.log, "stopped")
 
 
-async def _until_told(service: Service, stop: threading.Event) -> None:
+async def _until_told(service: AggregatorService, stop: threading.Event) -> None:
     clocks = Clocks()
     if threading.current_thread() is threading.main_thread():
         for number in (signal.SIGTERM, signal.SIGINT):
@@ -257,7 +259,7 @@ async def _until_told(service: Service, stop: threading.Event) -> None:
     service.stopping.set()
 
 
-def _note(service: Service, jump: ClockJump) -> None:
+def _note(service: AggregatorService, jump: ClockJump) -> None:
     """A clock that was set refuses nothing: it is counted, logged and written into the ledger."""
     service.metrics.clock_jumped()
     logs.say(service.log, "clock-set", level=logging.WARNING, wait_s=jump.expected_s - jump.now_s)
@@ -282,7 +284,9 @@ def _bind(server: grpc.aio.Server, settings: AggregatorSettings) -> Address:
     return Address(wanted.host, port)
 
 
-def _show_metrics(service: Service, settings: AggregatorSettings, stack: ExitStack) -> str:
+def _show_metrics(
+    service: AggregatorService, settings: AggregatorSettings, stack: ExitStack
+) -> str:
     if not settings.metrics:
         return ""
     wanted = Address.of(settings.metrics)

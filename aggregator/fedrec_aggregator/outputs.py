@@ -24,7 +24,7 @@ from fedrec.federation.messages import Question
 from fedrec.federation.protocol import Phase, Refusal, RoundStatus, refused
 from fedrec.privacy.calibration import Plan
 from fedrec.sharing.commitments import HASH_BYTES
-from fedrec.sharing.protocol import Kept
+from fedrec.sharing.protocol import KeptOutput
 from fedrec_aggregator.ledger import ReleaseLedger
 
 MAGIC = b"FRK1"
@@ -42,7 +42,7 @@ class OutputStore:
         """enrolled: users, for the entry of a release; without it the ledger's own."""
         self._ledger, self._lock = ledger, RLock()
         self._enrolled = enrolled or (lambda: len(ledger.owners()))
-        self._read = dict[tuple[str, int], Kept]()
+        self._read = dict[tuple[str, int], KeptOutput]()
         self.quorums = dict[tuple[str, int], int]()
         """Of rounds that are open, for the entry of their release; a crash forgets them."""
 
@@ -77,7 +77,7 @@ class OutputStore:
         Raises BudgetExceededError, UnitMismatchError, RefusedError (`BUDGET`), RunError."""
         self._ledger.charge(run, question.round, plan, [spec.name for spec in question.releases])
 
-    def keep(self, run: str, round: int, output: Kept) -> None:
+    def keep(self, run: str, round: int, output: KeptOutput) -> None:
         """Implements `Store.keep`. Raises RunError."""
         with self._lock:
             if self.published(run, round):
@@ -89,7 +89,7 @@ class OutputStore:
             self._ledger.store(run, round, _packed(output))
             self._read[run, round] = output
 
-    def kept(self, run: str, round: int) -> Kept | None:
+    def kept(self, run: str, round: int) -> KeptOutput | None:
         """Implements `Store.kept`.
 
         Raises RunError where the file is missing after it was published, or damaged."""
@@ -135,7 +135,7 @@ class OutputStore:
         return self._ledger.released(run, round) is not None
 
 
-def _packed(output: Kept) -> bytes:
+def _packed(output: KeptOutput) -> bytes:
     sha256 = hashlib.sha256(output.content).digest()
     return (
         _HEAD.pack(MAGIC, output.attempt, output.users, output.ticket, output.agreed, sha256)
@@ -143,11 +143,11 @@ def _packed(output: Kept) -> bytes:
     )
 
 
-def _unpacked(content: bytes) -> Kept:
+def _unpacked(content: bytes) -> KeptOutput:
     """Raises RunError where it is not what `_packed` wrote."""
     if len(content) >= _HEAD.size:
         magic, attempt, users, ticket, agreed, sha256 = _HEAD.unpack_from(content)
         output = content[_HEAD.size :]
         if magic == MAGIC and hashlib.sha256(output).digest() == sha256:
-            return Kept(attempt, ticket, agreed, users, output)
+            return KeptOutput(attempt, ticket, agreed, users, output)
     raise RunError("an output that was kept is damaged", _RESTORE)

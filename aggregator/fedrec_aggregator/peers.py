@@ -21,7 +21,7 @@ from fedrec.sharing.root_of_three import LISTED_BYTES, ListedRange, listed_range
 Round = tuple[str, int]
 
 
-class PeerDesk(Protocol):
+class PeerEndpoint(Protocol):
     """Another aggregator as this one asks it."""
 
     def standing(self, run: str, round: int) -> tuple[Standing, bool]:
@@ -69,48 +69,48 @@ class PeerCore(Protocol):
         """Where it is in a round."""
 
     def held(self, run: str, round: int, attempt: int) -> bytes:
-        """Answers `PeerDesk.held`."""
+        """Answers `PeerEndpoint.held`."""
 
     def key(self, run: str, round: int, attempt: int, *, caller: int) -> bytes:
-        """Answers `PeerDesk.key` for the aggregator `caller`."""
+        """Answers `PeerEndpoint.key` for the aggregator `caller`."""
 
     def explicit(
         self, run: str, round: int, attempt: int, first: int, last: int, *, caller: int
     ) -> bytes:
-        """Answers `PeerDesk.explicit` for the aggregator `caller`."""
+        """Answers `PeerEndpoint.explicit` for the aggregator `caller`."""
 
     def openings(self, run: str, round: int, attempt: int) -> bytes:
-        """Answers `PeerDesk.openings`."""
+        """Answers `PeerEndpoint.openings`."""
 
 
 @dataclass(frozen=True)
 class CoreAsPeer:
-    """A `PeerDesk` of an aggregator in this process: number `place` of `cores`, which may not be
-    there yet."""
+    """A `PeerEndpoint` of an aggregator in this process: number `place` of `cores`, which may not
+    be there yet."""
 
     cores: Sequence[PeerCore]
     place: int
     caller: int
 
     def standing(self, run: str, round: int) -> tuple[Standing, bool]:
-        """Implements `PeerDesk.standing`."""
+        """Implements `PeerEndpoint.standing`."""
         said = self._core.standing(run, round)
         return replace(said, held=None), said.held is not None
 
     def held(self, run: str, round: int, attempt: int) -> bytes:
-        """Implements `PeerDesk.held`."""
+        """Implements `PeerEndpoint.held`."""
         return self._core.held(run, round, attempt)
 
     def key(self, run: str, round: int, attempt: int) -> bytes:
-        """Implements `PeerDesk.key`."""
+        """Implements `PeerEndpoint.key`."""
         return self._core.key(run, round, attempt, caller=self.caller)
 
     def explicit(self, run: str, round: int, attempt: int, first: int, last: int) -> bytes:
-        """Implements `PeerDesk.explicit`."""
+        """Implements `PeerEndpoint.explicit`."""
         return self._core.explicit(run, round, attempt, first, last, caller=self.caller)
 
     def openings(self, run: str, round: int, attempt: int) -> bytes:
-        """Implements `PeerDesk.openings`."""
+        """Implements `PeerEndpoint.openings`."""
         return self._core.openings(run, round, attempt)
 
     @property
@@ -122,12 +122,12 @@ class CoreAsPeer:
 
 @dataclass
 class HeardPeer:
-    """A `sharing.protocol.Peer` that says what `desk` said when `listen` was called last. read: its
-    lists.
+    """A `sharing.protocol.Peer` that says what `endpoint` said when `listen` was called last. read:
+    its lists.
 
     One thread listens at a time."""
 
-    desk: PeerDesk
+    endpoint: PeerEndpoint
     read: Callable[[bytes], tuple[Listed, ...]] = read_list
     _standings: dict[Round, Standing | FedRecError] = field(default_factory=dict)
     _held: dict[tuple[str, int, int], tuple[Listed, ...]] = field(default_factory=dict)
@@ -151,23 +151,23 @@ class HeardPeer:
         what is wanted: its key, explicit shares of users whom it agreed on, its openings once they
         are whole."""
         try:
-            said, has_list = self.desk.standing(run, round)
+            said, has_list = self.endpoint.standing(run, round)
             here = said.attempt == attempt
             if here and has_list:
                 said = replace(said, held=self._list(run, round, attempt))
             if here and wants_key and (run, round, attempt) not in self._keys:
-                self._keys[run, round, attempt] = self.desk.key(run, round, attempt)
+                self._keys[run, round, attempt] = self.endpoint.key(run, round, attempt)
             if here and wants_explicit and said.agreed and said.nonce:
                 piece = (attempt, *wants_explicit)
                 if self._explicit.get((run, round), ((), b""))[0] != piece:
-                    self._explicit[run, round] = piece, self.desk.explicit(run, round, *piece)
+                    self._explicit[run, round] = piece, self.endpoint.explicit(run, round, *piece)
             if (
                 here
                 and wants_openings
                 and said.opened
                 and (run, round, attempt) not in self._openings
             ):
-                self._openings[run, round, attempt] = self.desk.openings(run, round, attempt)
+                self._openings[run, round, attempt] = self.endpoint.openings(run, round, attempt)
             self._standings[run, round] = said
         except FedRecError as failure:
             # also a refusal, and words that are none: it says nothing that could be used
@@ -235,5 +235,5 @@ class HeardPeer:
     def _list(self, run: str, round: int, attempt: int) -> tuple[Listed, ...]:
         """Once for an attempt: what was said first stays."""
         if (run, round, attempt) not in self._held:
-            self._held[run, round, attempt] = self.read(self.desk.held(run, round, attempt))
+            self._held[run, round, attempt] = self.read(self.endpoint.held(run, round, attempt))
         return self._held[run, round, attempt]

@@ -31,7 +31,7 @@ from typing import Any
 from fedrec.errors import RunError
 from fedrec.extras import require
 from fedrec.privacy.guarantee import Guarantee
-from fedrec_aggregator.chain import Link, read
+from fedrec_aggregator.chain import RESTORE, LedgerLink, read
 from fedrec_aggregator.ledger import ReleaseLedger
 from fedrec_aggregator.ledger_tables import TABLES
 
@@ -53,10 +53,6 @@ _TABLES_LOCK = 0x666564726563
 PATIENCE_S = 5.0
 """A busy process may think for so long within a transaction, however short its lease."""
 _LOCK_TIMEOUT = "55P03"
-_RESTORE = (
-    "Repair the database, or restore its newest backup. Never go on from an older one: what was "
-    "released since would not be counted."
-)
 
 
 class PostgresLedger(ReleaseLedger):
@@ -150,20 +146,14 @@ class PostgresLedger(ReleaseLedger):
             raise RunError(f"{self._name} cannot be reached: {failure}", self._remedy) from failure
 
     def _prepare(self) -> None:
-        try:
-            self._db.make_tables()
-            while not self._taken():
-                if not self._standby or self._stop.wait(min(1.0, self.lease_s / 5)):
-                    raise RunError(
-                        f"another aggregator holds {self._name}: {self._db.holder()}",
-                        "Stop it first, or set postgres.standby = true to wait for it.",
-                    )
-            self._load()
-        except self._failures as failure:
-            raise RunError(f"{self._name} cannot be used: {failure}", _RESTORE) from failure
-        except (ValueError, TypeError, KeyError) as failure:
-            raise RunError(f"{self._name} is damaged: {failure}", _RESTORE) from failure
-        self._begin()
+        self._db.make_tables()
+        while not self._taken():
+            if not self._standby or self._stop.wait(min(1.0, self.lease_s / 5)):
+                raise RunError(
+                    f"another aggregator holds {self._name}: {self._db.holder()}",
+                    "Stop it first, or set postgres.standby = true to wait for it.",
+                )
+        self._load()
 
     def _taken(self) -> bool:
         """Whether the lease had run out, and is this process's now."""
@@ -201,17 +191,17 @@ class PostgresLedger(ReleaseLedger):
 
 
 @dataclass(frozen=True)
-class Held:
+class LedgerInDatabase:
     """A ledger as it lies there. users: by client. holder: who has it, for messages. releases:
     SHA-256 of what is stored, by run and round."""
 
-    links: tuple[Link, ...]
+    links: tuple[LedgerLink, ...]
     users: dict[str, int]
     holder: str
     releases: dict[tuple[str, int], str]
 
 
-def held_in(conninfo: str) -> Held:
+def held_in(conninfo: str) -> LedgerInDatabase:
     """The ledger of an aggregator that may be running; nothing is written.
 
     Raises RunError where it cannot be reached, is none, or is damaged."""
@@ -220,15 +210,15 @@ def held_in(conninfo: str) -> Held:
     try:
         database = _Connection(conninfo, 15.0)
         try:
-            links = read(database.execute("SELECT content, hash FROM entries ORDER BY seq"))
+            links = read(database, "the ledger in PostgreSQL")
             users = database.execute("SELECT sender, count(*) FROM users GROUP BY 1 ORDER BY 1")
             hashes = "SELECT run, round, encode(sha256(content), 'hex') FROM releases"
             releases = {(run, round): found for run, round, found in database.execute(hashes)}
-            return Held(links, dict(users), database.holder(), releases)
+            return LedgerInDatabase(links, dict(users), database.holder(), releases)
         finally:
             database.close()
     except (*failures, ValueError, TypeError, KeyError) as failure:
-        raise RunError(f"the ledger in PostgreSQL cannot be read: {failure}", _RESTORE) from failure
+        raise RunError(f"the ledger in PostgreSQL cannot be read: {failure}", RESTORE) from failure
 
 
 class _Connection:

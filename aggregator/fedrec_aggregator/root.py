@@ -30,13 +30,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from fedrec.errors import ProtocolError, RefusedError
-from fedrec.federation.leaves import (
-    LeafStanding,
-    PartialSums,
-    require_all_once,
-    require_within_reach,
-)
-from fedrec.federation.protocol import Opening, Phase, Receipt, Refusal, ReportDesk
+from fedrec.federation.leaves import LeafStanding, PartialSums, require_within_reach
+from fedrec.federation.protocol import Opening, Phase, Receipt, Refusal, ReportEndpoint
 from fedrec.federation.report_batches import announced_users
 from fedrec.federation.sums import ExactSums
 from fedrec.federation.wire import refused
@@ -45,42 +40,18 @@ from fedrec.randomness import Streams, SystemStreams
 from fedrec_aggregator.collection import Collection
 from fedrec_aggregator.core import Aggregator
 from fedrec_aggregator.leaf_attempt import LeafAttempt
-from fedrec_aggregator.leaf_visits import Leaf, LeafVisits, distrusted
+from fedrec_aggregator.leaf_visits import LeafVisits, ListedLeaf, distrusted
 from fedrec_aggregator.ledger import ReleaseLedger
 from fedrec_aggregator.limits import Limits
 
 log = logging.getLogger(__name__)
 
 
-class RootAggregator(Aggregator):
-    """The aggregator of all `leaves`; it takes no reports itself. patience_s: for a leaf that does
-    not answer when sums are taken.
+class RootRole(Aggregator):
+    """What the root of leaves is, of one aggregator and of one of three: it takes no reports
+    itself, and hears its leaves through `_visits`."""
 
-    Raises ValueError where the leaves' ranges do not hold every pseudonym once, or two have one
-    name.
-    """
-
-    def __init__(
-        self,
-        ledger: ReleaseLedger,
-        limits: Limits,
-        *,
-        noise: Streams | SystemStreams,
-        leaves: Sequence[Leaf],
-        patience_s: float = 30.0,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
-        super().__init__(ledger, limits, noise=noise, clock=clock)
-        require_all_once([leaf.range for leaf in leaves])
-        if len({leaf.name for leaf in leaves}) != len(leaves):
-            raise ValueError(
-                f"every leaf has a name of its own, found {[leaf.name for leaf in leaves]}"
-            )
-        self.leaves, self._patience_s = tuple(leaves), patience_s
-        self._attempts, self._visits = (
-            dict[tuple[str, int], LeafAttempt](),
-            LeafVisits(ledger, self.leaves),
-        )
+    _visits: LeafVisits
 
     def shut(self) -> None:
         """End the threads that ask leaves."""
@@ -88,21 +59,15 @@ class RootAggregator(Aggregator):
 
     # --- the clients' side: there is none ---
 
-    def client_desk(
+    def client_endpoint(
         self, sender: str, *, max_users: int | None = None, names_quorum: bool = True
-    ) -> ReportDesk:
+    ) -> ReportEndpoint:
         """Raises RefusedError (`FORBIDDEN`)."""
         raise no_reports()
 
     def enroll(self, sender: str, tokens: Sequence[bytes], *, max_users: int | None = None) -> int:
         """Raises RefusedError (`FORBIDDEN`)."""
         raise no_reports()
-
-    def report(
-        self, sender: str, run: str, round: int, batch: bytes, *, names_quorum: bool = True
-    ) -> Receipt:
-        """Turned away."""
-        return Receipt(0, {Refusal.FORBIDDEN.value: max(1, announced_users(batch))})
 
     # --- the server's side ---
 
@@ -120,6 +85,36 @@ class RootAggregator(Aggregator):
         """Tell leaves how the ledger grew, and go on with every round."""
         self._visits.hear_all()
         super().tick()
+
+
+class RootAggregator(RootRole):
+    """The aggregator of all `leaves`. patience_s: for a leaf that does not answer when sums are
+    taken.
+
+    Raises ValueError as `LeafVisits`.
+    """
+
+    def __init__(
+        self,
+        ledger: ReleaseLedger,
+        limits: Limits,
+        *,
+        noise: Streams | SystemStreams,
+        leaves: Sequence[ListedLeaf],
+        patience_s: float = 30.0,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        super().__init__(ledger, limits, noise=noise, clock=clock)
+        self.leaves = tuple(leaves)
+        self._patience_s = patience_s
+        self._attempts = dict[tuple[str, int], LeafAttempt]()
+        self._visits = LeafVisits(ledger, self.leaves)
+
+    def report(
+        self, sender: str, run: str, round: int, batch: bytes, *, names_quorum: bool = True
+    ) -> Receipt:
+        """Turned away."""
+        return Receipt(0, {Refusal.FORBIDDEN.value: max(1, announced_users(batch))})
 
     # --- a round ---
 
@@ -212,7 +207,7 @@ class RootAggregator(Aggregator):
         attempt.frozen_s = self._clock() if attempt.frozen_s is None else attempt.frozen_s
         opening, question = attempt.opening, collection.question
 
-        def check(leaf: Leaf, partial: PartialSums) -> None:
+        def check(leaf: ListedLeaf, partial: PartialSums) -> None:
             standing = attempt.parts[leaf.name].standing
             if standing is not None and partial.reported < standing.reported:
                 what = f"said that {standing.reported} users reported, and sent sums of "

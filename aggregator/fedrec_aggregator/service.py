@@ -27,7 +27,7 @@ from fedrec.operations.metrics import Metrics
 from fedrec.operations.party_state import Awaited, Doing
 from fedrec.transport.aggregator_api import aggregator_pb2 as pb
 from fedrec.transport.aggregator_api import methods
-from fedrec.transport.aggregator_api.methods import Method
+from fedrec.transport.aggregator_api.methods import RpcMethod
 from fedrec_aggregator.calls import Call, Calls
 from fedrec_aggregator.core import Aggregator
 from fedrec_aggregator.credentials import Roster
@@ -47,7 +47,7 @@ _LONGEST_WAIT_S, _LOOK_AGAIN_S = 25.0, 0.05
 for it."""
 
 
-class Service:
+class AggregatorService:
     """All calls over one core. `stopping` ends waits when the process is told to stop."""
 
     def __init__(
@@ -76,7 +76,7 @@ class Service:
 
     def handlers(self) -> tuple[grpc.GenericRpcHandler, grpc.GenericRpcHandler]:
         """Ours, and the standard health check."""
-        unary: dict[Method, Callable[[Call], Awaitable[Message]]] = {
+        unary: dict[RpcMethod, Callable[[Call], Awaitable[Message]]] = {
             methods.GET_GROWTH: self._get_growth,
             methods.ENROLL: self._enroll,
             methods.REPORT: self._report,
@@ -89,7 +89,7 @@ class Service:
         }
         for others in self._others:
             unary |= others.unary()
-        streams: dict[Method, Callable[[Call], Awaitable[None]]] = {
+        streams: dict[RpcMethod, Callable[[Call], Awaitable[None]]] = {
             methods.GET_RELEASE: self._get_release
         }
         for others in self._others:
@@ -150,10 +150,10 @@ class Service:
         asked, peer = await self._calls.first(call, pb.GetGrowthRequest), call.place.peer
         since = LedgerHead(asked.number, asked.head)
         if peer.role == "client":
-            desk = self.core.client_desk(peer.name)
+            endpoint = self.core.client_endpoint(peer.name)
             return methods.growth_message(
                 await self._calls.in_threads(
-                    self._report_threads, call, desk.growth, since, asked.charged
+                    self._report_threads, call, endpoint.growth, since, asked.charged
                 )
             )
         return methods.growth_message(
@@ -168,9 +168,11 @@ class Service:
             raise refused(
                 Refusal.TOO_LARGE, f"one message enrols at most {methods.TOKENS_PER_MESSAGE} users"
             )
-        desk = self.core.client_desk(call.caller, max_users=self._roster.clients.get(call.caller))
+        endpoint = self.core.client_endpoint(
+            call.caller, max_users=self._roster.clients.get(call.caller)
+        )
         users = await self._calls.in_threads(
-            self._report_threads, call, desk.enroll, list(request.tokens)
+            self._report_threads, call, endpoint.enroll, list(request.tokens)
         )
         self._say("enrolled", sender=call.caller, users=users)
         return pb.EnrollReply(users=users)
@@ -183,9 +185,9 @@ class Service:
             call.place.reserve(first.total_bytes)
             async with asyncio.timeout(self._bounds.upload_timeout_s):
                 batch = await _gathered(first, call.context)
-            desk = self.core.client_desk(call.caller, names_quorum=call.version > 1)
+            endpoint = self.core.client_endpoint(call.caller, names_quorum=call.version > 1)
             receipt = await self._calls.in_threads(
-                self._report_threads, call, desk.report, first.run, first.round, batch
+                self._report_threads, call, endpoint.report, first.run, first.round, batch
             )
         except RefusedError as refusal:
             if refusal.code == Refusal.BUSY:

@@ -19,7 +19,7 @@ from pydantic import (
 from fedrec.federation.report_batches import MAX_EVENTS_PER_USER
 from fedrec.operations.addresses import Address
 from fedrec.operations.party_settings import (
-    Table,
+    PartyTable,
 )
 from fedrec_aggregator.limits import Limits
 
@@ -47,7 +47,7 @@ Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$")]
 Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 
 
-class TlsSettings(Table):
+class TlsSettings(PartyTable):
     """The aggregator's own certificate, and whose certificates it takes."""
 
     certificate: FilePath = Field(description="PEM, the aggregator's certificate first")
@@ -57,7 +57,7 @@ class TlsSettings(Table):
     )
 
 
-class PeerTable(Table):
+class PeerTable(PartyTable):
     """One of the other two of three aggregators: where it is, and by which key it is known, also
     when it calls."""
 
@@ -72,7 +72,7 @@ class PeerTable(Table):
     )
 
 
-class ThreePartyTable(Table):
+class ThreePartyTable(PartyTable):
     """This aggregator as one of three, of which any two must be honest; not yet reviewed from
     outside (docs/three-party.md)."""
 
@@ -82,7 +82,7 @@ class ThreePartyTable(Table):
     peers: tuple[PeerTable, PeerTable] = Field(description="the other two")
 
 
-class ClientEntry(Table):
+class ClientEntry(PartyTable):
     """One client that may enrol users."""
 
     name: Name = Field(description="as in its certificate or beside its token")
@@ -91,7 +91,7 @@ class ClientEntry(Table):
     )
 
 
-class TokenEntry(Table):
+class TokenEntry(PartyTable):
     """A bearer token, known by its hash alone."""
 
     role: Literal["client", "server"] = Field(description="what its bearer may do")
@@ -99,7 +99,7 @@ class TokenEntry(Table):
     sha256: Sha256 = Field(description="SHA-256 of the token, 64 hexadecimal digits")
 
 
-class DevicesTable(Table):
+class DevicesTable(PartyTable):
     """The endpoint of light devices (docs/scale.md)."""
 
     listen: str = Field(description="host:port of HTTPS; port 0 picks one")
@@ -158,7 +158,7 @@ class DevicesTable(Table):
         return self
 
 
-class PostgresTable(Table):
+class PostgresTable(PartyTable):
     """The ledger in PostgreSQL instead of the state folder (docs/scale.md)."""
 
     conninfo: str = Field(
@@ -185,7 +185,7 @@ class PostgresTable(Table):
         return value
 
 
-class PrivacySettings(Table):
+class PrivacySettings(PartyTable):
     """What this aggregator may release at all, over every run in its ledger."""
 
     max_epsilon: Annotated[float, BeforeValidator(_epsilon), Field(gt=0)] = Field(
@@ -202,7 +202,7 @@ class PrivacySettings(Table):
     seed: int = Field(0, ge=0, description="of seeded noise")
 
 
-class TrafficSettings(Table):
+class TrafficSettings(PartyTable):
     """What peers may use of this process at once, together and each."""
 
     max_uploads: int = Field(
@@ -228,7 +228,7 @@ class TrafficSettings(Table):
     )
 
 
-class LimitSettings(Table):
+class LimitSettings(PartyTable):
     """Limits in the settings file; `fedrec_aggregator.limits.Limits` says what each bound is
     for."""
 

@@ -33,14 +33,14 @@ from fedrec.federation.protocol import (
     Receipt,
     Refusal,
     RoundStatus,
-    ShareDesk,
+    ShareEndpoint,
 )
 from fedrec.federation.releases import PartyStreams
 from fedrec.federation.wire import refused, report_digest
 from fedrec.operations import logs
 from fedrec.randomness import Streams, SystemStreams
 from fedrec.sharing.agreement import Agreement
-from fedrec.sharing.attempt import Progress
+from fedrec.sharing.attempt import AttemptProgress
 from fedrec.sharing.commitments import Listed
 from fedrec.sharing.layout import plan_layout
 from fedrec.sharing.one_of_three import OneOfThree
@@ -51,7 +51,7 @@ from fedrec_aggregator.core import Aggregator
 from fedrec_aggregator.ledger import ReleaseLedger
 from fedrec_aggregator.limits import Limits
 from fedrec_aggregator.outputs import OutputStore
-from fedrec_aggregator.peers import HeardPeer, PeerDesk, packed_list, read_list
+from fedrec_aggregator.peers import HeardPeer, PeerEndpoint, packed_list, read_list
 from fedrec_aggregator.share_intake import ShareIntake, ThreePartyAttempt
 
 log = logging.getLogger(__name__)
@@ -76,14 +76,14 @@ class ThreePartyAggregator(Aggregator):
         noise: Streams | SystemStreams,
         place: int,
         names: Sequence[bytes],
-        peers: Mapping[int, PeerDesk],
+        peers: Mapping[int, PeerEndpoint],
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         super().__init__(ledger, limits, noise=noise, clock=clock)
         self.place, self._sleep = place, sleep
         self._store = OutputStore(ledger, enrolled=self.known_enrolled)
-        self._peers = {i: HeardPeer(desk, self.read_list) for i, desk in peers.items()}
+        self._peers = {i: HeardPeer(endpoint, self.read_list) for i, endpoint in peers.items()}
         self._party = self._rules(names)
         self._shares = dict[tuple[str, int], ThreePartyAttempt]()
         self._away = dict[int, str]()
@@ -123,9 +123,9 @@ class ThreePartyAggregator(Aggregator):
             self._advance(run, round)
         return found
 
-    def share_desk(self, sender: str, *, max_users: int | None = None) -> ShareDesk:
-        """What the client of that name may do. max_users: as in `client_desk`."""
-        return _ShareDesk(self, sender, max_users)
+    def share_endpoint(self, sender: str, *, max_users: int | None = None) -> ShareEndpoint:
+        """What the client of that name may do. max_users: as in `client_endpoint`."""
+        return _ShareEndpoint(self, sender, max_users)
 
     def report(
         self, sender: str, run: str, round: int, batch: bytes, *, names_quorum: bool = True
@@ -158,7 +158,7 @@ class ThreePartyAggregator(Aggregator):
         key = (opening.run, opening.round)
         # not under the lock of enrolments and openings: a peer may hang until its call's deadline
         self._advance(*key)
-        with self._desk:
+        with self._one_at_a_time:
             if (done := self._known(opening)) is not None:
                 return done
             now = self._shares.get(key)
@@ -394,7 +394,9 @@ class ThreePartyAggregator(Aggregator):
         with self._turn:
             self._party.close(run, round)
 
-    def _seen(self, run: str, attempt: ThreePartyAttempt, progress: Progress | None) -> Collection:
+    def _seen(
+        self, run: str, attempt: ThreePartyAttempt, progress: AttemptProgress | None
+    ) -> Collection:
         phase = (
             Phase.SHORT
             if progress is None or progress.ended
@@ -450,7 +452,7 @@ class ThreePartyAggregator(Aggregator):
 
 
 @dataclass(frozen=True)
-class _ShareDesk:
+class _ShareEndpoint:
     aggregator: ThreePartyAggregator
     sender: str
     max_users: int | None

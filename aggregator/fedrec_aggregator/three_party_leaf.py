@@ -9,29 +9,28 @@ ledger keeps who is enrolled and which attempts were begun.
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 
 from fedrec.errors import ProtocolError
 from fedrec.federation.leaves import LeafStanding, PartialSums, TokenRange
-from fedrec.federation.messages import Question
 from fedrec.federation.protocol import LedgerGrowth, LedgerHead, Opening, Refusal
 from fedrec.federation.wire import refused
 from fedrec.privacy.calibration import Plan
 from fedrec.randomness import SystemStreams
 from fedrec.sharing.agreement import Agreement
 from fedrec.sharing.leaf_of_three import LeafOfThree
-from fedrec_aggregator.leaf import RootHeads, require_in_range
+from fedrec_aggregator.leaf import LeafRole
 from fedrec_aggregator.ledger import ReleaseLedger
 from fedrec_aggregator.limits import Limits
-from fedrec_aggregator.peers import PeerDesk
+from fedrec_aggregator.peers import PeerEndpoint
 from fedrec_aggregator.three_party import ThreePartyAggregator
 
 
-class LeafOfThreeAggregator(ThreePartyAggregator):
+class LeafOfThreeAggregator(LeafRole, ThreePartyAggregator):
     """The leaf `name` of the party at `place`, owner of the pseudonyms in `range`. names, peers: of
     the three leaves of the range. epoch: drawn when it starts."""
 
@@ -44,33 +43,18 @@ class LeafOfThreeAggregator(ThreePartyAggregator):
         range: TokenRange,
         place: int,
         names: Sequence[bytes],
-        peers: Mapping[int, PeerDesk],
+        peers: Mapping[int, PeerEndpoint],
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
-        self.name, self.range, self.epoch = name, range, os.urandom(16).hex()
-        self._root, self._frozen = RootHeads(), dict[tuple[str, int], tuple[int, bytes]]()
+        self._begin_leaf(name, range)
+        self._frozen = dict[tuple[str, int], tuple[int, bytes]]()
         party = {"place": place, "names": names, "peers": peers, "clock": clock, "sleep": sleep}
         super().__init__(ledger, limits, noise=SystemStreams(), **party)  # type: ignore[arg-type]
 
     def _rules(self, names: Sequence[bytes]) -> Agreement:
         folder = self.ledger.folder
         return LeafOfThree(self.place, names, self._peers, self._store, self.range, folder=folder)
-
-    # --- the clients' side ---
-
-    def enroll(self, sender: str, tokens: Sequence[bytes], *, max_users: int | None = None) -> int:
-        """Enrols as an aggregator does, within its own range.
-
-        Raises RefusedError (`FORBIDDEN`) on pseudonyms of another leaf."""
-        require_in_range(self.name, self.range, tokens)
-        return super().enroll(sender, tokens, max_users=max_users)
-
-    def growth(self, since: LedgerHead) -> LedgerGrowth:
-        """How the root's ledger grew, as far as the root told it.
-
-        Raises RefusedError (`STALE_LEDGER`; `BUSY`: it was told less)."""
-        return self._root.growth(since)
 
     # --- the root's side ---
 
@@ -83,34 +67,22 @@ class LeafOfThreeAggregator(ThreePartyAggregator):
         round: int = 0,
         ended: bool = False,
     ) -> LeafStanding:
-        """Implements `LeafDesk.visit`."""
+        """Implements `LeafEndpoint.visit`."""
         self._root.extend(since, growth)
         if ended:
             self._forget_attempt(run, round)
         return self._where(run, round)
 
     def open(self, opening: Opening, plan: Plan) -> LeafStanding:
-        """Implements `LeafDesk.open`; shares are of one attempt, and go on in no other.
+        """Implements `LeafEndpoint.open`; shares are of one attempt, and go on in no other.
 
         Raises RefusedError (`STALE_LEDGER`) on an attempt before the last: the root's ledger went
         back; `ROUND_CLOSED` on one that was begun here before and is lost."""
         self.open_run(opening.run, plan)
         key = opening.run, opening.round
-        with self._desk:
-            before, now = self.ledger.attempt(*key), self._shares.get(key)
-            if before is not None and before.digest != opening.digest:
-                cause = (
-                    f"round {opening.round} of run {opening.run!r} was opened with another question"
-                )
-                raise refused(Refusal.WRONG_QUESTION, cause)
-            if before is not None and before.attempt > opening.attempt:
-                cause = (
-                    f"this leaf knows attempt {before.attempt} at round {opening.round}, the "
-                    f"root opens attempt {opening.attempt}"
-                )
-                raise refused(
-                    Refusal.STALE_LEDGER, cause, "Restore the newest backup of the root's ledger."
-                )
+        with self._one_at_a_time:
+            self._require_newest(opening)
+            now = self._shares.get(key)
             if now is None or (now.number, now.quorum) != (opening.attempt, opening.quorum):
                 # a root has one round of a run at a time
                 for other in [each for each in self._shares if each[0] == opening.run]:
@@ -120,15 +92,12 @@ class LeafOfThreeAggregator(ThreePartyAggregator):
         return self._where(*key)
 
     def freeze(self, run: str, round: int, *, digest: str, attempt: int, epoch: str) -> bytes:
-        """Implements `LeafDesk.freeze`: its term. Raises RefusedError also with `BUSY`: the three
-        leaves have not agreed yet; `ROUND_CLOSED`: nothing comes of the attempt here."""
+        """Implements `LeafEndpoint.freeze`: its term. Raises RefusedError also with `BUSY`: the
+        three leaves have not agreed yet; `ROUND_CLOSED`: nothing comes of the attempt here."""
         known = self._shares.get((run, round))
-        if known is None or (known.digest, known.number, self.epoch) != (digest, attempt, epoch):
-            cause = (
-                f"leaf {self.name!r} holds no attempt {attempt} at round {round} of run {run!r} "
-                "in that epoch"
-            )
-            raise refused(Refusal.ROUND_UNKNOWN, cause, "Open it again: what it held is lost.")
+        held = (known.digest, known.number) if known else None
+        self._require_held(run, round, held, (digest, attempt), epoch)
+        assert known is not None
         self._stop_taking(run, round)
         self._advance(run, round)
         number, content = self._frozen.get((run, round), (0, b""))
@@ -163,21 +132,17 @@ class LeafOfThreeAggregator(ThreePartyAggregator):
     # --- what differs from an aggregator that releases ---
 
     def _where(self, run: str, round: int) -> LeafStanding:
-        told = LeafStanding(self.epoch, self.range, self.known_enrolled(), self._root.head)
+        told = self._told()
         with self._turn:
             known, progress = self._shares.get((run, round)), self._party.progress(run, round)
         if known is None or progress is None:
             return told
-        rejected = dict(known.rejected)
-        return LeafStanding(
-            told.epoch,
-            told.range,
-            told.enrolled,
-            told.head,
+        return replace(
+            told,
             attempt=known.number,
             digest=known.digest,
             reported=progress.users,
-            rejected=rejected,
+            rejected=dict(known.rejected),
         )
 
     def _forget_attempt(self, run: str, round: int) -> None:
@@ -192,9 +157,3 @@ class LeafOfThreeAggregator(ThreePartyAggregator):
     def _needed(self, opening: Opening) -> int:
         """Roots enforce the quorum, over all ranges."""
         return 0
-
-    def _check_budget(self, plan: Plan) -> None:
-        """The root's."""
-
-    def _afford(self, question: Question, run: str, plan: Plan) -> None:
-        """The root's."""

@@ -17,30 +17,30 @@ import numpy as np
 
 from fedrec.errors import FedRecError
 from fedrec.federation.leaves import PartialSums
-from fedrec.federation.protocol import Opening, Phase, Receipt, Refusal, ReportDesk, ShareDesk
+from fedrec.federation.protocol import Opening, Phase, Receipt, Refusal, ShareEndpoint
 from fedrec.federation.releases import PartyStreams
 from fedrec.operations import logs
 from fedrec.randomness import Streams, SystemStreams
 from fedrec.sharing.agreement import Agreement
-from fedrec.sharing.attempt import Progress
+from fedrec.sharing.attempt import AttemptProgress
 from fedrec.sharing.commitments import HASH_BYTES, Listed
 from fedrec.sharing.root_of_three import ListedRange, RangeTerm, RootOfThree
 from fedrec_aggregator.collection import Collection
 from fedrec_aggregator.leaf_attempt import LeafAttempt
-from fedrec_aggregator.leaf_visits import Leaf, LeafVisits, distrusted
+from fedrec_aggregator.leaf_visits import LeafVisits, ListedLeaf, distrusted
 from fedrec_aggregator.ledger import ReleaseLedger
 from fedrec_aggregator.limits import Limits
-from fedrec_aggregator.peers import PeerDesk, read_ranges
-from fedrec_aggregator.root import no_reports, say_lost
+from fedrec_aggregator.peers import PeerEndpoint, read_ranges
+from fedrec_aggregator.root import RootRole, no_reports, say_lost
 from fedrec_aggregator.share_intake import ThreePartyAttempt
 from fedrec_aggregator.three_party import ThreePartyAggregator, log
 
 
-class RootOfThreeAggregator(ThreePartyAggregator):
+class RootOfThreeAggregator(RootRole, ThreePartyAggregator):
     """The root of the party at `place`. names, peers: of the three roots. patience_s: for a leaf
     that has no term when terms are taken.
 
-    Raises ValueError where the leaves' ranges do not hold every pseudonym once."""
+    Raises ValueError as `LeafVisits`."""
 
     read_list: Callable[[bytes], tuple[Listed, ...]] = staticmethod(read_ranges)
 
@@ -52,8 +52,8 @@ class RootOfThreeAggregator(ThreePartyAggregator):
         noise: Streams | SystemStreams,
         place: int,
         names: Sequence[bytes],
-        peers: Mapping[int, PeerDesk],
-        leaves: Sequence[Leaf],
+        peers: Mapping[int, PeerEndpoint],
+        leaves: Sequence[ListedLeaf],
         patience_s: float = 30.0,
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
@@ -68,23 +68,7 @@ class RootOfThreeAggregator(ThreePartyAggregator):
         noise = PartyStreams(self._noise, self.place)
         return RootOfThree(self.place, names, self._peers, self._store, noise, ranges)
 
-    def shut(self) -> None:
-        """End the threads that ask leaves."""
-        self._visits.close()
-
-    # --- the clients' side: there is none ---
-
-    def client_desk(
-        self, sender: str, *, max_users: int | None = None, names_quorum: bool = True
-    ) -> ReportDesk:
-        """Raises RefusedError (`FORBIDDEN`)."""
-        raise no_reports()
-
-    def share_desk(self, sender: str, *, max_users: int | None = None) -> ShareDesk:
-        """Raises RefusedError (`FORBIDDEN`)."""
-        raise no_reports()
-
-    def enroll(self, sender: str, tokens: Sequence[bytes], *, max_users: int | None = None) -> int:
+    def share_endpoint(self, sender: str, *, max_users: int | None = None) -> ShareEndpoint:
         """Raises RefusedError (`FORBIDDEN`)."""
         raise no_reports()
 
@@ -93,23 +77,6 @@ class RootOfThreeAggregator(ThreePartyAggregator):
     ) -> Receipt:
         """Turned away."""
         return Receipt(0, {Refusal.FORBIDDEN.value: 1})
-
-    # --- the server's side ---
-
-    def enrolled(self) -> int:
-        """Users enrolled at all leaves now; of a leaf that does not answer, as it was heard
-        last."""
-        self._visits.hear_all()
-        return self.known_enrolled()
-
-    def known_enrolled(self) -> int:
-        """Users enrolled at all leaves as they were heard last."""
-        return self._visits.enrolled
-
-    def tick(self) -> None:
-        """Tell leaves how the ledger grew, and go on with every round."""
-        self._visits.hear_all()
-        super().tick()
 
     # --- a round ---
 
@@ -161,7 +128,7 @@ class RootOfThreeAggregator(ThreePartyAggregator):
         assert frozen_s is not None
         party = self._party
 
-        def check(leaf: Leaf, partial: PartialSums) -> None:
+        def check(leaf: ListedLeaf, partial: PartialSums) -> None:
             with self._turn:
                 party.take(run, round, _term(leaf, partial))
             about = {"run": run, "round": round, "attempt": partial.attempt}
@@ -173,7 +140,9 @@ class RootOfThreeAggregator(ThreePartyAggregator):
                 party.close(run, round)
         return lost
 
-    def _seen(self, run: str, attempt: ThreePartyAttempt, progress: Progress | None) -> Collection:
+    def _seen(
+        self, run: str, attempt: ThreePartyAttempt, progress: AttemptProgress | None
+    ) -> Collection:
         """Counted as leaves said, until their terms are listed."""
         seen, tree = (
             super()._seen(run, attempt, progress),
@@ -187,7 +156,7 @@ class RootOfThreeAggregator(ThreePartyAggregator):
         return seen
 
 
-def _term(leaf: Leaf, partial: PartialSums) -> RangeTerm:
+def _term(leaf: ListedLeaf, partial: PartialSums) -> RangeTerm:
     """Raises ProtocolError where the leaf's hashes are none."""
     try:
         ticket, summed = bytes.fromhex(partial.ticket), bytes.fromhex(partial.summed)

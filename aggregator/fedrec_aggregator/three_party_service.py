@@ -14,7 +14,7 @@ from fedrec.federation.protocol import Refusal
 from fedrec.federation.wire import refused
 from fedrec.transport.aggregator_api import aggregator_pb2 as pb
 from fedrec.transport.aggregator_api import methods
-from fedrec.transport.aggregator_api.methods import Method
+from fedrec.transport.aggregator_api.methods import RpcMethod
 from fedrec_aggregator.calls import Call, Calls
 from fedrec_aggregator.three_party import ThreePartyAggregator
 
@@ -32,7 +32,7 @@ class ThreePartyCalls:
         self._calls, self._core = calls, core
         self._threads = ThreadPoolExecutor(_THREADS, "peers")
 
-    def unary(self) -> dict[Method, Callable[[Call], Awaitable[Message]]]:
+    def unary(self) -> dict[RpcMethod, Callable[[Call], Awaitable[Message]]]:
         """By method."""
         return {
             methods.GET_ATTEMPT: self._get_attempt,
@@ -40,7 +40,7 @@ class ThreePartyCalls:
             methods.GET_KEY: self._get_key,
         }
 
-    def streams(self) -> dict[Method, Callable[[Call], Awaitable[None]]]:
+    def streams(self) -> dict[RpcMethod, Callable[[Call], Awaitable[None]]]:
         """By method, what is answered in frames."""
         return {
             methods.GET_HELD: self._get_held,

@@ -14,7 +14,7 @@ from typing import Self
 
 from fedrec.federation.protocol import Refusal
 from fedrec.federation.wire import refused
-from fedrec_aggregator.credentials import Peer
+from fedrec_aggregator.credentials import Caller
 from fedrec_aggregator.settings_tables import TrafficSettings
 
 
@@ -23,14 +23,14 @@ class Traffic:
 
     def __init__(self, bounds: TrafficSettings) -> None:
         self._bounds = bounds
-        self._calls, self._bytes = Counter[Peer](), Counter[Peer]()
+        self._calls, self._bytes = Counter[Caller](), Counter[Caller]()
 
     @property
     def calls(self) -> int:
         """All calls that run now."""
         return self._calls.total()
 
-    def enter(self, peer: Peer) -> Place:
+    def enter(self, peer: Caller) -> TrafficShare:
         """Let a call in. Raises RefusedError (`BUSY`)."""
         if peer.role != "client":
             if self._calls[peer] >= self._bounds.max_calls_per_server:
@@ -43,9 +43,9 @@ class Traffic:
         ):
             raise _busy("too many clients are reporting")
         self._calls[peer] += 1
-        return Place(self, peer)
+        return TrafficShare(self, peer)
 
-    def reserve(self, peer: Peer, size: int) -> None:
+    def reserve(self, peer: Caller, size: int) -> None:
         """Set memory aside: for one peer at most half of what the others leave, so that no peer
         keeps them out. Raises RefusedError (`BUSY`)."""
         mine = self._bytes[peer]
@@ -54,7 +54,7 @@ class Traffic:
             raise _busy("other reports hold the memory that this one needs")
         self._bytes[peer] += size
 
-    def leave(self, peer: Peer, size: int) -> None:
+    def leave(self, peer: Caller, size: int) -> None:
         """A call is over, and so is the use of its memory."""
         self._bytes[peer] -= size
         self._calls[peer] -= 1
@@ -62,11 +62,11 @@ class Traffic:
             del self._calls[peer], self._bytes[peer]
 
 
-class Place:
+class TrafficShare:
     """One call's share of the traffic: a context, which ends when the block and every thread that
     works for it have ended."""
 
-    def __init__(self, traffic: Traffic, peer: Peer) -> None:
+    def __init__(self, traffic: Traffic, peer: Caller) -> None:
         self._traffic, self.peer = traffic, peer
         self._size, self._users = 0, 1
 

@@ -62,7 +62,7 @@ catalogue (`convex_client.Catalogue`)."""
 
 
 @dataclass(frozen=True)
-class Bounds:
+class AnswerBounds:
     """What one question may ask of this machine. Bytes; `columns` are numbers per item in one array
     (a user solve is cubic in them).
 
@@ -79,7 +79,7 @@ def require_answerable(
     question: Question,
     step: ClientStep,
     terms: Terms,
-    bounds: Bounds,
+    bounds: AnswerBounds,
     *,
     check: Check = _passed,
 ) -> None:

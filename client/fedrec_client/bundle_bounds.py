@@ -25,7 +25,7 @@ _REMEDY = "Nothing was asked and nothing was charged. Do not use this server."
 
 
 @dataclass(frozen=True)
-class Bounds:
+class BundleBounds:
     """What a bundle may ask of this device.
 
     places: H, of a history; coefficients: B; width: of a vector of the encoder; largest: of a
@@ -43,7 +43,7 @@ class Bounds:
     theta: float = 1e-6
 
 
-def require_bounded(bundle: Bundle, bounds: Bounds = Bounds()) -> None:
+def require_bounded(bundle: Bundle, bounds: BundleBounds = BundleBounds()) -> None:
     """Raises ProtocolError on a bundle that is too large, or has numbers that could fail for some
     histories alone."""
     about, low, high = bundle.about, *bounds.scale
@@ -87,7 +87,7 @@ def rehearse(bundle: Bundle, guarantee: Guarantee) -> None:
         ) from None
 
 
-def _require_attention(bundle: Bundle, bounds: Bounds) -> None:
+def _require_attention(bundle: Bundle, bounds: BundleBounds) -> None:
     for name, least, most in (
         ("padding", 0.0, bounds.padding),
         ("theta", bounds.theta, bounds.largest),

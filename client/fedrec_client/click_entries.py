@@ -1,35 +1,29 @@
-"""Entries of the ledger of clicks: what a run costs and is bound to, what was answered, their
-chain."""
+"""Entries of the ledger of clicks: what a run costs and is bound to, what was answered."""
 
 from __future__ import annotations
 
-import hashlib
 import json
 import math
-import sqlite3
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from fedrec.errors import RunError
+from fedrec.ledgers.chain import EntryType, genesis, head_after
+from fedrec.ledgers.sqlite_ledger import LedgerTable
 from fedrec.news.person import events_of_person
-from fedrec.operations.ledger_files import broken
 from fedrec.privacy.accounting import GaussianEvent
 from fedrec.privacy.click_accounting import Costs
 from fedrec.privacy.mixtures import Event
 from fedrec.privacy.padding import PaddedEvent
 from fedrec.privacy.selection import PureEvent
 
-GENESIS = hashlib.sha256(b"fedrec click ledger 2").hexdigest()
-
 
 @dataclass(frozen=True)
-class Bound:
+class RunBinding:
     """What a run is bound to from its first question. terms, data: digests; users, first_user: of
     how many, and from which number on.
 
@@ -46,7 +40,7 @@ class Bound:
 
 
 @dataclass(frozen=True)
-class Entry:
+class ClickEntry:
     """One entry of kind "run" (a charge) or "answer"; `content` as JSON; `head` closes the chain so
     far."""
 
@@ -69,15 +63,15 @@ class Entry:
         return Costs(tuple(map(_event, read["history"])), tuple(map(_event, read["labels"])))
 
     @property
-    def bound(self) -> Bound:
+    def bound(self) -> RunBinding:
         """What the run is bound to."""
-        return Bound(**json.loads(self.content)["bound"])
+        return RunBinding(**json.loads(self.content)["bound"])
 
     @property
-    def answer(self) -> Answer:
+    def answer(self) -> AnsweredRound:
         """Which question was answered, and for whom."""
         read = json.loads(self.content)
-        return Answer(
+        return AnsweredRound(
             read["round"],
             read["question"],
             np.unpackbits(np.frombuffer(bytes.fromhex(read["users"]), np.uint8)),
@@ -85,7 +79,7 @@ class Entry:
 
 
 @dataclass(frozen=True)
-class Answer:
+class AnsweredRound:
     """question: its digest; users: 1 for each of the site's users who answered, 0 for others and
     behind the last, to whole bytes."""
 
@@ -94,12 +88,12 @@ class Answer:
     users: npt.NDArray[np.uint8]
 
 
-def runs_of(entries: Sequence[Entry]) -> tuple[Entry, ...]:
+def runs_of(entries: Sequence[ClickEntry]) -> tuple[ClickEntry, ...]:
     """The charges among them."""
     return tuple(entry for entry in entries if not entry.answers)
 
 
-def of_person(runs: Sequence[tuple[Costs, Bound]]) -> list[Event]:
+def of_person(runs: Sequence[tuple[Costs, RunBinding]]) -> list[Event]:
     """Public numbers decide, whatever anybody clicked.
 
     A run that does not say how much it sees costs everything."""
@@ -112,7 +106,7 @@ def of_person(runs: Sequence[tuple[Costs, Bound]]) -> list[Event]:
     return found
 
 
-def packed(costs: Costs, bound: Bound) -> str:
+def packed(costs: Costs, bound: RunBinding) -> str:
     """Content of the entry that charges a run."""
     parts = {
         "history": [_row(event) for event in costs.history],
@@ -145,36 +139,18 @@ def _event(row: list[str]) -> Event:
     return event
 
 
-def verified(database: sqlite3.Connection, path: Path) -> Iterator[Entry]:
-    """The entries in their order. Raises RunError where one does not follow from the last, or
-    charges what is not known here: a newer version may have written it."""
-    head, rows = (
-        GENESIS,
-        database.execute(
-            "SELECT number, time_s, run, kind, content, head FROM entries ORDER BY number"
-        ),
-    )
-    for expected, row in enumerate(rows, start=1):
-        try:
-            head = next_head(head, row[:5])
-        except (TypeError, ValueError):
-            head = ""
-        if row[0] != expected or row[5] != head:
-            raise broken(path, expected)
-        entry = Entry(*row)
-        try:
-            _ = entry.answer if entry.answers else entry.price
-        except (KeyError, TypeError, ValueError) as failure:
-            raise RunError(
-                f"{path} has an entry, {expected}, that this version cannot read",
-                "Use the version that wrote it; do not begin a new ledger.",
-            ) from failure
-        yield entry
-
-
-def next_head(head: str, row: tuple[Any, ...]) -> str:
-    """The head after an entry: a hash of the head before and of all that the entry says."""
+def _read(_: int, row: tuple[Any, ...], head: str) -> ClickEntry:
     number, time_s, run, kind, content = row
-    return hashlib.sha256(
-        json.dumps([head, number, float(time_s).hex(), run, kind, content]).encode()
-    ).hexdigest()
+    entry = ClickEntry(number, time_s, run, kind, content, head)
+    read: object = entry.answer if entry.answers else entry.price
+    del read  # a price or an answer that is not known here raises
+    return entry
+
+
+CLICKS = LedgerTable(
+    "entries",
+    ("number", "time_s", "run", "kind", "content", "head"),
+    EntryType(
+        genesis("fedrec click ledger 2"), lambda before, row: head_after(before, *row), _read
+    ),
+)

@@ -18,6 +18,7 @@ from datetime import UTC, datetime
 from io import StringIO
 from pathlib import Path
 
+from fedrec.data.delimited import decoded
 from fedrec.errors import DataError, MalformedRowError
 
 _ITEM, _RATING, _TIME = (
@@ -63,16 +64,14 @@ def read_clicks(path: Path) -> Clicks:
     """Raises DataError where the file is missing or empty, MalformedRowError at the first wrong
     line."""
     try:
-        text = path.read_text(encoding="utf-8-sig")
+        content = path.read_bytes()
     except OSError as failure:
         raise DataError(
             f"{path} cannot be read: {failure.strerror or failure}",
             "Check the path of your history (--history).",
         ) from None
-    except UnicodeDecodeError as failure:
-        raise DataError(
-            f"{path} is not UTF-8: {failure.reason} at byte {failure.start}", "Save it as UTF-8."
-        ) from None
+    raws = enumerate(content.splitlines(keepends=True), start=1)
+    text = "".join(decoded(raw, path, line) for line, raw in raws)
     lines = text.splitlines()
     header = [name.strip().lower() for name in next(csv.reader(lines[:1]), [])]
     named = bool(set(header) & set(_ITEM))

@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from fedrec.arrays import UInt8s
 from fedrec.federation.messages import Question
-from fedrec.federation.protocol import Receipt, Refusal, ReportDesk
+from fedrec.federation.protocol import Receipt, Refusal, ReportEndpoint
 from fedrec.federation.report_batches import Batch, pack_reports
 from fedrec.federation.rounds import ClientStep
 from fedrec_client.answering import Private, answered, batches
@@ -43,7 +43,7 @@ class Delivery:
     mine: Private
     ids: UInt8s
     tokens: UInt8s
-    desk: ReportDesk | None = None
+    endpoint: ReportEndpoint | None = None
     keep: Callable[[int, bytes], None] | None = None
     accepted: int = 0
     rejected: dict[str, int] = field(default_factory=dict)
@@ -81,8 +81,8 @@ class Delivery:
         if self.keep:
             self.keep(self.batches, packed)
         self.batches, self.bytes_sent = self.batches + 1, self.bytes_sent + len(packed)
-        assert self.desk is not None
-        return self.desk.report(self.run, self.question.round, packed)
+        assert self.endpoint is not None
+        return self.endpoint.report(self.run, self.question.round, packed)
 
     def _count(self, receipt: Receipt) -> None:
         self.accepted += receipt.accepted + receipt.rejected.get(Refusal.REPLAYED, 0)

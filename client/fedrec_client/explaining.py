@@ -45,7 +45,7 @@ def cost(answered: Answered, recommender: Recommender) -> str:
     if not answered.fresh:
         return f"nothing: answer {answered.answer.number} was sent again, as it was drawn"
     earlier = [
-        answer for answer in recommender.ledger.answers if answer.history == answered.answer.history
+        answer for answer in recommender.ledger.entries if answer.history == answered.answer.history
     ]
     again = (
         " (these clicks had an answer, but for another model or epsilon)"

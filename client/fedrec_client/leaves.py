@@ -18,27 +18,27 @@ import numpy.typing as npt
 from fedrec.arrays import UInt8s
 from fedrec.errors import RefusedError, UnreachableError
 from fedrec.federation.leaves import TokenRange, require_all_once
-from fedrec.federation.protocol import LedgerGrowth, LedgerHead, Receipt, Refusal, ReportDesk
+from fedrec.federation.protocol import LedgerGrowth, LedgerHead, Receipt, Refusal, ReportEndpoint
 from fedrec_client.delivery import Delivery
 
 R = TypeVar("R")
 
 
 @dataclass(frozen=True)
-class Leaves:
-    """Desks of all leaves, and the pseudonyms that each owns.
+class LeafEndpoints:
+    """Endpoints of all leaves, and the pseudonyms that each owns.
 
     Raises ValueError unless every pseudonym is of exactly one."""
 
-    desks: Sequence[ReportDesk]
+    endpoints: Sequence[ReportEndpoint]
     ranges: Sequence[TokenRange]
 
     def __post_init__(self) -> None:
         require_all_once(self.ranges)
 
     def enroll(self, tokens: Sequence[bytes]) -> int:
-        """Each user at its leaf. Raises as a desk's, once all have been asked."""
-        return sum(self._all(lambda leaf: self._enrolled(leaf, tokens), needed=len(self.desks)))
+        """Each user at its leaf. Raises as an endpoint's, once all have been asked."""
+        return sum(self._all(lambda leaf: self._enrolled(leaf, tokens), needed=len(self.endpoints)))
 
     def growth(self, since: LedgerHead, charged: int) -> LedgerGrowth:
         """The growth that every leaf knows that answers.
@@ -46,7 +46,7 @@ class Leaves:
         Raises RefusedError (`STALE_LEDGER`) where one says so, UnreachableError where none answers.
         """
         return min(
-            self._all(lambda leaf: self.desks[leaf].growth(since, charged), needed=1),
+            self._all(lambda leaf: self.endpoints[leaf].growth(since, charged), needed=1),
             key=lambda growth: growth.head.number,
         )
 
@@ -59,11 +59,11 @@ class Leaves:
 
     def _enrolled(self, leaf: int, tokens: Sequence[bytes]) -> int:
         mine = [token for token in tokens if token in self.ranges[leaf]]
-        return self.desks[leaf].enroll(mine) if mine else 0
+        return self.endpoints[leaf].enroll(mine) if mine else 0
 
     def _all(self, ask: Callable[[int], R], *, needed: int) -> list[R]:
         said, away = list[R](), list[UnreachableError]()
-        for leaf in range(len(self.desks)):
+        for leaf in range(len(self.endpoints)):
             try:
                 said.append(ask(leaf))
             except UnreachableError as failure:
@@ -77,7 +77,7 @@ class Leaves:
 class LeafDelivery(Delivery):
     """One round's reports on their way to leaves."""
 
-    leaves: Leaves | None = None
+    leaves: LeafEndpoints | None = None
     _away: dict[int, UnreachableError] = field(default_factory=dict, init=False)
 
     def hand_in(self, *, users_per_batch: int, batch_bytes: int) -> None:
@@ -85,7 +85,7 @@ class LeafDelivery(Delivery):
 
         Raises UnreachableError at the end where one is."""
         assert self.leaves is not None
-        most = len(self.leaves.desks)
+        most = len(self.leaves.endpoints)
         super().hand_in(users_per_batch=most * users_per_batch, batch_bytes=most * batch_bytes)
         for failure in self._away.values():
             raise failure
@@ -94,7 +94,7 @@ class LeafDelivery(Delivery):
         assert self.leaves is not None
         places, over = self.leaves.places(self.tokens[users]), list[str | None]()
         for leaf in sorted(set(places.tolist()) - self._away.keys()):
-            self.desk = self.leaves.desks[leaf]
+            self.endpoint = self.leaves.endpoints[leaf]
             try:
                 over.append(super()._hand_in(users[places == leaf]))
             except UnreachableError as failure:
@@ -103,11 +103,11 @@ class LeafDelivery(Delivery):
 
     def _sent(self, users: npt.NDArray[np.int64]) -> Receipt:
         receipt = super()._sent(users)
-        if not receipt.rejected.get(Refusal.NOT_ENROLLED) or self.desk is None:
+        if not receipt.rejected.get(Refusal.NOT_ENROLLED) or self.endpoint is None:
             return receipt
         try:
             # the leaf was replaced; nothing is counted twice
-            self.desk.enroll([token.tobytes() for token in self.tokens[users]])
+            self.endpoint.enroll([token.tobytes() for token in self.tokens[users]])
         except RefusedError:
             return receipt
         return super()._sent(users)

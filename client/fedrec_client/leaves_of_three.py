@@ -18,10 +18,10 @@ import numpy.typing as npt
 from fedrec.errors import RefusedError, UnreachableError
 from fedrec.federation.leaves import TokenRange
 from fedrec.federation.ledger_heads import HeadMemory, follow
-from fedrec.federation.protocol import Receipt, ShareDesk
+from fedrec.federation.protocol import Receipt, ShareEndpoint
 from fedrec.privacy.calibration import Plan
 from fedrec_client.delivery import Delivery
-from fedrec_client.leaves import Leaves
+from fedrec_client.leaves import LeafEndpoints
 from fedrec_client.three_way import SharedDelivery, ThreeWay
 
 
@@ -30,22 +30,22 @@ class LeavesOfThree:
     """parties: the leaves of each of the three, in the order of their places, all with the same
     ranges in one order. ways: of each range to its three leaves."""
 
-    parties: Sequence[Leaves]
+    parties: Sequence[LeafEndpoints]
     ways: Sequence[ThreeWay]
 
     @staticmethod
     def of(
         ranges: Sequence[TokenRange],
-        desks: Sequence[Sequence[ShareDesk]],
+        endpoints: Sequence[Sequence[ShareEndpoint]],
         names: Sequence[Sequence[bytes]],
         **patience: Any,
     ) -> LeavesOfThree:
-        """desks, names: of every place, by range. Raises ValueError where two of the three leaves
-        of a range have one name, and unless every pseudonym is of exactly one range."""
-        parties = [Leaves(each, ranges) for each in desks]
+        """endpoints, names: of every place, by range. Raises ValueError where two of the three
+        leaves of a range have one name, and unless every pseudonym is of exactly one range."""
+        parties = [LeafEndpoints(each, ranges) for each in endpoints]
         ways = [
             ThreeWay(
-                [each[k] for each in desks], [each[k] for each in names], range=one, **patience
+                [each[k] for each in endpoints], [each[k] for each in names], range=one, **patience
             )
             for k, one in enumerate(ranges)
         ]

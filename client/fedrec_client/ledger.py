@@ -7,9 +7,9 @@ exactly over all runs (`fedrec.privacy.ledger`). The entries form a SHA-256 chai
 also kept in a small file beside the database.
 
 It is noticed where an entry was changed or dropped, and where the ledger is older than its head
-file (`ledger_files` says what is not). How many entries there are is told to the aggregator, which
-notices where a whole folder was put back. Entries follow each other by their numbers; their times
-are written down and decide nothing, since clocks jump.
+file (`fedrec.ledgers` says what is not). How many entries there are is told to the aggregator,
+which notices where a whole folder was put back. Entries follow each other by their numbers; their
+times are written down and decide nothing, since clocks jump.
 
 Beside the entries lies the newest head that was seen of the aggregator's own ledger
 (`fedrec.federation.ledger_heads`): it is lost or put back with them alone.
@@ -18,39 +18,25 @@ Beside the entries lies the newest head that was seen of the aggregator's own le
 from __future__ import annotations
 
 import json
-import os
-import sqlite3
-import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from fedrec.errors import BudgetExceededError, RefusedError, RunError, UnitMismatchError
+from fedrec.errors import BudgetExceededError, RefusedError, UnitMismatchError
 from fedrec.federation.ledger_heads import HeadMemory
 from fedrec.federation.protocol import LedgerHead, Refusal
-from fedrec.operations.clock import ClockJump
-from fedrec.operations.ledger_files import (
-    CLOCK_SCHEMA,
-    HeadFile,
-    behind,
-    opened,
-    opening,
-    read_jumps,
-    reading,
-    write_jump,
-)
+from fedrec.ledgers import sqlite_ledger
+from fedrec.ledgers.sqlite_ledger import SqliteLedger, reading
 from fedrec.privacy.accounting import epsilon_of, mu_for
 from fedrec.privacy.calibration import Plan
 from fedrec.privacy.guarantee import Guarantee, said_down
 from fedrec.privacy.ledger import Ledger
-from fedrec_client.ledger_entries import GENESIS, Entry, next_head, rows_of, verified
-from fedrec_client.lock import locked
-from fedrec_client.pseudonyms import SECRET_BYTES
+from fedrec_client.ledger_entries import ROUNDS, RoundCharge
+from fedrec_client.pseudonyms import SECRET_SCHEMA, kept_secret
 
-_SCHEMA = """
-CREATE TABLE IF NOT EXISTS secret (value BLOB NOT NULL);
+_SCHEMA = f"""
+{SECRET_SCHEMA}
 CREATE TABLE IF NOT EXISTS entries (
     number INTEGER PRIMARY KEY, time_s REAL NOT NULL, run TEXT NOT NULL, round INTEGER NOT NULL,
     question TEXT NOT NULL, plan TEXT NOT NULL,
@@ -74,8 +60,11 @@ _CLEARLY = 1e-6
 """Relative, of mu: a limit that is passed by more is passed by any plan of such a guarantee."""
 
 
-class ClientLedger:
+class ClientLedger(SqliteLedger[RoundCharge]):
     """An open ledger. One process at a time; safe to call from several threads."""
+
+    table = ROUNDS
+    schema = _SCHEMA
 
     def __init__(
         self, path: Path, *, limit: Guarantee, clock: Callable[[], float] = time.time
@@ -83,18 +72,16 @@ class ClientLedger:
         """Open or begin the ledger at `path`.
 
         Raises RunError where it is in use, damaged, or older than it was."""
-        self.limit, self._clock, self._path, self._file = limit, clock, path, HeadFile(path)
-        self._mutex, self._lock = threading.Lock(), locked(path)
-        with opening(path, self._lock):
-            self._database = _opened(path)
-            self._secret: bytes = self._database.execute("SELECT value FROM secret").fetchone()[0]
-            self._entries = list(verified(rows_of(self._database), path))
-            self._file.agree([GENESIS, *(entry.head for entry in self._entries)])
-            found = self._database.execute("SELECT number, head FROM aggregator").fetchone()
-            self._seen = LedgerHead(*found) if found else LedgerHead()
-            of_three = self._database.execute("SELECT place, number, head FROM aggregators")
-            self._seen_of = {place: LedgerHead(number, head) for place, number, head in of_three}
-            self._jumps = read_jumps(self._database)
+        self.limit = limit
+        super().__init__(path, clock=clock)
+
+    def _load(self) -> None:
+        super()._load()
+        self._secret = kept_secret(self._db)
+        found = self._db.execute("SELECT number, head FROM aggregator").fetchone()
+        self._seen = LedgerHead(*found) if found else LedgerHead()
+        of_three = self._db.execute("SELECT place, number, head FROM aggregators")
+        self._seen_of = {place: LedgerHead(number, head) for place, number, head in of_three}
 
     @property
     def secret(self) -> bytes:
@@ -102,16 +89,6 @@ class ClientLedger:
 
         Never leaves the site."""
         return self._secret
-
-    @property
-    def entries(self) -> tuple[Entry, ...]:
-        """Every round charged, oldest first."""
-        return tuple(self._entries)
-
-    @property
-    def head(self) -> str:
-        """The end of the chain."""
-        return self._entries[-1].head if self._entries else GENESIS
 
     @property
     def epsilon(self) -> float:
@@ -152,14 +129,15 @@ class ClientLedger:
         round had another question or cost otherwise, WRONG_QUESTION where a release was charged in
         another round, BUDGET past the limit; RunError where the entry cannot be written.
         """
-        with self._mutex:
+        with self._lock:
             digest = plan.digest()
             costs = [(name, weight * plan[name].mu) for name in releases]
             if self._is_resend(run, round, question, digest, costs):
                 return False
             self._require_new_releases(run, releases)
             self._require_room(run, plan, weight)
-            self._append(run, round, question, digest, costs)
+            names = json.dumps([[name, mu.hex()] for name, mu in costs])
+            self._append(run, round, question, digest, names)
             return True
 
     def keep_attempt(self, run: str, round: int, ticket: bytes, *, most: int) -> None:
@@ -168,29 +146,20 @@ class ClientLedger:
 
         Raises RefusedError (`BUDGET`) beyond `most`, RunError where it cannot be written.
         """
-        with self._mutex:
-            try:
-                with self._database:
-                    self._database.execute(_ATTEMPTS)
-                    self._database.execute(
-                        "INSERT OR IGNORE INTO attempts VALUES (?, ?, ?)", (run, round, ticket)
-                    )
-                    (count,) = self._database.execute(
-                        "SELECT COUNT(*) FROM attempts WHERE run = ? AND round = ?", (run, round)
-                    ).fetchone()
-                    if count > most:
-                        cause = (
-                            f"round {round} of run {run} was begun more than {most} times, for "
-                            "which its checks are charged"
-                        )
-                        raise RefusedError(
-                            Refusal.BUDGET.value, cause, "The server must begin a new run."
-                        )
-            except sqlite3.Error as failure:
-                raise RunError(
-                    f"{self._path} cannot be written: {failure}",
-                    "Free space or correct permissions.",
-                ) from None
+        with self._durably() as database:
+            database.execute(_ATTEMPTS)
+            database.execute(
+                "INSERT OR IGNORE INTO attempts VALUES (?, ?, ?)", (run, round, ticket)
+            )
+            (count,) = database.execute(
+                "SELECT COUNT(*) FROM attempts WHERE run = ? AND round = ?", (run, round)
+            ).fetchone()
+            if count > most:
+                cause = (
+                    f"round {round} of run {run} was begun more than {most} times, for which its "
+                    "checks are charged"
+                )
+                raise _refused(Refusal.BUDGET, cause, "The server must begin a new run.")
 
     def require_room_for(self, promised: Guarantee) -> None:
         """Raises RefusedError (`BUDGET`) where a run of this guarantee cannot fit: said before it
@@ -215,19 +184,11 @@ class ClientLedger:
 
     def keep_ledger_head(self, head: LedgerHead) -> None:
         """Durably; `LedgerHead()` forgets. Raises RunError where it cannot be written."""
-        with self._mutex:
-            try:
-                with self._database:
-                    self._database.execute(
-                        "INSERT OR REPLACE INTO aggregator VALUES (1, ?, ?)",
-                        (head.number, head.head),
-                    )
-            except sqlite3.Error as failure:
-                raise RunError(
-                    f"{self._path} cannot be written: {failure}",
-                    "Free space or correct permissions.",
-                ) from None
-            self._seen = head
+        with self._durably() as database:
+            database.execute(
+                "INSERT OR REPLACE INTO aggregator VALUES (1, ?, ?)", (head.number, head.head)
+            )
+        self._seen = head
 
     def of_aggregator(self, place: int) -> HeadMemory:
         """The newest head seen of one of three aggregators' ledgers."""
@@ -242,45 +203,12 @@ class ClientLedger:
             self._keep_of_three(place, LedgerHead())
 
     def _keep_of_three(self, place: int, head: LedgerHead) -> None:
-        with self._mutex:
-            try:
-                with self._database:
-                    self._database.execute(
-                        "INSERT OR REPLACE INTO aggregators VALUES (?, ?, ?)",
-                        (place, head.number, head.head),
-                    )
-            except sqlite3.Error as failure:
-                raise RunError(
-                    f"{self._path} cannot be written: {failure}",
-                    "Free space or correct permissions.",
-                ) from None
-            self._seen_of[place] = head
-
-    def note_clock(self, jump: ClockJump | None = None) -> ClockJump | None:
-        """Keep a jump of the clock; without one, that the clock is behind the last entry, if it is.
-        Returns what was kept.
-
-        Raises RunError where it cannot be written.
-        """
-        with self._mutex:
-            found = jump or self._behind()
-            if found is not None:
-                try:
-                    with self._database:
-                        write_jump(self._database, len(self._entries), found)
-                except sqlite3.Error as failure:
-                    raise RunError(
-                        f"{self._path} cannot be written: {failure}",
-                        "Free space or correct permissions.",
-                    ) from None
-                self._jumps = read_jumps(self._database)
-            return found
-
-    def close(self) -> None:
-        """Let another process have it."""
-        with self._mutex:
-            self._database.close()
-            self._lock.close()
+        with self._durably() as database:
+            database.execute(
+                "INSERT OR REPLACE INTO aggregators VALUES (?, ?, ?)",
+                (place, head.number, head.head),
+            )
+        self._seen_of[place] = head
 
     def _is_resend(
         self, run: str, round: int, question: str, plan: str, costs: Sequence[tuple[str, float]]
@@ -350,54 +278,6 @@ class ClientLedger:
     def _spent(self) -> Ledger:
         return Ledger(self.limit, tuple(event for entry in self._entries for event in entry.events))
 
-    def _behind(self) -> ClockJump | None:
-        return behind(
-            self._entries[-1].time_s if self._entries else None,
-            self._jumps,
-            len(self._entries),
-            self._clock(),
-        )
-
-    def _append(
-        self, run: str, round: int, question: str, plan: str, releases: Iterable[tuple[str, float]]
-    ) -> None:
-        content = (
-            len(self._entries) + 1,
-            float(self._clock()),
-            run,
-            round,
-            question,
-            plan,
-            tuple(releases),
-        )
-        entry = Entry(*content, head=next_head(self.head, *content))
-        names = json.dumps([[name, mu.hex()] for name, mu in entry.releases])
-        row = (entry.number, entry.time_s, run, round, question, plan, names, entry.head)
-        jump = self._behind()
-        try:
-            with self._database:
-                if jump is not None:
-                    write_jump(self._database, len(self._entries), jump)
-                self._database.execute("INSERT INTO entries VALUES (?, ?, ?, ?, ?, ?, ?, ?)", row)
-        except sqlite3.Error as failure:
-            # a commit that is said to have failed may be on disk, and is spent then
-            with suppress(sqlite3.Error):
-                self._entries = list(verified(rows_of(self._database), self._path))
-            raise RunError(
-                f"{self._path} cannot be written: {failure}",
-                "Nothing left this client. Free space or correct permissions.",
-            ) from None
-        self._entries.append(entry)  # spent from here on, whatever happens next
-        self._file.write(len(self._entries), self.head)
-
-
-def read_clock(path: Path) -> tuple[tuple[int, ClockJump], ...]:
-    """Jumps of the clock that a ledger keeps, each with the number of the entry before.
-
-    Raises RunError as `read_entries`."""
-    with reading(path) as database:
-        return read_jumps(database)
-
 
 @dataclass(frozen=True)
 class _HeadOfThree:
@@ -422,20 +302,11 @@ def read_seen(path: Path) -> LedgerHead:
         return LedgerHead(*found) if found else LedgerHead()
 
 
-def read_entries(path: Path) -> tuple[Entry, ...]:
+def read_entries(path: Path) -> tuple[RoundCharge, ...]:
     """The entries of a ledger, verified, also while a client has it open.
 
     Raises RunError where it is missing or damaged."""
-    with reading(path) as database:
-        return tuple(verified(rows_of(database), path))
-
-
-def _opened(path: Path) -> sqlite3.Connection:
-    secret = (
-        f"INSERT INTO secret SELECT x'{os.urandom(SECRET_BYTES).hex()}' WHERE NOT EXISTS (SELECT "
-        "1 FROM secret);"
-    )
-    return opened(path, f"{_SCHEMA} {CLOCK_SCHEMA} {secret}")
+    return sqlite_ledger.read_entries(path, ROUNDS)
 
 
 def _refused(code: Refusal, cause: str, remedy: str) -> RefusedError:

@@ -1,25 +1,18 @@
-"""Entries of a client's ledger of rounds, and their chain."""
+"""Entries of a client's ledger of rounds."""
 
 from __future__ import annotations
 
-import hashlib
 import json
-import sqlite3
-from collections.abc import Iterable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
-from fedrec.operations.ledger_files import (
-    broken,
-)
+from fedrec.ledgers.chain import EntryType, genesis, head_after
+from fedrec.ledgers.sqlite_ledger import LedgerTable
 from fedrec.privacy.accounting import GaussianEvent
-
-GENESIS = hashlib.sha256(b"fedrec client ledger 1").hexdigest()
 
 
 @dataclass(frozen=True)
-class Entry:
+class RoundCharge:
     """One round that was charged: `question` and `plan` are digests; `releases` are names with
     their mu; `head` closes the chain so far."""
 
@@ -38,57 +31,19 @@ class Entry:
         return tuple(GaussianEvent(f"{self.run}/{name}", mu) for name, mu in self.releases)
 
 
-def rows_of(database: sqlite3.Connection) -> list[tuple[Any, ...]]:
-    """All rows, by number, as `verified` takes them."""
-    return database.execute(
-        "SELECT number, time_s, run, round, question, plan, releases, head FROM entries "
-        "ORDER BY number"
-    ).fetchall()
+def _head(before: str, row: tuple[Any, ...]) -> str:
+    *content, releases = row
+    return head_after(before, *content, json.loads(releases))
 
 
-def verified(rows: Iterable[tuple[Any, ...]], path: Path) -> Iterable[Entry]:
-    """The entries in their order. Raises RunError where one does not follow from the last."""
-    head = GENESIS
-    for expected, (number, time_s, run, round, question, plan, releases, claimed) in enumerate(
-        rows, start=1
-    ):
-        try:
-            content = (
-                number,
-                time_s,
-                run,
-                round,
-                question,
-                plan,
-                tuple((name, float.fromhex(mu)) for name, mu in json.loads(releases)),
-            )
-            head = next_head(head, *content)
-        except (TypeError, ValueError, AttributeError):
-            head = ""
-        if number != expected or head != claimed:
-            raise broken(path, expected)
-        yield Entry(*content, head=head)
+def _read(_: int, row: tuple[Any, ...], head: str) -> RoundCharge:
+    number, time_s, run, round, question, plan, releases = row
+    costs = tuple((name, float.fromhex(mu)) for name, mu in json.loads(releases))
+    return RoundCharge(number, time_s, run, round, question, plan, costs, head)
 
 
-def next_head(
-    head: str,
-    number: int,
-    time_s: float,
-    run: str,
-    round: int,
-    question: str,
-    plan: str,
-    releases: Any,
-) -> str:
-    """The head after an entry: a hash of the head before and of all that the entry says."""
-    content = [
-        head,
-        number,
-        time_s.hex(),
-        run,
-        round,
-        question,
-        plan,
-        [[name, mu.hex()] for name, mu in releases],
-    ]
-    return hashlib.sha256(json.dumps(content).encode()).hexdigest()
+ROUNDS = LedgerTable(
+    "entries",
+    ("number", "time_s", "run", "round", "question", "plan", "releases", "head"),
+    EntryType(genesis("fedrec client ledger 1"), _head, _read),
+)

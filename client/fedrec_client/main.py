@@ -23,20 +23,20 @@ from types import FrameType
 
 import fedrec
 from fedrec.errors import SettingsError
+from fedrec.ledgers.lock import FileLock
 from fedrec.operations import logs
 from fedrec.operations.addresses import Address
 from fedrec.operations.memory import keep_little
 from fedrec.operations.metrics import Metrics
 from fedrec.storage import write_json
 from fedrec_client.executor import Executor, require_pinned_flower
-from fedrec_client.lock import locked
 from fedrec_client.settings import ClientSettings
 from fedrec_client.supernode import SuperNode
 from fedrec_client.worker import Worker
 
 
 @dataclass(frozen=True)
-class Status:
+class ClientStatus:
     """What runs where, kept as `client.json` in the state folder.
 
     Addresses are host:port, "" for none."""
@@ -52,7 +52,7 @@ class Status:
 def run(
     settings: ClientSettings,
     *,
-    ready: Callable[[Status], None] | None = None,
+    ready: Callable[[ClientStatus], None] | None = None,
     stop: threading.Event | None = None,
     new_aggregator_ledger: bool = False,
     check: Callable[[], object] | None = None,
@@ -78,15 +78,20 @@ def run(
             )
         )
         metrics, metrics_address = _metrics(settings.metrics, stack)
-        stack.enter_context(locked(folder / "client"))
+        lock = FileLock(
+            folder / "client.lock",
+            f"{folder} is in use by another process",
+            "Stop the other client, or give this one its own state folder.",
+        )
+        stack.enter_context(lock)
         worker = stack.enter_context(Worker(settings, metrics))
         users = worker.begin(check=check, new_aggregator_ledger=new_aggregator_ledger)
-        node = SuperNode(settings.superlink, folder)
+        node = SuperNode(folder, settings.superlink)
 
         writing = threading.Lock()
 
-        def note() -> Status:
-            status = Status(
+        def note() -> ClientStatus:
+            status = ClientStatus(
                 settings.name,
                 fedrec.__version__,
                 os.getpid(),

@@ -57,7 +57,7 @@ from fedrec.privacy.keystream import derive
 from fedrec.randomness import SecretStreams, Streams
 from fedrec.settings import NewsScenario
 from fedrec_client.answering import invented
-from fedrec_client.click_entries import Bound
+from fedrec_client.click_entries import RunBinding
 from fedrec_client.click_ledger import ClickLedger
 from fedrec_client.pseudonyms import user_tokens
 from fedrec_client.readers import PRIVATE_COLUMNS, LocalReaders, read_clicks, write_clicks
@@ -387,7 +387,9 @@ class NewsParticipant:
         most: int,
     ) -> None:
         """Charge the run and write down who answers what, before anything is drawn."""
-        bound = Bound(known.terms_digest, known.data_digest, ask.users, ask.first_user[self.name])
+        bound = RunBinding(
+            known.terms_digest, known.data_digest, ask.users, ask.first_user[self.name]
+        )
         # of each, the server is told how many
         labels = int(np.bincount(known.data.users, minlength=1).max())
         bound = replace(bound, history=known.scenario.news.history, labels=labels)

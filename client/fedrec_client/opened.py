@@ -8,14 +8,14 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fedrec.federation.protocol import ReportDesk
+from fedrec.federation.protocol import ReportEndpoint
 from fedrec.operations.party_settings import AggregatorAccess, names_of_three
 from fedrec.operations.party_state import Awaited, PartyState, noting
-from fedrec.transport.aggregator_client import RemoteReportDesk, Retry
+from fedrec.transport.aggregator_client import RemoteReportEndpoint, Retry
 from fedrec.transport.channel import Access
-from fedrec.transport.share_client import RemoteShareDesk
+from fedrec.transport.share_client import RemoteShareEndpoint
 from fedrec_client.leaf_settings import range_of, three_by_range
-from fedrec_client.leaves import Leaves
+from fedrec_client.leaves import LeafEndpoints
 from fedrec_client.leaves_of_three import LeavesOfThree
 from fedrec_client.ledger import ClientLedger
 from fedrec_client.participant import Participant, SiteUsers
@@ -52,7 +52,7 @@ def open_participant(
         settings.name,
         users,
         ledger,
-        _desk(settings, retry, stack),
+        _endpoint(settings, retry, stack),
         folder,
         users_per_batch=settings.users_per_batch,
         keep_sent=settings.keep_sent,
@@ -62,10 +62,10 @@ def open_participant(
     )
 
 
-def _desk(
+def _endpoint(
     settings: ClientSettings, retry: Retry | None, stack: ExitStack
-) -> ReportDesk | ThreeWay | Leaves | LeavesOfThree:
-    """Desk of the one aggregator, of leaves, of three, or of their leaves."""
+) -> ReportEndpoint | ThreeWay | LeafEndpoints | LeavesOfThree:
+    """Endpoint of the one aggregator, of leaves, of three, or of their leaves."""
 
     def way(one: AggregatorAccess) -> Access:
         return Access(**one.called_by(settings.name))
@@ -74,7 +74,7 @@ def _desk(
         by_range = three_by_range(settings.leaves)
         shares = [
             [
-                stack.enter_context(RemoteShareDesk(way(three[place]), retry=retry))
+                stack.enter_context(RemoteShareEndpoint(way(three[place]), retry=retry))
                 for three in by_range.values()
             ]
             for place in range(3)
@@ -83,21 +83,21 @@ def _desk(
         by_place = [[of_range[place] for of_range in keys] for place in range(3)]
         return LeavesOfThree.of(list(by_range), shares, by_place)
     if settings.leaves:
-        return Leaves(
+        return LeafEndpoints(
             [
-                stack.enter_context(RemoteReportDesk(way(leaf), retry=retry))
+                stack.enter_context(RemoteReportEndpoint(way(leaf), retry=retry))
                 for leaf in settings.leaves
             ],
             [range_of(leaf) for leaf in settings.leaves],
         )
     if settings.aggregators:
-        desks = [
-            stack.enter_context(RemoteShareDesk(way(one), retry=retry))
+        endpoints = [
+            stack.enter_context(RemoteShareEndpoint(way(one), retry=retry))
             for one in settings.aggregators
         ]
-        return ThreeWay(desks, names_of(names_of_three(settings.aggregators)))
+        return ThreeWay(endpoints, names_of(names_of_three(settings.aggregators)))
     assert settings.aggregator is not None  # the settings' own check
-    return stack.enter_context(RemoteReportDesk(way(settings.aggregator), retry=retry))
+    return stack.enter_context(RemoteReportEndpoint(way(settings.aggregator), retry=retry))
 
 
 def read_site(data: ClientData) -> SiteUsers:

@@ -38,7 +38,7 @@ from fedrec.federation.protocol import (
     Invitation,
     Receipt,
     Refusal,
-    ReportDesk,
+    ReportEndpoint,
     Terms,
     refused,
 )
@@ -50,9 +50,9 @@ from fedrec.privacy.calibration import Plan
 from fedrec.privacy.guarantee import Guarantee
 from fedrec.recipes import guarantee_of
 from fedrec.settings import validated
-from fedrec_client.answering import Bounds, Private, require_answerable
+from fedrec_client.answering import AnswerBounds, Private, require_answerable
 from fedrec_client.delivery import Delivery
-from fedrec_client.leaves import LeafDelivery, Leaves
+from fedrec_client.leaves import LeafDelivery, LeafEndpoints
 from fedrec_client.leaves_of_three import LeavesOfThree, RangesDelivery
 from fedrec_client.ledger import ClientLedger
 from fedrec_client.pseudonyms import report_ids, user_tokens
@@ -96,32 +96,32 @@ class Participant:
         name: str,
         users: SiteUsers,
         ledger: ClientLedger,
-        desk: ReportDesk | ThreeWay | Leaves | LeavesOfThree,
+        endpoint: ReportEndpoint | ThreeWay | LeafEndpoints | LeavesOfThree,
         folder: Path,
         *,
         users_per_batch: int = 256,
         keep_sent: bool = False,
         allow_not_established: bool = False,
-        bounds: Bounds | None = None,
+        bounds: AnswerBounds | None = None,
         personal_epsilon: float = math.inf,
         renew: Callable[[], SiteUsers | None] | None = None,
     ) -> None:
-        """desk: of the one aggregator, of its leaves, of three, or of their leaves; plans of the
-        other kind are refused.
+        """endpoint: of the one aggregator, of its leaves, of three, or of their leaves; plans of
+        the other kind are refused.
 
         `folder` keeps terms and what was sent.
         personal_epsilon: the most that one run may cost each user.
         renew: the users when a new run begins, None where they are as before (`renewal`).
         """
-        self.name, self.users, self.ledger, self._desk, self._notes = (
+        self.name, self.users, self.ledger, self._endpoint, self._notes = (
             name,
             users,
             ledger,
-            desk,
+            endpoint,
             Notes(folder),
         )
         self._users_per_batch, self._keep_sent = users_per_batch, keep_sent
-        self._allow_not_established, self._bounds = allow_not_established, bounds or Bounds()
+        self._allow_not_established, self._bounds = allow_not_established, bounds or AnswerBounds()
         self._personal_epsilon = personal_epsilon
         self._tokens, self._renew = user_tokens(ledger.secret, users.user_ids), renew
         self._known: tuple[Terms, Private] | None = None
@@ -185,16 +185,16 @@ class Participant:
     def _see_the_aggregators_ledger(self) -> None:
         """Raises RefusedError (`STALE_LEDGER`) where it, or this client's own, has gone back in
         time."""
-        desk, charged = self._desk, len(self.ledger.entries)
-        if isinstance(desk, ThreeWay | LeavesOfThree):
-            desk.follow([self.ledger.of_aggregator(place) for place in range(3)], charged)
+        endpoint, charged = self._endpoint, len(self.ledger.entries)
+        if isinstance(endpoint, ThreeWay | LeavesOfThree):
+            endpoint.follow([self.ledger.of_aggregator(place) for place in range(3)], charged)
         else:
-            follow(lambda since: desk.growth(since, charged), self.ledger)
+            follow(lambda since: endpoint.growth(since, charged), self.ledger)
 
     def _enroll(self) -> None:
         try:
             for start in range(0, len(self._tokens), TOKENS_PER_PIECE):
-                self._desk.enroll(
+                self._endpoint.enroll(
                     [token.tobytes() for token in self._tokens[start : start + TOKENS_PER_PIECE]]
                 )
         except RefusedError as failure:
@@ -206,7 +206,7 @@ class Participant:
         header = question_header(question, run=invitation.run, plan=plan.digest())
         read_header(header)  # names and sizes, as if it had come as bytes
         step = step_of(question, terms)
-        shared = isinstance(self._desk, ThreeWay | LeavesOfThree)
+        shared = isinstance(self._endpoint, ThreeWay | LeavesOfThree)
         require_plan(
             plan,
             question,
@@ -288,7 +288,7 @@ class Participant:
             else None
         )
         about = (run, question, named, step, mine, ids, self._tokens)
-        if isinstance(self._desk, ThreeWay | LeavesOfThree):
+        if isinstance(self._endpoint, ThreeWay | LeavesOfThree):
 
             def counted(where: str) -> Callable[[bytes], None]:
                 if not checks(plan):
@@ -296,14 +296,14 @@ class Participant:
                 return partial(self.ledger.keep_attempt, where, question.round, most=ATTEMPTS)
 
             own: dict[str, Any] = {"keep": keep, "plan": plan, "secret": self.ledger.secret}
-            if isinstance(self._desk, LeavesOfThree):
+            if isinstance(self._endpoint, LeavesOfThree):
                 # by range: a user shares in the attempts of its own range alone
                 count = lambda of: counted(f"{run}/{of}")  # noqa: E731
-                return RangesDelivery(*about, **own, leaves=self._desk, count=count)
-            return SharedDelivery(*about, **own, three=self._desk, keep_attempt=counted(run))
-        if isinstance(self._desk, Leaves):
-            return LeafDelivery(*about, keep=keep, leaves=self._desk)
-        return Delivery(*about, self._desk, keep)
+                return RangesDelivery(*about, **own, leaves=self._endpoint, count=count)
+            return SharedDelivery(*about, **own, three=self._endpoint, keep_attempt=counted(run))
+        if isinstance(self._endpoint, LeafEndpoints):
+            return LeafDelivery(*about, keep=keep, leaves=self._endpoint)
+        return Delivery(*about, self._endpoint, keep)
 
     def _deliver(self, delivery: Delivery, header: bytes, quorum: int) -> Answer:
         refusal, cause = "", ""

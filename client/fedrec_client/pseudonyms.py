@@ -9,6 +9,8 @@ probability 2^-65.
 from __future__ import annotations
 
 import hmac
+import os
+import sqlite3
 from collections.abc import Sequence
 
 import numpy as np
@@ -17,6 +19,16 @@ from fedrec.arrays import UInt8s
 from fedrec.federation.protocol import TOKEN_BYTES
 
 SECRET_BYTES = 32
+SECRET_SCHEMA = "CREATE TABLE IF NOT EXISTS secret (value BLOB NOT NULL);"
+
+
+def kept_secret(database: sqlite3.Connection) -> bytes:
+    """The secret of a ledger, made where there is none yet; its table is `SECRET_SCHEMA`'s."""
+    kept = database.execute("SELECT value FROM secret").fetchone()
+    if kept is None:
+        kept = (os.urandom(SECRET_BYTES),)
+        database.execute("INSERT INTO secret VALUES (?)", kept)
+    return bytes(kept[0])
 
 
 def user_tokens(secret: bytes, user_ids: Sequence[str]) -> UInt8s:

@@ -18,7 +18,7 @@ from fedrec.privacy.guarantee import Guarantee
 from fedrec.privacy.padding import inner_mu
 from fedrec.serving.bundle import Bundle
 from fedrec_client.clicks import Click, Clicks
-from fedrec_client.serving_entries import Event, Question, event_of
+from fedrec_client.serving_entries import Event, ServingQuestion, event_of
 
 
 @dataclass(frozen=True)
@@ -65,11 +65,11 @@ class PublicModel:
         padding = float(self.bundle.more["padding"].item()) if guarantee.private else 0.0
         return event_of(inner_mu(guarantee, padding), padding)
 
-    def question(self, edit: str, guarantee: Guarantee) -> Question:
+    def question(self, edit: str, guarantee: Guarantee) -> ServingQuestion:
         """What an answer is remembered by. edit: `ServingLedger.edit_of` of the whole history,
         whatever of it this model counts."""
         price = self.price(guarantee)
-        return Question(
+        return ServingQuestion(
             self.version,
             self.asked_with,
             edit,
@@ -84,6 +84,10 @@ class PublicModel:
 
         An id that the catalogue has only without the blanks around it is that item."""
         return np.array([self._row(click.item) for click in clicks.events], np.int64)
+
+    def first_unknown(self, clicks: Clicks) -> str:
+        """The first id that the catalogue does not have; empty for none."""
+        return next((click.item for click in clicks.events if self._row(click.item) < 0), "")
 
     def without_blanks(self, clicks: Clicks) -> int:
         """How many events are of an item that was found without the blanks around its id."""

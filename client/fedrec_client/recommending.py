@@ -50,9 +50,16 @@ from fedrec_client.bundle_cache import BundleCache
 from fedrec_client.clicks import Clicks
 from fedrec_client.public_model import PublicModel
 from fedrec_client.serving_connection import connect
-from fedrec_client.serving_entries import Answer, Drawn
+from fedrec_client.serving_entries import Drawn, PaidAnswer
 from fedrec_client.serving_ledger import ServingLedger
-from fedrec_client.serving_link import WRONG_VERSION, Left, Query, Reply, Server, Trust
+from fedrec_client.serving_link import (
+    WRONG_VERSION,
+    Left,
+    Server,
+    ServingQuery,
+    ServingReply,
+    Trust,
+)
 
 log = logging.getLogger(__name__)
 
@@ -84,12 +91,13 @@ class Answered:
     now. asked: items asked for; hidden: how many of them had been seen. clicks: how many a query is
     made of; unknown: how many more are of items that the catalogue lacks. without_blanks: how many
     ids were found without the blanks around them; off_scale: how many ratings are outside the
-    model's scale. left: every message that left in this call.
+    model's scale. left: every message that left in this call. first_unknown: one of the ids that
+    the catalogue lacks, empty for none.
     """
 
     items: tuple[Recommendation, ...]
     bundle: Bundle
-    answer: Answer | None
+    answer: PaidAnswer | None
     fresh: bool
     asked: int
     hidden: int
@@ -98,6 +106,7 @@ class Answered:
     without_blanks: int
     off_scale: int
     left: tuple[Left, ...]
+    first_unknown: str = ""
 
 
 def _require_above_0(flag: str, value: float) -> None:
@@ -226,6 +235,7 @@ class Recommender:
                 model.without_blanks(clicks),
                 model.off_scale(clicks),
                 journal,
+                model.first_unknown(clicks),
             )
         raise ProtocolError(
             "the server retires models faster than they can be asked",
@@ -267,6 +277,7 @@ class Recommender:
             model.without_blanks(clicks),
             model.off_scale(clicks),
             journal,
+            model.first_unknown(clicks),
         )
 
     def _rehearse(self, model: PublicModel) -> None:
@@ -306,7 +317,7 @@ class Recommender:
 
     def _answer(
         self, model: PublicModel, clicks: Clicks, edit: str, *, last: bool, may_pay: bool
-    ) -> tuple[Answer, bool]:
+    ) -> tuple[PaidAnswer, bool]:
         question = model.question(edit, self.guarantee)
         if last:
             if (answer := self.ledger.last(question.asked_with)) is None:
@@ -332,24 +343,24 @@ class Recommender:
             return self._drawn_for(model, model.nothing)
 
     def _drawn_for(self, model: PublicModel, history: npt.NDArray[np.int32]) -> Drawn:
-        key = self._keys.key("serving", round=len(self.ledger.answers))
+        key = self._keys.key("serving", round=len(self.ledger.entries))
         asked = ask(model.bundle, history[None], guarantee=self.guarantee, key=key)
         return Drawn(asked.raw[0], asked.sent[0], asked.noise_std, asked.event)
 
 
 def _query(
-    model: PublicModel, answer: Answer, asked: int, categories: Sequence[str], bits: int
-) -> Query:
+    model: PublicModel, answer: PaidAnswer, asked: int, categories: Sequence[str], bits: int
+) -> ServingQuery:
     """What leaves.
 
     An answer that was drawn for another version is decoded again, which is post-processing."""
     sent, bundle = answer.sent, model.bundle
     if answer.version != model.version and isinstance(answer.event, GaussianEvent):
         sent = query(bundle, Coefficients(answer.raw[None], answer.noise_std, answer.event))[0]
-    return Query(bundle.version, sent, asked, tuple(categories), bits)
+    return ServingQuery(bundle.version, sent, asked, tuple(categories), bits)
 
 
-def _checked(reply: Reply, bundle: Bundle, asked: int) -> npt.NDArray[np.int64]:
+def _checked(reply: ServingReply, bundle: Bundle, asked: int) -> npt.NDArray[np.int64]:
     rows, scores = reply.items, reply.scores
     whole = (
         reply.version == bundle.version

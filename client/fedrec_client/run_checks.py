@@ -21,11 +21,11 @@ from fedrec.privacy.calibration import Aggregation, Plan
 from fedrec.privacy.guarantee import Guarantee
 from fedrec.recipes import client_steps
 from fedrec.settings import validated
-from fedrec_client.answering import Bounds
+from fedrec_client.answering import AnswerBounds
 from fedrec_client.three_way import require_shareable
 
 
-def require_sound(terms: Terms, bounds: Bounds) -> None:
+def require_sound(terms: Terms, bounds: AnswerBounds) -> None:
     """Terms this version can keep: a known recipe whose reports are per user, a scale, a catalogue
     of a size that can be held. Raises RefusedError."""
     client_steps(terms.recipe, terms.kind)

@@ -1,27 +1,20 @@
-"""Entries of the serving ledger: what was asked and drawn, and what an answer cost; their chain."""
+"""Entries of the serving ledger: what was asked and drawn, and what an answer cost."""
 
 from __future__ import annotations
 
-import hashlib
-import json
-import sqlite3
-from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from fedrec.operations.ledger_files import broken
+from fedrec.ledgers.chain import EntryType, genesis, head_after
+from fedrec.ledgers.sqlite_ledger import LedgerTable
 from fedrec.privacy.accounting import GaussianEvent
 from fedrec.privacy.guarantee import Guarantee
 from fedrec.privacy.padding import PaddedEvent
 
-GENESIS = hashlib.sha256(b"fedrec serving ledger 1").hexdigest()
-
-
-_FIELDS = (
+_COLUMNS = (
     "number",
     "time_s",
     "version",
@@ -41,7 +34,7 @@ Event = GaussianEvent | PaddedEvent
 
 
 @dataclass(frozen=True)
-class Question:
+class ServingQuestion:
     """What an answer is remembered by. asked_with: digest of the public numbers of its release;
     history: its `edit_of`.
 
@@ -69,7 +62,7 @@ class Drawn:
 
 
 @dataclass(frozen=True)
-class Answer:
+class PaidAnswer:
     """An answer that was paid for. `head` closes the chain so far."""
 
     number: int
@@ -99,72 +92,19 @@ def event_of(mu: float, padding: float = 0.0) -> Event:
     )
 
 
-def row_of(answer: Answer) -> tuple[Any, ...]:
-    """The columns of an answer, its head last."""
-    numbers = (
-        answer.mu.hex(),
-        answer.padding.hex(),
-        answer.noise_std.hex(),
-        answer.raw.tobytes(),
-        answer.sent.tobytes(),
-    )
-    return (
-        answer.number,
-        answer.time_s,
-        answer.version,
-        answer.asked_with,
-        answer.history,
-        *numbers,
-        answer.head,
+def _read(_: int, row: tuple[Any, ...], head: str) -> PaidAnswer:
+    number, time_s, version, asked_with, history, *exact, raw, sent = row
+    mu, padding, noise_std = (float.fromhex(text) for text in exact)
+    release, left = np.frombuffer(raw, np.float64), np.frombuffer(sent, np.float32)
+    return PaidAnswer(
+        number, time_s, version, asked_with, history, mu, padding, noise_std, release, left, head
     )
 
 
-def verified(database: sqlite3.Connection, path: Path) -> Iterator[Answer]:
-    """The answers in their order. Raises RunError where one does not follow from the last."""
-    head, rows = (
-        GENESIS,
-        database.execute(f"SELECT {', '.join(_FIELDS)} FROM answers ORDER BY number"),
-    )
-    for expected, (
-        number,
-        time_s,
-        version,
-        asked_with,
-        history,
-        *exact,
-        raw,
-        sent,
-        claimed,
-    ) in enumerate(rows, start=1):
-        try:
-            arrays = np.frombuffer(raw, np.float64), np.frombuffer(sent, np.float32)
-            content = (
-                number,
-                time_s,
-                version,
-                asked_with,
-                history,
-                *(float.fromhex(text) for text in exact),
-                *arrays,
-            )
-            head = next_head(head, *content)
-        except (TypeError, ValueError, AttributeError):
-            head = ""
-        if number != expected or head != claimed:
-            raise broken(path, expected)
-        yield Answer(**dict(zip(_FIELDS, (*content, head), strict=True)))
-
-
-def next_head(head: str, number: int, time_s: float, *rest: Any) -> str:
-    """The head after an answer: a hash of the head before and of all that its row says."""
-    version, asked_with, history, mu, padding, noise_std, raw, sent = rest
-    plain = [head, number, time_s.hex(), version, asked_with, history]
-    content = [
-        *plain,
-        mu.hex(),
-        padding.hex(),
-        noise_std.hex(),
-        raw.tobytes().hex(),
-        sent.tobytes().hex(),
-    ]
-    return hashlib.sha256(json.dumps(content).encode()).hexdigest()
+ANSWERS = LedgerTable(
+    "answers",
+    _COLUMNS,
+    EntryType(
+        genesis("fedrec serving ledger 1"), lambda before, row: head_after(before, *row), _read
+    ),
+)

@@ -21,7 +21,7 @@ from fedrec.federation.versions import FIELD, spoken
 from fedrec.federation.wire import refused
 from fedrec.operations.addresses import Address
 from fedrec.transport.channel import Access, examine, only, tls
-from fedrec_client.serving_link import Left, Query, Reply, lost, patiently, told
+from fedrec_client.serving_link import Left, ServingQuery, ServingReply, lost, patiently, told
 
 _MOST_BYTES = 2**22
 """Of an answer that is not a bundle."""
@@ -59,7 +59,7 @@ class HttpServer:
         except (httpx.HTTPError, OSError) as failure:
             raise self._lost(failure) from None
 
-    def recommend(self, query: Query) -> Reply:
+    def recommend(self, query: ServingQuery) -> ServingReply:
         """Implements `Server.recommend`."""
         coefficients = [float(number) for number in query.sent]
         content: dict[str, Any] = {
@@ -72,7 +72,7 @@ class HttpServer:
         body = json.dumps(content, separators=(",", ":")).encode()
         reply = patiently(lambda: self._json("POST", "/v1/recommend", body))
         try:
-            return Reply(
+            return ServingReply(
                 str(reply["version"]),
                 np.array(reply["items"], np.int64),
                 np.array(reply["scores"], np.float32),

@@ -4,7 +4,7 @@ was paid for.
 An answer and its price are written in one transaction, and only what has been written leaves. So
 there is no moment at which a crash loses an answer that was paid for, or lets one out that was not;
 a repeated question finds the answer and costs nothing. Entries form a SHA-256 chain over answers
-and prices, whose head is also kept beside the database (`ledger_files`).
+and prices, whose head is also kept beside the database (`fedrec.ledgers`).
 
 Guarantee: all answers of any period of `renew_every_s` seconds together are (epsilon, delta) =
 `limit`; of all time where there is no period; unit "click", neighbours "replace". Proof: one click
@@ -22,34 +22,23 @@ click.
 from __future__ import annotations
 
 import math
-import sqlite3
 import time
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
-from fedrec.errors import BudgetExceededError, PrivacyError, RunError
+from fedrec.errors import BudgetExceededError, PrivacyError
+from fedrec.ledgers import sqlite_ledger
+from fedrec.ledgers.sqlite_ledger import SqliteLedger
 from fedrec.news.person import of_any_history, of_own_history
-from fedrec.operations.ledger_files import HeadFile, opened, opening, reading
 from fedrec.privacy.accounting import epsilon_of, mu_for
 from fedrec.privacy.click_accounting import ClickAccountant, Cohort
 from fedrec.privacy.guarantee import Guarantee
 from fedrec.privacy.mixtures import epsilon_of_events
-from fedrec_client.lock import locked
-from fedrec_client.serving_entries import (
-    GENESIS,
-    Answer,
-    Drawn,
-    Event,
-    Question,
-    next_head,
-    row_of,
-    verified,
-)
+from fedrec_client.serving_entries import ANSWERS, Drawn, Event, PaidAnswer, ServingQuestion
 
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS history (
@@ -68,8 +57,11 @@ CREATE TABLE IF NOT EXISTS answers (
 _ROUNDING = 1e-9
 
 
-class ServingLedger:
+class ServingLedger(SqliteLedger[PaidAnswer]):
     """An open ledger of answers. One process at a time."""
+
+    table = ANSWERS
+    schema = _SCHEMA
 
     def __init__(
         self,
@@ -84,21 +76,10 @@ class ServingLedger:
 
         Raises RunError where it is in use, damaged, or older than it was."""
         limit.require_same_unit(_CLICK)
-        self.limit, self.max_user_epsilon, self.renew_every_s = (
-            limit,
-            max_user_epsilon,
-            renew_every_s,
-        )
-        self._clock, self._path, self._file, self._lock = clock, path, HeadFile(path), locked(path)
-        with opening(path, self._lock):
-            self._database = opened(path, _SCHEMA)
-            self._answers = list(verified(self._database, path))
-            self._file.agree([GENESIS, *(answer.head for answer in self._answers)])
-
-    @property
-    def answers(self) -> tuple[Answer, ...]:
-        """All, oldest first."""
-        return tuple(self._answers)
+        self.limit = limit
+        self.max_user_epsilon = max_user_epsilon
+        self.renew_every_s = renew_every_s
+        super().__init__(path, clock=clock)
 
     @property
     def epsilon(self) -> float:
@@ -106,9 +87,9 @@ class ServingLedger:
         return self._counting().epsilon
 
     @property
-    def counting(self) -> tuple[Answer, ...]:
+    def counting(self) -> tuple[PaidAnswer, ...]:
         """Those that count against the limit now."""
-        return tuple(answer for answer in self._answers if self._counts(answer))
+        return tuple(answer for answer in self._entries if self._counts(answer))
 
     def epsilon_of_person(self, clicks: int | None = None) -> float:
         """Epsilon of what counts against the limit now, per user (replace): for a person with so
@@ -127,7 +108,7 @@ class ServingLedger:
     @property
     def epsilon_of_all_time(self) -> float:
         """Epsilon of every answer there was, at the limit's delta."""
-        return epsilon_of_events([answer.event for answer in self._answers], self.limit.delta)
+        return epsilon_of_events([answer.event for answer in self._entries], self.limit.delta)
 
     @property
     def epsilon_left(self) -> float:
@@ -137,7 +118,7 @@ class ServingLedger:
         if not self.limit.private:
             return self.limit.epsilon
         left = mu_for(self.limit.epsilon, self.limit.delta) ** 2 - sum(
-            answer.mu**2 for answer in self._answers if self._counts(answer)
+            answer.mu**2 for answer in self._entries if self._counts(answer)
         )
         return epsilon_of(left**0.5, self.limit.delta) if left > 0 else 0.0
 
@@ -148,31 +129,32 @@ class ServingLedger:
         Called with every history before a question is made of it; a history that differs from the
         one before is a change. Raises RunError where the change cannot be written down.
         """
-        row = self._database.execute("SELECT edit, digest FROM history").fetchone() or (0, "")
+        row = self._db.execute("SELECT edit, digest FROM history").fetchone() or (0, "")
         edit = row[0] if row[1] == digest else row[0] + 1
         if edit != row[0]:
-            self._writing("INSERT OR REPLACE INTO history VALUES (1, ?, ?)", (edit, digest))
+            with self._durably() as database:
+                database.execute("INSERT OR REPLACE INTO history VALUES (1, ?, ?)", (edit, digest))
         return f"{edit}-{digest}"
 
-    def kept(self, question: Question) -> Answer | None:
+    def kept(self, question: ServingQuestion) -> PaidAnswer | None:
         """The answer that was paid for already, if there is one."""
         asked = (question.asked_with, question.history, question.price)
         return next(
-            (a for a in reversed(self._answers) if (a.asked_with, a.history, a.event) == asked),
+            (a for a in reversed(self._entries) if (a.asked_with, a.history, a.event) == asked),
             None,
         )
 
-    def last(self, asked_with: str) -> Answer | None:
+    def last(self, asked_with: str) -> PaidAnswer | None:
         """The newest answer to any history, for public numbers that did not change since."""
         return next(
-            (answer for answer in reversed(self._answers) if answer.asked_with == asked_with), None
+            (answer for answer in reversed(self._entries) if answer.asked_with == asked_with), None
         )
 
-    def fits_at_s(self, question: Question) -> float | None:
+    def fits_at_s(self, question: ServingQuestion) -> float | None:
         """Seconds since 1970 when a fresh answer fits, None for never."""
         if self.renew_every_s is None:
             return None
-        counting = [answer for answer in self._answers if self._counts(answer)]
+        counting = [answer for answer in self._entries if self._counts(answer)]
         for dropped in range(len(counting) + 1):
             with suppress(BudgetExceededError):
                 self._ledger(counting[dropped:]).charge_history(question.price)
@@ -183,7 +165,9 @@ class ServingLedger:
                 )
         return None
 
-    def answer(self, question: Question, draw: Callable[[], Drawn]) -> tuple[Answer, bool]:
+    def answer(
+        self, question: ServingQuestion, draw: Callable[[], Drawn]
+    ) -> tuple[PaidAnswer, bool]:
         """The kept answer, or one that `draw` makes, and whether it is fresh.
 
         There must be room before anything is drawn, and the price is on disk before anything drawn
@@ -209,25 +193,30 @@ class ServingLedger:
                 "the answer has less noise than was agreed",
                 "Nothing left this device. Use another model.",
             )
-        return self._append(question, drawn), True
+        exact = [
+            question.price.mu, getattr(question.price, "padding", 0.0), float(drawn.noise_std)
+        ]  # fmt: skip
+        return self._append(
+            question.version,
+            question.asked_with,
+            question.history,
+            *(number.hex() for number in exact),
+            np.asarray(drawn.raw, np.float64).tobytes(),
+            np.asarray(drawn.sent, np.float32).tobytes(),
+        ), True
 
-    def close(self) -> None:
-        """Let another process have it."""
-        self._database.close()
-        self._lock.close()
-
-    def _counts(self, answer: Answer) -> bool:
+    def _counts(self, answer: PaidAnswer) -> bool:
         return self.renew_every_s is None or answer.time_s > self._clock() - self.renew_every_s
 
     def _counting(self) -> ClickAccountant:
-        return self._ledger([answer for answer in self._answers if self._counts(answer)])
+        return self._ledger([answer for answer in self._entries if self._counts(answer)])
 
-    def _ledger(self, answers: Iterable[Answer]) -> ClickAccountant:
+    def _ledger(self, answers: Iterable[PaidAnswer]) -> ClickAccountant:
         return ClickAccountant(
             self.limit, (Cohort("history", tuple(answer.event for answer in answers)),)
         )
 
-    def _require_room(self, question: Question) -> None:
+    def _require_room(self, question: ServingQuestion) -> None:
         try:
             self._counting().charge_history(question.price)
         except BudgetExceededError:
@@ -238,7 +227,7 @@ class ServingLedger:
             raise BudgetExceededError(cause, self._possible(question)) from None
         self._require_room_of_person(question)
 
-    def _require_room_of_person(self, question: Question) -> None:
+    def _require_room_of_person(self, question: ServingQuestion) -> None:
         """Without a look at the history."""
         if math.isinf(self.max_user_epsilon):
             return
@@ -264,7 +253,7 @@ class ServingLedger:
                 ),
             )
 
-    def _possible(self, question: Question) -> str:
+    def _possible(self, question: ServingQuestion) -> str:
         ways = [
             f"--epsilon {_rounded_down(self.epsilon_left)} still fits"
             if self.epsilon_left > 0.01
@@ -281,41 +270,12 @@ class ServingLedger:
             [way for way in ways if way] + ["--local ranks on this device and spends nothing."]
         )
 
-    def _append(self, question: Question, drawn: Drawn) -> Answer:
-        before = self._answers[-1].head if self._answers else GENESIS
-        price = question.price.mu, getattr(question.price, "padding", 0.0)
-        content = (
-            len(self._answers) + 1, float(self._clock()), question.version, question.asked_with,
-            question.history,
-            *price, float(drawn.noise_std), np.asarray(drawn.raw, np.float64),
-            np.asarray(drawn.sent, np.float32),
-        )  # fmt: skip
-        answer = Answer(*content, head=next_head(before, *content))
-        self._writing(
-            "INSERT INTO answers VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", row_of(answer)
-        )
-        self._answers.append(answer)  # spent from here on, whatever happens next
-        self._file.write(answer.number, answer.head)
-        return answer
 
-    def _writing(self, statement: str, values: tuple[Any, ...]) -> None:
-        try:
-            with self._database:
-                self._database.execute(statement, values)
-        except sqlite3.Error as failure:
-            # a commit that is said to have failed may be on disk, and is spent then
-            with suppress(sqlite3.Error):
-                self._answers = list(verified(self._database, self._path))
-            remedy = "Nothing left this device. Free space or correct permissions."
-            raise RunError(f"{self._path} cannot be written: {failure}", remedy) from None
-
-
-def read_answers(path: Path) -> tuple[Answer, ...]:
+def read_answers(path: Path) -> tuple[PaidAnswer, ...]:
     """The answers of a ledger, verified, also while a device has it open.
 
     Raises RunError where it is missing or damaged."""
-    with reading(path) as database:
-        return tuple(verified(database, path))
+    return sqlite_ledger.read_entries(path, ANSWERS)
 
 
 _CLICK = Guarantee(1.0, 0.5, "click", "replace")

@@ -22,6 +22,7 @@ import numpy.typing as npt
 
 from fedrec.errors import ProtocolError, RefusedError, UnreachableError
 from fedrec.federation.versions import spoken
+from fedrec.operations.addresses import proxy_words
 from fedrec.transport.aggregator_api.methods import CODE_KEY, REMEDY_KEY
 from fedrec.transport.channel import Access, open_channel
 from fedrec.transport.serving_api import serving_pb2 as pb
@@ -37,7 +38,7 @@ _ATTEMPTS, _PAUSE_S = 3, 0.2
 
 
 @dataclass(frozen=True)
-class Query:
+class ServingQuery:
     """What leaves, and nothing else: sent (B,) float32; k; names of public categories, none for
     all, and their bits."""
 
@@ -49,7 +50,7 @@ class Query:
 
 
 @dataclass(frozen=True)
-class Reply:
+class ServingReply:
     """items: rows of the bundle, best first; scores of the same length."""
 
     version: str
@@ -78,7 +79,7 @@ class Server(Protocol):
     def bundle(self, version: str) -> Iterator[bytes]:
         """The bytes of a bundle."""
 
-    def recommend(self, query: Query) -> Reply:
+    def recommend(self, query: ServingQuery) -> ServingReply:
         """Raises RefusedError with the server's code, UnreachableError where it did not answer."""
 
     def close(self) -> None:
@@ -113,7 +114,7 @@ class GrpcServer:
         """Implements `Server.bundle`."""
         yield from (data for _, data in self._pieces(version))
 
-    def recommend(self, query: Query) -> Reply:
+    def recommend(self, query: ServingQuery) -> ServingReply:
         """Implements `Server.recommend`."""
         request = pb.RecommendRequest(
             version=int(query.version, 16),
@@ -128,7 +129,7 @@ class GrpcServer:
         if self._channel is not None:
             self._channel.close()
 
-    def _recommend(self, request: pb.RecommendRequest) -> Reply:
+    def _recommend(self, request: pb.RecommendRequest) -> ServingReply:
         path, body = f"/{_SERVICE}/Recommend", request.SerializeToString()
         call = self._open().unary_unary(path, bytes, pb.RecommendReply.FromString)
         self.journal.append(Left(path, (), body))
@@ -136,7 +137,7 @@ class GrpcServer:
             reply = call(body, timeout=self.timeout_s)
         except grpc.RpcError as error:
             raise _meaning(error, self.access.address) from None
-        return Reply(
+        return ServingReply(
             f"{reply.version:016x}",
             np.array(reply.items, np.int64),
             np.array(reply.scores, np.float32),
@@ -201,7 +202,7 @@ def lost(address: str, why: str) -> UnreachableError:
     """No answer. What was drawn is kept."""
     return UnreachableError(
         f"no answer from the server at {address} ({why[:300]})",
-        "Check that it runs and ask again: the same question costs nothing.",
+        "Check that it runs and ask again: the same question costs nothing." + proxy_words(address),
     )
 
 

@@ -19,8 +19,8 @@ from fedrec.operations.party_settings import (
     AggregatorOfThree,
     FilePath,
     LeafAccess,
+    PartyTable,
     PinnedTable,
-    Table,
     checked,
     leaves_pinned,
     pinned,
@@ -69,7 +69,7 @@ key = "/etc/fedrec/client-library.key"
 """
 
 
-class ClientData(Table):
+class ClientData(PartyTable):
     """Where the events of this site's users are; they are never written anywhere else."""
 
     path: FilePath = Field(min_length=1, description="file or folder of the data")
@@ -133,7 +133,7 @@ class ClientData(Table):
         )
 
 
-class ClientPrivacy(Table):
+class ClientPrivacy(PartyTable):
     """What may be spent in all runs together by each user of this site.
 
     The default is one run of the default scenario."""
@@ -184,7 +184,7 @@ class ClientPrivacy(Table):
         )
 
 
-class SuperLinkAccess(Table):
+class SuperLinkAccess(PartyTable):
     """Flower's SuperLink, which the server runs: public models come from there, and receipts go
     there."""
 
@@ -198,13 +198,13 @@ class SuperLinkAccess(Table):
         description="SHA-256 of the server's public key (or certificate)",
     )
     certificate: FilePath = Field(
-        "", description="this client's certificate, which the server's gate knows it by"
+        "", description="this client's certificate, which the server's proxy knows it by"
     )
     key: FilePath = Field("", description="its private key")
     auth_private_key: FilePath = Field(
         "",
         description=(
-            "instead: key that a SuperLink without our gate knows this node by; any server of "
+            "instead: key that a SuperLink without our proxy knows this node by; any server of "
             "the authority is believed then"
         ),
     )
@@ -221,7 +221,7 @@ class SuperLinkAccess(Table):
             )
         if not (self.certificate or self.insecure or self.auth_private_key):
             raise ValueError(
-                "the server's gate knows clients by certificate: give certificate and key"
+                "the server's proxy knows clients by certificate: give certificate and key"
             )
         if self.certificate:
             require_pin("superlink", self.address, self.pin)

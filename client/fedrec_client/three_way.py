@@ -23,12 +23,12 @@ from fedrec.federation.hostile_clients import noise_mu
 from fedrec.federation.leaves import TokenRange
 from fedrec.federation.ledger_heads import HeadMemory, follow
 from fedrec.federation.messages import Question, Reports
-from fedrec.federation.protocol import AttemptNonce, Receipt, Refusal, ShareDesk
+from fedrec.federation.protocol import AttemptNonce, Receipt, Refusal, ShareEndpoint
 from fedrec.federation.report_batches import Batch, pack_reports
 from fedrec.privacy.calibration import Plan
 from fedrec.sharing.commitments import named_range, ticket
 from fedrec.sharing.layout import (
-    Layout,
+    RowLayout,
     plain_numbers,
     plan_layout,
     require_sharable,
@@ -53,7 +53,7 @@ class ThreeWay:
     pseudonyms, which their tickets name. Raises ValueError where two have one name.
     """
 
-    desks: Sequence[ShareDesk]
+    endpoints: Sequence[ShareEndpoint]
     names: Sequence[bytes]
     range: TokenRange | None = None
     patience_s: float = 60.0
@@ -62,19 +62,19 @@ class ThreeWay:
     clock: Callable[[], float] = time.monotonic
 
     def __post_init__(self) -> None:
-        if len(self.desks) != 3 or len(set(self.names)) != 3:
+        if len(self.endpoints) != 3 or len(set(self.names)) != 3:
             raise ValueError("three-party aggregation needs three different aggregators")
 
     def enroll(self, tokens: Sequence[bytes]) -> int:
         """At all three."""
-        return min(desk.enroll(tokens) for desk in self.desks)
+        return min(endpoint.enroll(tokens) for endpoint in self.endpoints)
 
     def follow(self, memories: Sequence[HeadMemory], charged: int) -> None:
         """See that none of the three ledgers has gone back.
 
         Raises RefusedError (`STALE_LEDGER`)."""
-        for desk, memory in zip(self.desks, memories, strict=True):
-            follow(lambda since, desk=desk: desk.growth(since, charged), memory)  # type: ignore[misc]
+        for endpoint, memory in zip(self.endpoints, memories, strict=True):
+            follow(lambda since, endpoint=endpoint: endpoint.growth(since, charged), memory)  # type: ignore[misc]
 
     def ticket(self, run: str, round: int, named: str) -> bytes:
         """The ticket of the attempt that takes shares, computed here. named: `wire.report_digest`
@@ -86,7 +86,7 @@ class ThreeWay:
         """
         until_s = self.clock() + self.patience_s
         while True:
-            said = [desk.attempt(run, round) for desk in self.desks]
+            said = [endpoint.attempt(run, round) for endpoint in self.endpoints]
             if all(one.ticket for one in said) and len({one.attempt for one in said}) == 1:
                 return self._checked(run, round, named, said)
             if self.clock() >= until_s:
@@ -99,8 +99,8 @@ class ThreeWay:
     def report(self, run: str, round: int, messages: Sequence[bytes]) -> Receipt:
         """To each its own. A user is counted where all three hold it."""
         receipts = [
-            desk.report(run, round, message)
-            for desk, message in zip(self.desks, messages, strict=True)
+            endpoint.report(run, round, message)
+            for endpoint, message in zip(self.endpoints, messages, strict=True)
         ]
         return min(receipts, key=lambda receipt: receipt.accepted)
 
@@ -192,7 +192,7 @@ class SharedDelivery(Delivery):
         self._count(self._told(messages, tokens))
 
     @property
-    def _layout(self) -> Layout:
+    def _layout(self) -> RowLayout:
         assert self.plan is not None
         return plan_layout(self.question, self.plan)
 

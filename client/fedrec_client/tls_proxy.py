@@ -2,10 +2,10 @@
 the server examined first.
 
     flower-supernode --plain HTTP, loopback--> this process --TLS, client's certificate--> the
-        server's gate
+        server's proxy
 
 A SuperNode can show no certificate, and would take any server's that its authority signed. So it is
-given this address, and bytes pass unread both ways. Nothing passes before the gate's certificate
+given this address, and bytes pass unread both ways. Nothing passes before the proxy's certificate
 says "server" and has the pinned key. Whoever else is on this machine must not speak in the client's
 name: a connection of another user is ended (where the system says whose it is: Linux).
 """
@@ -40,8 +40,8 @@ log = logging.getLogger(__name__)
 
 @dataclass
 class Way:
-    """A context that forwards. access: the gate, with `party` "server". connect_s: for the gate to
-    answer. Raises SettingsError."""
+    """A context that forwards. access: the proxy, with `party` "server". connect_s: for the proxy
+    to answer. Raises SettingsError."""
 
     access: Access
     connect_s: float = 20.0
@@ -108,7 +108,7 @@ class Way:
             writer.close()
 
     async def _opened(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-        """A line to the gate.
+        """A line to the proxy.
 
         Raises OSError, TimeoutError; RefusedError (`WRONG_CERTIFICATE`) before a byte has left."""
         async with asyncio.timeout(self.connect_s):
@@ -129,7 +129,7 @@ class Way:
     def _say(self, failure: Exception) -> None:
         """Once for each cause: a SuperNode tries again every few seconds."""
         untrusted = isinstance(failure, FedRecError | ssl.SSLCertVerificationError)
-        cause = "gate-not-trusted" if untrusted else "gate-away"
+        cause = "proxy-not-trusted" if untrusted else "proxy-away"
         if cause != self._last_cause:
             self._last_cause = cause
             words = (

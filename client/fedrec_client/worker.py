@@ -40,7 +40,7 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
-class Asked:
+class WorkerMessage:
     """One message. jump: of the clock since the one before, which the ledger notes."""
 
     packed: bytes
@@ -85,7 +85,7 @@ class Worker:
 
     def answer(self, message: Message, _context: Context) -> Message:
         """The reply to a message. Raises FedRecError where there is none."""
-        asked = Asked(message_to_proto(message).SerializeToString(), self._jump())
+        asked = WorkerMessage(message_to_proto(message).SerializeToString(), self._jump())
         for _ in range(2):
             if not self.pid:
                 self._end()

@@ -36,7 +36,7 @@ from fedrec_client.last_arrays import HELD, HeldArrays
 from fedrec_client.opened import open_participant
 from fedrec_client.participant import Participant
 from fedrec_client.refusals import UNREACHABLE
-from fedrec_client.worker import Asked, Begin
+from fedrec_client.worker import Begin, WorkerMessage
 
 if TYPE_CHECKING:  # it brings torch, which a client of ratings does without
     from fedrec_client.news import NewsParticipant
@@ -110,7 +110,7 @@ class Counted:
         self._metrics.budget(spent=ledger.epsilon, left=ledger.epsilon_left)
 
 
-class Sent:
+class SentMetrics:
     """Numbers that another process shows: each call of a `Metrics` is made here and sent there, by
     the names that lead to it."""
 
@@ -119,8 +119,8 @@ class Sent:
     ) -> None:
         self._send, self._metrics, self._path = send, metrics, path
 
-    def __getattr__(self, name: str) -> Sent:
-        return Sent(self._send, getattr(self._metrics, name), (*self._path, name))
+    def __getattr__(self, name: str) -> SentMetrics:
+        return SentMetrics(self._send, getattr(self._metrics, name), (*self._path, name))
 
     def __call__(self, *values: Any, **named: Any) -> Any:
         """Calls the `Metrics` here, and sends the call."""
@@ -163,7 +163,7 @@ def serve(connection: Connection) -> None:
     begin: Begin = connection.recv()
     with ExitStack() as stack:
         try:
-            metrics = cast(Metrics, Sent(send, Metrics("client", fedrec.__version__)))
+            metrics = cast(Metrics, SentMetrics(send, Metrics("client", fedrec.__version__)))
             if begin.check is not None:
                 begin.check()
             folder = Path(begin.settings.state)
@@ -183,7 +183,7 @@ def serve(connection: Connection) -> None:
         waits_s = max(_FIRST_S, begin.settings.idle_s)
         while connection.poll(waits_s):
             waits_s = begin.settings.idle_s
-            asked: Asked = connection.recv()
+            asked: WorkerMessage = connection.recv()
             if asked.jump is not None:
                 _note(participant, asked.jump)
             message = message_from_proto(Packed.FromString(asked.packed))

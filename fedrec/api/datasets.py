@@ -14,7 +14,7 @@ from fedrec.api.tables import html_table
 from fedrec.data import dataset as stored
 from fedrec.data.atomic_files import write_recbole
 from fedrec.data.frames import read_frame
-from fedrec.data.resolving import Duplicates, OutOfRange
+from fedrec.data.resolving import Duplicates, Missing, OutOfRange
 from fedrec.data.splits import Split, SplitKind, given
 from fedrec.errors import SettingsError
 from fedrec.run.data.datasets import as_kind, load_dataset, load_split
@@ -49,6 +49,7 @@ class Dataset:
         test: Any = None,
         duplicates: Duplicates = "auto",
         out_of_range: OutOfRange = "refuse",
+        missing: Missing = "refuse",
     ) -> Dataset:
         """The rows of a polars or pandas data frame, of an Arrow table, or of a mapping of columns.
 
@@ -56,7 +57,9 @@ class Dataset:
             frame: One row for each rating or click.
             user: Column of user ids, numbers or text.
             item: Column of item ids, numbers or text.
-            rating: Column of ratings. Without one every row is a click.
+            rating: Column of ratings. Without one, `rating_range` takes the column rating, or the
+                one that is called as ratings are (stars, score ...); without both every row is a
+                click.
             time: Column of times: seconds, dates or ISO text.
             rating_range: Lowest and highest rating; needed with `rating`. It is public, so it must
                 not be read off the data.
@@ -70,6 +73,7 @@ class Dataset:
                 "mean". "auto" merges clicks and refuses ratings.
             out_of_range: What to do with ratings outside `rating_range`: "refuse", "clip" or
                 "drop".
+            missing: What to do with rows that lack a value: "refuse" or "drop".
 
         Raises:
             DataError: A column is missing, or a row cannot be used; the message names the row and
@@ -82,7 +86,16 @@ class Dataset:
         >>> fedrec.Dataset.from_frame(log, **columns, rating_range=(1, 5))
         Dataset(ratings, 2 users, 2 items, 3 events)
         """
-        policies: dict[str, Any] = {"duplicates": duplicates, "out_of_range": out_of_range}
+        if click_threshold is not None and rating is None and rating_range is None:
+            raise SettingsError(
+                "click_threshold needs ratings, and no column of ratings is named",
+                "Name it: rating=...",
+            )
+        policies: dict[str, Any] = {
+            "duplicates": duplicates,
+            "out_of_range": out_of_range,
+            "missing": missing,
+        }
         if click_threshold is not None and duplicates == "auto":
             policies["duplicates"] = "last"  # what counts is whether, not how often
         columns: dict[str, Any] = {"user": user, "item": item, "rating": rating, "time": time}
@@ -90,24 +103,31 @@ class Dataset:
         read = read_frame(frame, **columns, rating_range=rating_range, **parts, **policies)
         if click_threshold is None:
             return Dataset(read)
-        if rating is None:
-            raise SettingsError(
-                "click_threshold needs ratings, and no column of ratings is named",
-                "Name it: rating=...",
-            )
         chosen: dict[str, Any] = {"data": {"kind": "clicks", "click_threshold": click_threshold}}
         return Dataset(as_kind(read, validated(chosen, source="from_frame").data))
 
     @staticmethod
-    def from_file(path: str | Path, format: str = "auto", **settings: Any) -> Dataset:
+    def from_file(
+        path: str | Path,
+        format: str = "auto",
+        *,
+        user: str | None = None,
+        item: str | None = None,
+        rating: str | None = None,
+        time: str | None = None,
+        **settings: Any,
+    ) -> Dataset:
         """A data set in any format of `fedrec data formats`: MovieLens, CSV, Parquet, RecBole,
         click lists.
 
         Args:
             path: A file or a folder.
             format: The format's name; "auto" looks at the contents.
-            settings: Keys of the scenario's table `[data]`, for example `columns={"user": "who"}`
-                or `rating_range=(1, 5)`.
+            user: Column of user ids, of a table.
+            item: Column of item ids, of a table.
+            rating: Column of ratings, of a table.
+            time: Column of times, of a table.
+            settings: Keys of the scenario's table `[data]`, for example `rating_range=(1, 5)`.
 
         >>> import fedrec, pathlib, tempfile
         >>> path = pathlib.Path(tempfile.mkdtemp()) / "log.csv"
@@ -115,11 +135,12 @@ class Dataset:
         >>> fedrec.Dataset.from_file(path)
         Dataset(clicks, 2 users, 2 items, 3 events)
         """
-        return Dataset(
-            load_dataset(
-                _scenario("from_file", data={"path": str(path), "format": format, **settings})
-            )
-        )
+        named = {"user": user, "item": item, "rating": rating, "timestamp": time}
+        columns = {role: name for role, name in named.items() if name is not None}
+        if columns:
+            settings["columns"] = {**settings.get("columns", {}), **columns}
+        data = {"path": str(path), "format": format, **settings}
+        return Dataset(load_dataset(_scenario("from_file", data=data)))
 
     @staticmethod
     def planted(preset: str = "small", *, seed: int = 1, **settings: Any) -> Dataset:

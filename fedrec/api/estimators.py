@@ -9,6 +9,8 @@ from typing import Any
 
 from fedrec.api.recommender import Noise, Recommender, copied
 from fedrec.api.released import Kept, read_released
+from fedrec.errors import SettingsError
+from fedrec.settings import PAPERS
 
 
 class MatrixFactorization(Recommender):
@@ -23,7 +25,9 @@ class MatrixFactorization(Recommender):
             without privacy.
         delta: Probability with which the guarantee may fail; far below 1 / users.
         method: "default", or a published method: "published" (AM-SSP, Ada-DPALS), "dp-cmf",
-            "dp-gd", "am-dpsgd", "fast-dpmf" of ratings, "convex-ssp" of clicks.
+            "dp-gd", "am-dpsgd", "fast-dpmf" of ratings, "convex-ssp" of clicks. Names of papers
+            stand for them: "am-ssp" and "ssp2" for "published", "ada-dpals" for it without item
+            features, "dpmf" for "fast-dpmf".
         noise: "system" draws from the operating system; "seeded" repeats to the byte, for
             experiments only.
         seed: Of the initialisation, and of seeded noise.
@@ -50,7 +54,12 @@ class MatrixFactorization(Recommender):
         self.method = method
 
     def _keys(self) -> dict[str, Any]:
-        return {**super()._keys(), "recipe": self.method}
+        if self.method.lower() == "privaterec":
+            raise SettingsError(
+                "PrivateRec recommends news, not items by ratings or clicks",
+                "Use fedrec.NewsRecommender.",
+            )
+        return {**super()._keys(), **PAPERS.get(self.method.lower(), {"recipe": self.method})}
 
 
 class ItemItem(Recommender):

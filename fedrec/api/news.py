@@ -6,16 +6,17 @@ from __future__ import annotations
 import shutil
 import tempfile
 import weakref
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, Self
 
 import polars as pl
 
+from fedrec.api.histories import Histories, History, warn_of_unknown
 from fedrec.api.parameters import Parameters
 from fedrec.api.promises import PrivacyGuarantee
-from fedrec.api.released import require_length, require_list, require_no_misspelling
+from fedrec.api.released import require_length
 from fedrec.api.tables import html_table
 from fedrec.data.frames import polars_frame
 from fedrec.data.news_tables import VECTORS, renamed, write_news
@@ -249,12 +250,13 @@ class NewsRecommender(Parameters):
             Guarantee(epsilon=float(training["epsilon"]), **promised), self.noise
         )
 
-    def recommend(self, *, history: Iterable[Any], k: int = 10) -> pl.DataFrame:
+    def recommend(self, *, history: History, k: int = 10) -> pl.DataFrame:
         """The k best news for a history of ids, oldest first; ranked here, without noise.
 
-        Columns rank, item, title and score. Items that the model does not have are left out.
+        Columns rank, item, title and score. Items that the model does not have are left out with
+        an `UnknownIdsWarning`. The history may be a frame, which is put in the order of its times.
 
-        Raises DataError where an id is a known one but for its type or blanks.
+        Raises DataError where nothing is known, or an id is a known one but for its type or blanks.
         """
         from fedrec_client.clicks import Clicks
         from fedrec_client.exact_ranking import best
@@ -267,11 +269,8 @@ class NewsRecommender(Parameters):
                 "Use another variant.",
             )
         require_length(k)
-        require_list(history)
-        given, known = list(history), set(self._bundle.ids.all())
-        for item in given:
-            if str(item) not in known:
-                require_no_misspelling(item, known)
+        given = [item for item, _ in Histories().entries(history)]
+        warn_of_unknown([given], set(self._bundle.ids.all()), self._bundle.ids[0])
         model, clicks = PublicModel(self._bundle), Clicks.of([str(item) for item in given])
         rows = [int(row) for row in model.rows(clicks) if row >= 0]
         found, scores = best(

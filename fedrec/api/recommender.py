@@ -6,6 +6,7 @@ import inspect
 import shutil
 import tempfile
 from collections.abc import Iterable, Mapping, Sequence
+from numbers import Integral
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Self
 
@@ -15,10 +16,11 @@ from rich.console import Console
 from threadpoolctl import threadpool_limits
 
 from fedrec.api.callbacks import Callback, require_callbacks
-from fedrec.api.datasets import Dataset, TrainingSet, undivided
+from fedrec.api.datasets import Dataset, TestSet, TrainingSet, undivided
+from fedrec.api.histories import History
 from fedrec.api.parameters import Parameters
 from fedrec.api.promises import PrivacyGuarantee
-from fedrec.api.released import History, Kept, Released, ids_of, require_length
+from fedrec.api.released import Kept, Released, ids_of, require_length
 from fedrec.api.tables import html_table
 from fedrec.data.dataset import Dataset as Source
 from fedrec.data.frames import polars_frame
@@ -166,6 +168,7 @@ class Recommender(Parameters):
             guarantee,
             scenario.recipe,
             chosen,
+            train.source.columns,
         )
         self._evaluated = train.source, train.split
         facts = public_facts(scenario, train.source, train.split)
@@ -203,22 +206,24 @@ class Recommender(Parameters):
 
     def recommend(
         self,
+        users: Any = None,
         *,
         history: History | None = None,
-        histories: Mapping[Any, History] | None = None,
-        users: Iterable[Any] | None = None,
+        histories: Any = None,
         k: int = 10,
     ) -> pl.DataFrame:
         """The k best items that are not in the history, for one user or for many. Nothing is
         trained, and nothing leaves this process.
 
         Args:
+            users: Id of a user of the training set, or a list of such ids; their training rows are
+                their history.
             history: Item ids of one user, new or known; of a model of ratings also a mapping of ids
-                to ratings. An item without a rating counts as rated at the top of the scale. Items
-                that the model does not have are left out; an id that is one of the model's but for
-                its type or blanks (3.0 for 3) is refused.
-            histories: The same for many users, by the user's id.
-            users: Ids of users of the training set, whose training rows are their history.
+                to ratings, a pandas Series with an index of items, or a frame. An item without a
+                rating counts as rated at the top of the scale. Items that the model does not have
+                are left out with an `UnknownIdsWarning`; where it has none of them, or an id is one
+                of the model's but for its type or blanks (3.0 for 3), DataError is raised.
+            histories: The same for many users, by the user's id; or a frame with a column of users.
             k: Length of each list.
 
         Returns:
@@ -246,18 +251,14 @@ class Recommender(Parameters):
         require_length(k)
         with one_blas_thread():
             if history is not None:
-                return self.released.lists(self.released.events([history]), None, k)
+                one = self.released.histories.entries(history)
+                return self.released.lists(self.released.events([one]), None, k)
             if histories is not None:
-                if not isinstance(histories, Mapping):
-                    raise DataError(
-                        f"histories is a {type(histories).__name__}, not a mapping by user id",
-                        "For example histories={'ann': ['3'], 'bob': []}.",
-                    )
-                return self.released.lists(
-                    self.released.events(list(histories.values())),
-                    [str(user) for user in histories],
-                    k,
-                )
+                many = self.released.histories.by_user(histories)
+                events = self.released.events(list(many.values()))
+                return self.released.lists(events, [str(user) for user in many], k)
+            if isinstance(users, str | Integral):
+                return self.released.lists(self._history_of([str(users)]), None, k)
             known = ids_of(users, "users")
             return self.released.lists(self._history_of(known), known, k)
 
@@ -283,7 +284,7 @@ class Recommender(Parameters):
         """Predicted ratings, or scores of clicks.
 
         Args:
-            pairs: A frame with columns user and item, of users of the training set.
+            pairs: A frame with columns user and item, of users of the training set; or a `TestSet`.
             history: With `items`: one user's history, as in `recommend`.
             items: With `history`: ids of the items to predict.
 
@@ -295,6 +296,8 @@ class Recommender(Parameters):
         >>> model.predict(history={"3": 5, "14": 1}, items=["7", "9"]).columns
         ['item', 'prediction']
         """
+        if isinstance(pairs, TestSet):
+            return self._predict_test(pairs)
         if pairs is not None:
             frame = polars_frame(pairs)
             if missing := [name for name in ("user", "item") if name not in frame.columns]:
@@ -315,8 +318,23 @@ class Recommender(Parameters):
                 "For example model.predict(history={'50': 5}, items=['181']).",
             )
         wanted = ids_of(items, "items")
-        values = self.released.predict(self.released.events([history]), [0] * len(wanted), wanted)
+        events = self.released.events([self.released.histories.entries(history)])
+        values = self.released.predict(events, [0] * len(wanted), wanted)
         return pl.DataFrame({"item": wanted, "prediction": values})
+
+    def _predict_test(self, test: TestSet) -> pl.DataFrame:
+        """Columns user, item and prediction, a row for each test event."""
+        fold, catalogue = test.split.test, test.source.catalogue
+        if catalogue.item_ids != self.item_ids:
+            raise DataError(
+                "the test set has other items than the model",
+                "Give the second of what the split returned whose first was trained on.",
+            )
+        numbers = test.split.train_users if fold.users is None else fold.users
+        users, items = fold.targets.users, [catalogue.item_ids[j] for j in fold.targets.items]
+        names = [catalogue.user_ids[k] for k in (users if numbers is None else numbers[users])]
+        values = self.released.predict(fold.history, users.tolist(), items)
+        return pl.DataFrame({"user": names, "item": items, "prediction": values})
 
     def _history_of(self, users: Sequence[str]) -> Any:
         if self._evaluated is None:
@@ -330,7 +348,8 @@ class Recommender(Parameters):
         place = {ids[number]: row for row, number in enumerate(rows)}
         if unknown := [user for user in users if user not in place]:
             raise DataError(
-                f"the training set has no user {unknown[0]!r}", "Give history=[...] for a new user."
+                f"the training set has no user {unknown[0]!r}, and ids such as {ids[rows[0]]!r}",
+                "Give history=[...] for a new user.",
             )
         return split.train.users_subset(np.array([place[user] for user in users], np.int64))
 

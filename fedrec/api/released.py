@@ -3,22 +3,22 @@ similar items and predictions from it."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Container, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from difflib import get_close_matches
 from functools import cached_property
-from numbers import Integral, Real
+from numbers import Integral
 from pathlib import Path
 from typing import Any, NoReturn, cast
 
 import numpy as np
 import polars as pl
 
+from fedrec.api.histories import Entry, Histories, one_id, warn_of_unknown
 from fedrec.api.promises import PrivacyGuarantee
 from fedrec.data.interactions import Interactions
 from fedrec.data.kinds import KINDS, Kind
-from fedrec.errors import DataError, RunError, SettingsError
+from fedrec.errors import DataError, RunError, SettingsError, UnusedColumnsWarning, warn
 from fedrec.evaluation.neighbours import nearest
 from fedrec.evaluation.toplists import dot_product, top_items
 from fedrec.factorization.model import Model, predictor, ranker_of
@@ -30,14 +30,12 @@ from fedrec.storage import finite, read_json, write_json
 FORMAT = "fedrec-training/1"
 FILE = "training.json"
 
-History = Mapping[Any, float] | Iterable[Any]
-"""Item ids, or ratings by item id."""
-
 
 @dataclass(frozen=True)
 class Released:
     """A model and what is public about it. params: of the estimator that made it; recipe: its name
-    in a scenario."""
+    in a scenario; columns: names of the training data's columns by role, where it was fitted here.
+    """
 
     model: Model
     item_ids: tuple[str, ...]
@@ -47,6 +45,7 @@ class Released:
     guarantee: PrivacyGuarantee
     recipe: str
     settings: Mapping[str, Any]
+    columns: Mapping[str, str] = field(default_factory=dict)
 
     @cached_property
     def rows(self) -> dict[str, int]:
@@ -67,28 +66,38 @@ class Released:
             ),
         )
 
-    def events(self, histories: Sequence[History]) -> Interactions:
-        """Histories as events; items that the model does not have are left out.
+    @property
+    def histories(self) -> Histories:
+        """The reader of histories, which knows the columns of the training data."""
+        return Histories(self.columns)
 
-        Of ratings, an item without one counts as liked."""
-        high = self.value_range[1]
+    def events(self, histories: Sequence[Sequence[Entry]]) -> Interactions:
+        """Histories as events; items that the model does not have are left out, with a warning.
+
+        Of ratings, an item without one counts as liked. Raises DataError where nothing of all is
+        known, or an item has two ratings."""
+        warn_of_unknown(
+            [[item for item, _ in own] for own in histories], self.rows, self.item_ids[0]
+        )
+        given = any(value not in (None, 1) for own in histories for _, value in own)
+        if given and not KINDS[self.kind].rated:
+            said = "the ratings of the history are not used: the model knows only clicks"
+            warn(UnusedColumnsWarning(said))
         users, items, values = list[int](), list[int](), list[float]()
         for user, history in enumerate(histories):
-            require_list(history)
-            try:
-                rated = history if isinstance(history, Mapping) else dict.fromkeys(history, high)
-            except TypeError as failure:
-                raise DataError(
-                    f"the history {history!r} is no list of item ids: {failure}",
-                    "Give a list of item ids, or ratings by item id.",
-                ) from None
-            for item, value in rated.items():
+            rated = dict[int, float]()
+            for item, value in history:
+                number = self._value(item, value)
                 if (row := self.rows.get(str(item))) is None:
-                    require_no_misspelling(item, self.rows)
                     continue
-                users.append(user)
-                items.append(row)
-                values.append(self._rating(item, value) if KINDS[self.kind].rated else 1.0)
+                if rated.setdefault(row, number) != number:
+                    raise DataError(
+                        f"the history rates item {str(item)!r} {rated[row]:g} and {number:g}",
+                        "Give each item one rating.",
+                    )
+            users += [user] * len(rated)
+            items += rated
+            values += rated.values()
         return Interactions.from_columns(
             np.array(users, np.int64),
             np.array(items, np.int64),
@@ -99,16 +108,18 @@ class Released:
             kind=self.kind,
         )
 
-    def _rating(self, item: Any, value: Any) -> float:
+    def _value(self, item: Any, value: Any) -> float:
+        """A rating on the scale, or 1 for a click. Raises DataError on another value."""
         low, high = self.value_range
-        try:
-            rating = float(value)
-        except (TypeError, ValueError):
+        if not KINDS[self.kind].rated:
+            if value is None or float(value) > 0:
+                return 1.0
             raise DataError(
-                f"the rating {value!r} of item {str(item)!r} is no number",
-                f"Give ratings of {low:g} to {high:g}.",
-            ) from None
-        if not low <= rating <= high:
+                f"the history says {value!r} of item {str(item)!r}, and the model knows clicks",
+                "Give the ids of what was clicked or liked.",
+            )
+        rating = high if value is None else float(value)
+        if isinstance(value, bool) or not low <= rating <= high:
             raise DataError(
                 f"the rating {value} of item {str(item)!r} is outside {low:g} to {high:g}",
                 "Give ratings on that scale.",
@@ -184,21 +195,6 @@ def require_length(k: Any) -> None:
         )
 
 
-def require_list(history: Any) -> None:
-    """Raises DataError where a history is one text, whose letters are no ids, or a data frame,
-    which iterates over its columns."""
-    if isinstance(history, str | bytes):
-        raise DataError(
-            f"the history {history!r} is one text",
-            "Give a list of item ids, or ratings by item id.",
-        )
-    if hasattr(history, "columns"):
-        raise DataError(
-            f"the history is a {type(history).__name__}",
-            "Give a list of item ids, such as list(frame['item']), or ratings by item id.",
-        )
-
-
 def ids_of(given: Any, what: str) -> list[str]:
     """Ids as texts. Raises DataError where they are one text, whose letters are no ids, or no
     list."""
@@ -206,7 +202,7 @@ def ids_of(given: Any, what: str) -> list[str]:
         raise DataError(f"{what} is one text, {given!r}", "Give a list of ids.")
     if not isinstance(given, Iterable) or hasattr(given, "columns"):
         raise DataError(f"{what} is a {type(given).__name__}, no list", "Give a list of ids.")
-    return [str(one) for one in given]
+    return [str(one_id(one)) for one in given]
 
 
 @dataclass(frozen=True)
@@ -227,20 +223,6 @@ class Kept:
         raise RunError(
             "a trained model is not pickled: the pickle would hold the rows it was trained on",
             "Use model.save(folder) and fedrec.load(folder).",
-        )
-
-
-def require_no_misspelling(item: Any, known: Container[str]) -> None:
-    """Raises DataError on an unknown id that is a known one but for its type or blanks: a column of
-    numbers with a gap becomes one of floats, and 3 becomes 3.0."""
-    if item is None or (isinstance(item, float) and math.isnan(item)):
-        raise DataError(f"a history holds {item!r} in the place of an id", "Drop it.")
-    whole = isinstance(item, Real) and float(item).is_integer()
-    meant = str(int(item)) if whole else str(item).strip()
-    if meant in known:
-        raise DataError(
-            f"the model has no item {item!r}, but it has {meant!r}",
-            "Give ids as the training data has them, for example as texts.",
         )
 
 

@@ -41,7 +41,7 @@ from fedrec.privacy.guarantee import Guarantee, non_private
 from fedrec.privacy.ledger import Ledger
 from fedrec.privacy.three_noises import PARTIES
 from fedrec.randomness import Streams
-from fedrec.sharing.layout import Checked, own_noise
+from fedrec.sharing.layout import CheckedRow, own_noise
 
 _PIECE = 1 << 21  # numbers noised at once
 _MOST_NUMBERS, _LEAST_DRAWS = 1 << 27, 500  # of all runs on one side: some seconds
@@ -52,7 +52,7 @@ class Opened:
     """What the unit changes in its user's projections: `direction` (attempts, `ROWS`) in whole
     numbers, under noise as `checked` says."""
 
-    checked: Checked
+    checked: CheckedRow
     direction: Float64s
 
     @property

@@ -7,9 +7,11 @@ what it runs only when it runs.
 
 from __future__ import annotations
 
+import functools
 import os
 import sys
 import traceback
+import warnings
 from difflib import get_close_matches
 from importlib import import_module
 from importlib.metadata import entry_points
@@ -19,7 +21,7 @@ import typer
 
 from fedrec import __version__
 from fedrec.cli.flags import one_blas_thread
-from fedrec.errors import FedRecError, RunError, SettingsError
+from fedrec.errors import DataWarning, FedRecError, RunError, SettingsError
 from fedrec.extras import extra_of, install
 
 EXIT_CODES = {
@@ -102,16 +104,27 @@ for plugin in entry_points(group="fedrec.commands"):
     _join(plugin.load())
 
 
+_command = functools.cache(typer.main.get_command)
+"""All verbs as click has them: their signatures are read once in a process."""
+
+
 def main() -> None:
     """Entry point: one line of cause, one of remedy, a documented exit code; a traceback is a
     defect."""
+    plain = warnings.formatwarning
+
+    def said(message: Any, category: type[Warning], *where: Any, **more: Any) -> str:
+        known = issubclass(category, DataWarning)
+        return f"warning: {message}\n" if known else plain(message, category, *where, **more)
+
+    warnings.formatwarning = said
     sys.exit(guarded(sys.argv[1:]))
 
 
 def guarded(arguments: list[str]) -> int:
     """The exit code of a command line; what went wrong is said on stderr."""
     try:
-        code = int(app(arguments, prog_name="fedrec", standalone_mode=False) or 0)
+        code = int(_command(app)(arguments, prog_name="fedrec", standalone_mode=False) or 0)
     except FedRecError as failure:
         return _say(failure.cause, failure.remedy, failure.exit_code)
     except KeyboardInterrupt:
@@ -178,7 +191,8 @@ def _keys_meant(failure: Any) -> list[str]:
     )
     if "--set" not in flags or get_close_matches(failure.option_name, flags, n=1, cutoff=0.8):
         return []
-    return nearest_keys(failure.option_name.lstrip("-").replace("-", "_"))
+    name = failure.option_name.lstrip("-").replace("-", "_")
+    return ["data.path"] if name in ("data", "file", "input") else nearest_keys(name)
 
 
 def _interrupted() -> int:

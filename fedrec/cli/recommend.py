@@ -33,7 +33,7 @@ class Choices:
 
 
 @dataclass(frozen=True)
-class Device:
+class DeviceOptions:
     """Where the ledger is kept, and what may be spent."""
 
     server: str
@@ -75,7 +75,9 @@ def default_state() -> Path:
     )
 
 
-def run(history: Path | None, device: Device, choices: Choices) -> tuple[str, dict[str, Any]]:
+def run(
+    history: Path | None, device: DeviceOptions, choices: Choices
+) -> tuple[str, dict[str, Any]]:
     """Text and JSON. Raises FedRecError."""
     if history is None:
         raise SettingsError("no history is given", "Give --history FILE, or see --demo.")
@@ -106,7 +108,7 @@ def text(answered: Answered, recommender: Recommender, choices: Choices) -> str:
         for rank, item in enumerate(answered.items, start=1)
     ]
     notes = [_short(answered, choices)] if len(answered.items) < choices.k else []
-    notes += [_unknown(answered.unknown)] if answered.unknown else []
+    notes += [_unknown(answered)] if answered.unknown else []
     notes += _told(answered)
     lines += ["", *notes, *facts(answered, recommender)]
     return "\n".join([*lines, *(["", explained(answered, recommender)] if choices.explain else [])])
@@ -152,7 +154,7 @@ def as_dict(answered: Answered, recommender: Recommender, choices: Choices) -> d
             "any_history": ledger.epsilon_of_person(),
             "limit": ledger.max_user_epsilon,
         },
-        "answers": len(ledger.answers),
+        "answers": len(ledger.entries),
         "asked": answered.asked,
         "hidden": answered.hidden,
         "shown": shown(answered, recommender),
@@ -201,12 +203,18 @@ def _short(answered: Answered, choices: Choices) -> str:
     )
 
 
-def _unknown(count: int) -> str:
+def _unknown(answered: Answered) -> str:
+    count = answered.unknown
     clicks = (
         "1 of the clicks is of an item" if count == 1 else f"{count} of the clicks are of items"
     )
     which = "it counts as an empty place" if count == 1 else "they count as empty places"
-    return f"{clicks} that this model does not have: {which}. The server was not told."
+    sides = f"{plain(answered.first_unknown)!r}; its ids are such as {answered.bundle.ids[0]!r}"
+    nothing = "" if answered.clicks else " Nothing of it is known: the list is everybody's."
+    return (
+        f"{clicks} that this model does not have: {which}. It has no {sides}. The server was not "
+        f"told.{nothing}"
+    )
 
 
 def _told(answered: Answered) -> list[str]:

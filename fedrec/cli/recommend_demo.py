@@ -10,7 +10,16 @@ from typing import Any
 
 import numpy as np
 
-from fedrec.cli.recommend import Choices, Device, as_dict, asked, beside, facts, plain, titles
+from fedrec.cli.recommend import (
+    Choices,
+    DeviceOptions,
+    as_dict,
+    asked,
+    beside,
+    facts,
+    plain,
+    titles,
+)
 from fedrec.cli.supervisor import Supervisor
 from fedrec.errors import RunError
 from fedrec.serving.bundle import FILE, Bundle, read
@@ -21,7 +30,7 @@ from fedrec_client.explaining import explained
 _READ, _START_S = 8, 60.0
 
 
-def run(folder: Path | None, device: Device, choices: Choices) -> tuple[str, dict[str, Any]]:
+def run(folder: Path | None, device: DeviceOptions, choices: Choices) -> tuple[str, dict[str, Any]]:
     """Text and JSON of a question about `folder`, or about the newest run in ./runs. Its ledger is
     its own, and leaves with it.
 
@@ -92,7 +101,7 @@ def _started(company: Supervisor, served: Path, scratch: Path) -> str:
 
 
 def _shown(
-    bundle: Bundle, clicks: Clicks, device: Device, choices: Choices
+    bundle: Bundle, clicks: Clicks, device: DeviceOptions, choices: Choices
 ) -> tuple[str, dict[str, Any]]:
     with device.open() as recommender:
         private = asked(recommender, clicks, replace(choices, local=False, last=False))

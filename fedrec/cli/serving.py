@@ -321,7 +321,7 @@ def recommend(
             "To ask a running server: --server URL --history FILE.",
         )
     trust = Trust(ca, pin, certificate, key)
-    device = asking.Device(
+    device = asking.DeviceOptions(
         server,
         state or asking.default_state(),
         epsilon,

@@ -13,6 +13,7 @@ twice that.
 from __future__ import annotations
 
 import re
+from codecs import BOM_UTF8
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from io import BytesIO
@@ -24,9 +25,10 @@ import numpy.typing as npt
 import polars as pl
 
 from fedrec.arrays import Int32s, Int64s
-from fedrec.data.delimited import require_file
+from fedrec.data.delimited import decoded, require_file
 from fedrec.data.impressions import Impressions, News
 from fedrec.data.keyed_hash import id_words
+from fedrec.data.plain_ids import require_distinct
 from fedrec.errors import DataError, MalformedRowError
 
 Unknown = Literal["refuse", "add", "drop"]
@@ -103,6 +105,8 @@ class _Reading:
         """Everything in one piece."""
         if not self.columns["users"]:
             raise DataError(f"{self.path} holds no impressions", "Download or unpack it again.")
+        require_distinct(self.users, "user", self.path)
+        require_distinct(self.ids, "news", self.path)
         joined = {name: np.concatenate(parts) for name, parts in self.columns.items() if parts}
         ptr, history = self._shortened(
             _pointers(joined["history_ptr"]), joined["history"].astype(np.int32)
@@ -244,11 +248,8 @@ class _Reading:
     def _refuse_first_malformed(self, first_line: int, block: bytes, reason: str) -> NoReturn:
         """Line by line; DataError with `reason` where no line explains it."""
         for line, raw in enumerate(block.removesuffix(b"\n").split(b"\n"), start=first_line):
-            try:
-                fault = _fault(raw.removesuffix(b"\r").decode("utf-8"), bool(self.labelled))
-            except UnicodeDecodeError:
-                fault = ("UTF-8", repr(raw[:60]))
-            if fault:
+            text = decoded(raw.removesuffix(b"\r"), self.path, line)
+            if fault := _fault(text, bool(self.labelled)):
                 raise MalformedRowError(self.path, line, *fault)
         raise DataError(
             f"{self.path} cannot be read: {reason.splitlines()[0]}", "Check that the file is whole."
@@ -298,7 +299,7 @@ def _blocks(path: Path) -> Iterator[tuple[int, bytes]]:
     first_line = 1
     with path.open("rb") as file:
         while block := file.read(_BLOCK_BYTES) + file.readline():
-            yield first_line, block
+            yield first_line, block.removeprefix(BOM_UTF8 if first_line == 1 else b"")
             first_line += block.count(b"\n")
 
 

@@ -8,6 +8,7 @@ stored entry a click.
 
 from __future__ import annotations
 
+from codecs import BOM_UTF8
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
@@ -134,7 +135,7 @@ def _list_pairs(path: Path) -> tuple[Int32s, Int32s, Shape, Int32s | None]:
 
 
 def _whole_numbers(path: Path, line: int, text: bytes) -> Int32s:
-    fields = text.split()
+    fields = text.removeprefix(BOM_UTF8 if line == 1 else b"").split()
     if not fields or not all(field.isdigit() and len(field) < 10 for field in fields):
         bad = next((field for field in fields if not field.isdigit() or len(field) >= 10), b"")
         raise MalformedRowError(

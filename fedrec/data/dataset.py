@@ -4,8 +4,8 @@ where all of it came from."""
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
 from fedrec.data.features import PublicFeatures
@@ -103,6 +103,7 @@ class Dataset:
 
     `given_test` holds the test events of a source that comes with its own split (`interactions` are
     then its train events), and `given_validation` its validation events, where it has any.
+    `columns`: role to column name, of a table.
     Events that do not carry the hashes of their ids get those of the catalogue's, so that draws
     never depend on numbers. Raises ValueError when the parts disagree on the number of users or
     items.
@@ -114,6 +115,7 @@ class Dataset:
     provenance: Provenance
     given_test: Interactions | None = None
     given_validation: Interactions | None = None
+    columns: Mapping[str, str] = field(default_factory=dict, compare=False)
 
     def __post_init__(self) -> None:
         items, users = len(self.catalogue.item_ids), len(self.catalogue.user_ids)

@@ -58,6 +58,24 @@ def require_file(path: Path) -> Path:
     return path
 
 
+def decoded(raw: bytes, path: Path, line: int) -> str:
+    """A line of a text file, without the mark that some editors put before the first.
+
+    Raises MalformedRowError where it is not UTF-8."""
+    try:
+        return raw.decode("utf-8").removeprefix("\ufeff" if line == 1 else "")
+    except UnicodeDecodeError as failure:
+        found = raw[max(0, failure.start - 20) : failure.end + 20].decode("cp1252", "replace")
+        raise MalformedRowError(
+            path,
+            line,
+            "UTF-8",
+            found,
+            "If that reads well, the file is Windows-1252 (Latin-1): save it as UTF-8, for example "
+            f"by iconv -f WINDOWS-1252 -t UTF-8 {path.name} > new.",
+        ) from None
+
+
 def plain_ids(column: pl.Series) -> pl.Series:
     """Ids as integers, or as text. Floats, which pandas makes of integers where one is missing, are
     written as integers where they are whole; what is no number among them is null."""
@@ -175,7 +193,7 @@ def count_bytes(path: Path, *patterns: bytes) -> tuple[int, ...]:
 
 def _check_header(path: Path, expected: str) -> None:
     with path.open("rb") as file:
-        found = file.readline().decode("utf-8", "replace").removeprefix("\ufeff").rstrip("\r\n")
+        found = decoded(file.readline(), path, 1).rstrip("\r\n")
     if found != expected:
         raise MalformedRowError(path, 1, f"the header {expected!r}", found[:80])
 
@@ -187,8 +205,8 @@ def refuse_first_malformed(path: Path, separator: str, has_header: bool, reason:
         for line, raw in enumerate(file, start=1):
             if line == 1 and has_header:
                 continue
-            text = raw.decode("utf-8", "replace").rstrip("\r\n")
-            fields = (text.removeprefix("\ufeff") if line == 1 else text).split(separator)
+            text = decoded(raw, path, line).rstrip("\r\n")
+            fields = text.split(separator)
             if len(fields) != len(_COLUMNS):
                 raise MalformedRowError(
                     path, line, f"{len(_COLUMNS)} fields separated by {separator!r}", text[:80]

@@ -15,15 +15,16 @@ from typing import Any
 
 import polars as pl
 
+from fedrec.data.columns import meant
 from fedrec.data.dataset import Dataset, FileDigest
 from fedrec.data.item_tables import ItemTable, item_table, rows_of_frame
-from fedrec.data.resolving import Duplicates, OutOfRange, Policies
+from fedrec.data.resolving import Duplicates, Missing, OutOfRange, Policies
 from fedrec.data.table_files import complete, typed
-from fedrec.data.tables import TableColumns, dataset_of
-from fedrec.data.text_tables import meant_column
+from fedrec.data.tables import TableColumns, dataset_of, used_columns
 from fedrec.errors import DataError, MalformedRowError
 
 _ROWS, _ITEMS = Path("frame"), Path("items")
+_FILL = "Fill the value, or drop the row."
 _CHUNK = 1 << 20
 """Rows hashed at once, so that a long frame is not written to memory twice."""
 
@@ -84,16 +85,20 @@ def read_frame(
     test: Any = None,
     duplicates: Duplicates = "auto",
     out_of_range: OutOfRange = "refuse",
+    missing: Missing = "refuse",
 ) -> Dataset:
-    """Ratings where `rating` names a column, which then needs `rating_range`; otherwise clicks, one
-    a row.
+    """Ratings where `rating` names a column or `rating_range` is given (`tables.used_columns`);
+    otherwise clicks, one a row.
 
     items: a frame of items: the column `item` is the id, `title` the title, every other column a
     public feature. validation, test: frames of the same columns. Raises DataError where a column is
     missing or a row cannot be used, SettingsError as `tables.read_table`.
     """
-    columns = TableColumns(user, item, rating, time)
-    given = {"train": polars_frame(frame)} | {
+    train = polars_frame(frame)
+    columns, notes = used_columns(
+        TableColumns(user, item, rating, time), train.columns, rating_range, name="the frame"
+    )
+    given = {"train": train} | {
         part: polars_frame(rows, what=f"frame of {part} rows")
         for part, rows in {"validation": validation, "test": test}.items()
         if rows is not None
@@ -109,9 +114,9 @@ def read_frame(
 
     def frame_of(path: Path) -> tuple[pl.DataFrame, int, tuple[str, ...]]:
         part = next(name for name, place in source.items() if place == path)
-        return _read(given[part], path, columns)
+        return _read(given[part], path, columns, missing)
 
-    digests = partial(_digests, given, columns)
+    digests = partial(_digests, given, columns, missing)
     try:
         return dataset_of(
             source,
@@ -120,8 +125,9 @@ def read_frame(
             frame_of,
             rating_range,
             table,
-            Policies(duplicates, out_of_range),
+            Policies(duplicates, out_of_range, missing),
             digests=digests,
+            notes=notes,
         )
     except MalformedRowError as failure:
         where = f"{failure.path}, row {failure.line} (the first is 0)"
@@ -131,14 +137,14 @@ def read_frame(
 
 
 def _read(
-    frame: pl.DataFrame, path: Path, columns: TableColumns
+    frame: pl.DataFrame, path: Path, columns: TableColumns, missing: Missing
 ) -> tuple[pl.DataFrame, int, tuple[str, ...]]:
     """By role; rows are counted from 0, as frames are."""
     if not len(frame):
         raise DataError(f"the {path} holds no rows", "Give a frame with a row for each event.")
     names = columns.names()
     try:
-        chosen, notes, _ = complete(typed(frame, names), path, names)
+        chosen, notes, _ = complete(typed(frame, names), path, names, missing)
     except pl.exceptions.PolarsError as failure:
         cause = f"the {path} cannot be read: {str(failure).splitlines()[0]}"
         raise DataError(
@@ -150,7 +156,7 @@ def _read(
             failure.line - 1,
             failure.expected,
             failure.found,
-            "Fill the value, or drop the row.",
+            failure.remedy if "lack a value" in failure.expected else _FILL,
         ) from None
     return chosen, 0, notes
 
@@ -162,11 +168,11 @@ def _require_columns(frame: pl.DataFrame, columns: TableColumns) -> None:
             if role in ("user", "item"):
                 _require_ids(frame[name])
             continue
-        meant = meant_column(role, name, found)
+        asked = meant(role, name, found)
         keyword = "time" if role == "timestamp" else role
         raise DataError(
             f"the frame has no column {name!r}",
-            f"{meant}Name it by {keyword}=...; its columns are {', '.join(found)}.",
+            f"{asked}Name it by {keyword}=...; its columns are {', '.join(found)}.",
         )
 
 
@@ -197,13 +203,15 @@ def _items(frame: pl.DataFrame, id_column: str, separator: str) -> ItemTable:
 
 
 def _digests(
-    given: Mapping[str, pl.DataFrame], columns: TableColumns, *_: object
+    given: Mapping[str, pl.DataFrame], columns: TableColumns, missing: Missing, *_: object
 ) -> tuple[FileDigest, ...]:
     """Digests of the named columns, as CSV, and of users and items alone in a fixed order, by which
     the budget of a data set finds its people again."""
     found = list[FileDigest]()
     for part, frame in given.items():
-        ids = _read(frame, Path(part), columns)[0].select(pl.col("user", "item").cast(pl.String))
+        ids = _read(frame, Path(part), columns, missing)[0].select(
+            pl.col("user", "item").cast(pl.String)
+        )
         digest, size = _digest(frame.select(columns.names().values()))
         rows = _digest(ids.unique().sort("user", "item"))[0]
         name = "frame" if len(given) == 1 else part

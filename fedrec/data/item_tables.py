@@ -13,6 +13,7 @@ from scipy import sparse
 
 from fedrec.data.delimited import is_number, plain_ids, require_file
 from fedrec.data.features import FeatureBag, PublicFeatures, bag_of, words
+from fedrec.data.plain_ids import require_distinct
 from fedrec.data.text_tables import SEPARATORS, Layout, layout_of, rows_of, suffix_of
 from fedrec.errors import DataError, MalformedRowError
 
@@ -199,6 +200,7 @@ def _check_ids(path: Path, ids: Sequence[str]) -> None:
         if not item or item in seen:
             raise MalformedRowError(path, line, "an item id that is new", item)
         seen.add(item)
+    require_distinct(ids, "item", path)
 
 
 def _padded(counts: sparse.csr_matrix, more: int) -> sparse.csr_matrix:

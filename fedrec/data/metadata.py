@@ -17,7 +17,7 @@ from pathlib import Path
 
 import numpy as np
 
-from fedrec.data.delimited import require_file
+from fedrec.data.delimited import decoded, require_file
 from fedrec.data.features import FeatureBag, bag_of, soft_bag, words
 from fedrec.errors import DataError, MalformedRowError
 
@@ -177,8 +177,9 @@ def read_records(path: Path) -> dict[str, Record]:
 
     Raises DataError on a missing file, MalformedRowError as above."""
     records: dict[str, Record] = {}
-    with require_file(path).open(encoding="utf-8", errors="replace") as file:
-        for line, text in enumerate(file, start=1):
+    with require_file(path).open("rb") as file:
+        for line, raw in enumerate(file, start=1):
+            text = decoded(raw, path, line)
             if not text.strip():
                 continue
             record = _record(path, line, text)

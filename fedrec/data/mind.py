@@ -21,7 +21,7 @@ import numpy as np
 
 from fedrec.data.behaviors import Unknown, read_behaviors, read_growing
 from fedrec.data.clicklog import ClickLog
-from fedrec.data.delimited import require_file
+from fedrec.data.delimited import decoded, require_file
 from fedrec.data.impressions import Impressions, News
 from fedrec.data.keyed_hash import below
 from fedrec.errors import DataError, MalformedRowError
@@ -160,15 +160,10 @@ def _a_tenth(part: Impressions, key: bytes) -> tuple[Impressions, Impressions]:
 
 
 def _news_lines(path: Path) -> Iterator[tuple[int, list[str]]]:
-    with path.open(encoding="utf-8", newline="\n") as file:
-        try:
-            for line, text in enumerate(file, start=1):
-                if text.strip():
-                    yield line, text.rstrip("\r\n").split("\t")
-        except UnicodeDecodeError as error:
-            raise DataError(
-                f"{path} is not UTF-8: {error.reason}", "Download or unpack it again."
-            ) from error
+    with path.open("rb") as file:
+        for line, raw in enumerate(file, start=1):
+            if (text := decoded(raw, path, line)).strip():
+                yield line, text.rstrip("\r\n").split("\t")
 
 
 def _entities(path: Path, line: int, columns: list[str]) -> tuple[str, ...]:

@@ -16,7 +16,8 @@ films of the ratings. The later 25M, 32M and "latest" sets have the files of `ml
 from __future__ import annotations
 
 import csv
-from collections.abc import Iterator
+from codecs import BOM_UTF8
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -34,6 +35,7 @@ from fedrec.data.dataset import (
 from fedrec.data.delimited import (
     Ids,
     NumericColumns,
+    decoded,
     is_integer,
     number_ids,
     positions_in,
@@ -44,6 +46,7 @@ from fedrec.data.features import PublicFeatures, bag_of
 from fedrec.data.interactions import Interactions
 from fedrec.data.metadata import read_metadata, title_bags, title_year
 from fedrec.data.resolving import Duplicates, OutOfRange, Policies, Rows, resolve
+from fedrec.data.text_tables import stray_quote
 from fedrec.errors import DataError, MalformedRowError
 
 # The order of the flags in `u.item`.
@@ -226,31 +229,34 @@ def read_films(path: Path, form: MovieLensFormat) -> list[Film]:
 
 def _film_fields(path: Path, form: MovieLensFormat) -> Iterator[tuple[int, list[str], str]]:
     """Line number, fields and text of every film."""
-    with path.open(encoding=form.encoding, errors="strict", newline="") as file:
-        try:
-            if form.header is not None:
-                reader = csv.reader(file)
-                if (header := next(reader)) != ["movieId", "title", "genres"]:
-                    raise MalformedRowError(
-                        path, 1, "the header 'movieId,title,genres'", ",".join(header)
-                    )
-                yield from (
-                    (reader.line_num, fields, ",".join(fields)) for fields in reader if fields
-                )
-                return
+    with path.open("rb") as file:
+        lines = _texts(file, path, form.encoding)
+        if form.header is None:
             separator = "|" if form.name == "ml-100k" else form.separator
-            for line, text in enumerate(file, start=1):
+            for line, text in enumerate(lines, start=1):
                 if text.strip():
                     yield line, text.rstrip("\r\n").split(separator), text.strip()
+            return
+        reader, begun = csv.reader(lines, strict=True), 0
+        try:
+            if (header := next(reader)) != ["movieId", "title", "genres"]:
+                raise MalformedRowError(
+                    path, 1, "the header 'movieId,title,genres'", ",".join(header)
+                )
+            for fields in reader:
+                begun = reader.line_num
+                if fields:
+                    yield begun, fields, ",".join(fields)
         except csv.Error as error:
-            raise DataError(
-                f"{path} cannot be read: {error}", "Check that the file is whole."
-            ) from error
-        except UnicodeDecodeError as error:
-            remedy = (
-                f"Check that the file is {form.name}: its films are written in {form.encoding}."
-            )
-            raise DataError(f"{path} is not {form.encoding}: {error.reason}", remedy) from error
+            raise stray_quote(path, begun + 1, error) from error
+
+
+def _texts(file: Iterable[bytes], path: Path, encoding: str) -> Iterator[str]:
+    """Lines in the format's encoding; in UTF-8 where the file begins with its mark."""
+    for line, raw in enumerate(file, start=1):
+        if line == 1 and raw.startswith(BOM_UTF8):
+            encoding = "utf-8"
+        yield decoded(raw, path, line) if encoding == "utf-8" else raw.decode(encoding)
 
 
 def _film_100k(fields: list[str]) -> Film | None:

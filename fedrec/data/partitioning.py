@@ -35,6 +35,7 @@ from fedrec.data.partitions import (
     write_manifest,
     write_part,
 )
+from fedrec.data.plain_ids import plain_id, require_distinct
 from fedrec.data.planted import PlantedShape, generate_chunks, planted_items
 from fedrec.data.planted_parts import PlantedParts
 from fedrec.data.resolving import Rows, resolve
@@ -195,7 +196,7 @@ def partition_table(
             f"rating_range = {(low, high)} is no scale",
             "Give its lowest and highest value, as in [1, 5].",
         )
-    notes = dict[str, None]()
+    notes = dict.fromkeys(asked.notes)
 
     def pieces() -> Iterator[tuple[npt.NDArray[np.int64], pl.DataFrame]]:
         for frame, said in row_batches(asked):
@@ -203,9 +204,9 @@ def partition_table(
             whole = frame["user"].dtype.is_integer(), frame["item"].dtype.is_integer()
             texts = frame.with_columns(pl.col("user", "item").cast(pl.String))
             distinct = texts["user"].unique()
-            place = pl.DataFrame(
-                {"user": distinct, "part": part_of(id_words(distinct.to_list()), parts)}
-            )
+            # ids that look the same meet in one part, which then refuses them
+            looks = [plain_id(user) for user in distinct.to_list()]
+            place = pl.DataFrame({"user": distinct, "part": part_of(id_words(looks), parts)})
             where = texts.join(place, on="user", how="left", maintain_order="left")[
                 "part"
             ].to_numpy()
@@ -213,6 +214,7 @@ def partition_table(
 
     _scatter(pieces(), work, parts)
     ids, more = _catalogue(asked, work, parts)
+    require_distinct(ids, "item", path)
     words, files, reports, first = id_words(ids), list[PartFile](), list[ReadReport](), 0
     numbers = pl.DataFrame({"item": ids, "number": np.arange(len(ids), dtype=np.int32)})
     for index in range(parts):
@@ -224,6 +226,7 @@ def partition_table(
                 if len(rows)
                 else (np.zeros(0, np.int32), ())
             )
+            require_distinct(user_ids, "user", path)
             items = rows.join(numbers, on="item", how="left", maintain_order="left")[
                 "number"
             ].to_numpy()

@@ -10,6 +10,7 @@ A package adds a format by naming a `Reader` in its metadata:
 from __future__ import annotations
 
 import inspect
+from codecs import BOM_UTF8
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, fields
 from difflib import get_close_matches
@@ -212,7 +213,9 @@ def _is_20m(path: Path) -> bool:
     if file.name != "ratings.csv" or not file.is_file():
         return False
     with file.open("rb") as content:
-        return content.readline().strip() == b"userId,movieId,rating,timestamp"
+        return (
+            content.readline().removeprefix(BOM_UTF8).strip() == b"userId,movieId,rating,timestamp"
+        )
 
 
 def _is_recbole(path: Path) -> bool:

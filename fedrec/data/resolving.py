@@ -18,6 +18,7 @@ from fedrec.errors import MalformedRowError, SettingsError
 
 Duplicates = Literal["auto", "refuse", "last", "mean"]
 OutOfRange = Literal["refuse", "clip", "drop"]
+Missing = Literal["refuse", "drop"]
 
 
 @dataclass(frozen=True)
@@ -27,16 +28,18 @@ class Policies:
 
     duplicates: `auto` refuses a second rating and merges repeated clicks, which every click log
     has; `last` keeps the latest time (the last row where times are equal or missing), `mean` the
-    mean value and the latest time.
+    mean value and the latest time. missing: rows that lack a value, where readers know of them.
     """
 
     duplicates: Duplicates = "auto"
     out_of_range: OutOfRange = "refuse"
+    missing: Missing = "refuse"
 
     def __post_init__(self) -> None:
         for name, value, known in (
             ("duplicates", self.duplicates, get_args(Duplicates)),
             ("out_of_range", self.out_of_range, get_args(OutOfRange)),
+            ("missing", self.missing, get_args(Missing)),
         ):
             if value not in known:
                 raise SettingsError(

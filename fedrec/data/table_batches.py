@@ -10,6 +10,7 @@ from tempfile import TemporaryDirectory
 
 import polars as pl
 
+from fedrec.data.resolving import Missing
 from fedrec.data.table_files import complete, other_unit, read_piece, table_files, typed
 from fedrec.data.tables import AskedTable
 from fedrec.data.text_tables import Layout, open_bytes
@@ -24,14 +25,14 @@ def row_batches(asked: AskedTable) -> Iterator[tuple[pl.DataFrame, tuple[str, ..
     Raises what `read_table` raises of rows."""
     path, columns = asked.source["train"], asked.columns.names()
     if asked.layout is not None:
-        yield from _of_text(asked.layout, columns)
+        yield from _of_text(asked.layout, columns, asked.policies.missing)
         return
     for file in table_files(path):
-        yield from _of_parquet(file, columns)
+        yield from _of_parquet(file, columns, asked.policies.missing)
 
 
 def _of_parquet(
-    file: Path, columns: dict[str, str]
+    file: Path, columns: dict[str, str], missing: Missing
 ) -> Iterator[tuple[pl.DataFrame, tuple[str, ...]]]:
     try:
         units = _Units()
@@ -44,7 +45,9 @@ def _of_parquet(
                 .collect(),
                 columns,
             )
-            yield _numbered(frame, file, columns, first_line=start + 1, units=units)
+            frame, notes, unit = _complete(frame, file, columns, start, missing)
+            units.take(unit, file, start + 1)
+            yield _numbered(frame, start + 1), notes
     except pl.exceptions.PolarsError as error:
         remedy = (
             f"It must hold the columns {', '.join(columns.values())}; data.columns says which is "
@@ -66,21 +69,27 @@ class _Units:
         self._first = self._first or unit
 
 
-def _numbered(
-    frame: pl.DataFrame, file: Path, columns: dict[str, str], *, first_line: int, units: _Units
-) -> tuple[pl.DataFrame, tuple[str, ...]]:
+def _complete(
+    frame: pl.DataFrame, file: Path, columns: dict[str, str], before: int, missing: Missing
+) -> tuple[pl.DataFrame, tuple[str, ...], str]:
+    """before: rows before these."""
     try:
-        frame, notes, unit = complete(frame, file, columns)
+        return complete(frame, file, columns, missing)
     except MalformedRowError as bad:
-        raise MalformedRowError(file, bad.line + first_line - 1, bad.expected, bad.found) from None
-    units.take(unit, file, first_line)
-    return frame.with_columns(
-        pl.int_range(first_line, first_line + len(frame), dtype=pl.Int64).alias("line")
-    ), notes
+        line = bad.line + before
+        raise MalformedRowError(file, line, bad.expected, bad.found, bad.remedy) from None
+
+
+def _numbered(frame: pl.DataFrame, first_line: int) -> pl.DataFrame:
+    """With the line of each row; where rows were dropped, `row` says which these are."""
+    rows = pl.col("row") if "row" in frame.columns else pl.int_range(pl.len())
+    return frame.with_columns((rows.cast(pl.Int64) + first_line).alias("line")).drop(
+        "row", strict=False
+    )
 
 
 def _of_text(
-    layout: Layout, columns: dict[str, str]
+    layout: Layout, columns: dict[str, str], missing: Missing
 ) -> Iterator[tuple[pl.DataFrame, tuple[str, ...]]]:
     """The file in pieces of whole rows, each read as a file of its own: the reader's checks hold in
     every piece."""
@@ -93,18 +102,13 @@ def _of_text(
         while block := _whole_rows(file.read(_BATCH_BYTES), file, quotes=layout.quotes):
             piece.write_bytes(block)
             try:
-                frame, notes, unit = read_piece(piece, columns, bare)
+                frame, notes, unit = read_piece(piece, columns, bare, missing)
             except MalformedRowError as bad:
                 raise MalformedRowError(
-                    layout.path, bad.line + line - 1, bad.expected, bad.found
+                    layout.path, bad.line + line - 1, bad.expected, bad.found, bad.remedy
                 ) from None
             units.take(unit, layout.path, line)
-            yield (
-                frame.with_columns(
-                    pl.int_range(line, line + len(frame), dtype=pl.Int64).alias("line")
-                ),
-                notes,
-            )
+            yield _numbered(frame, line), notes
             line += block.count(b"\n")
 
 

@@ -10,6 +10,7 @@ import polars as pl
 
 from fedrec.data.delimited import is_number, plain_ids, require_file
 from fedrec.data.item_tables import PARQUET
+from fedrec.data.resolving import Missing
 from fedrec.data.text_tables import (
     SEPARATORS,
     Layout,
@@ -21,6 +22,8 @@ from fedrec.data.times import time_expected, times_of
 from fedrec.errors import DataError, MalformedRowError
 
 _ONE_UNIT = "times of one unit"
+_COUNTED = " ("
+_MISSING = 'Fill the values, or drop these rows: missing = "drop" (data.missing in a scenario).'
 
 
 def is_parquet(path: Path) -> bool:
@@ -45,19 +48,19 @@ def table_files(path: Path) -> list[Path]:
 
 
 def read_frame(
-    path: Path, columns: dict[str, str], layout: Layout | None
+    path: Path, columns: dict[str, str], layout: Layout | None, missing: Missing = "refuse"
 ) -> tuple[pl.DataFrame, int, tuple[str, ...]]:
     """The wanted columns named by role, complete and finite: ids as integers or categories, ratings
     float32, times float64.
 
     Also the line of the first row, and notes on what was guessed.
     """
-    frame, notes, _ = read_piece(path, columns, layout)
+    frame, notes, _ = read_piece(path, columns, layout, missing)
     return frame, 1 if layout is None else layout.first_line, notes
 
 
 def read_piece(
-    path: Path, columns: dict[str, str], layout: Layout | None
+    path: Path, columns: dict[str, str], layout: Layout | None, missing: Missing = "refuse"
 ) -> tuple[pl.DataFrame, tuple[str, ...], str]:
     """Columns of a part of a file as `read_frame` reads them, notes, and the unit of its times."""
     frame = _read_parquet(path, columns) if layout is None else _read_text(layout, columns)
@@ -65,25 +68,46 @@ def read_piece(
         raise DataError(f"{path} holds no rows", "Check that the file is whole.")
     notes = () if layout is None else layout.notes
     try:
-        frame, guessed, unit = complete(frame, path, columns)
+        frame, guessed, unit = complete(frame, path, columns, missing)
     except MalformedRowError as bad:
         if layout is not None:
             if bad.expected.startswith(_ONE_UNIT):
                 line = bad.line - 1 + layout.first_line
                 raise MalformedRowError(path, line, bad.expected, bad.found) from None
-            refuse_first_malformed(layout, columns, "a row is incomplete")
+            counted = bad.expected.partition(_COUNTED)
+            refuse_first_malformed(
+                layout, columns, "a row is incomplete", "".join(counted[1:]), bad.remedy
+            )
         raise
     return frame, notes + guessed, unit
 
 
 def complete(
-    frame: pl.DataFrame, path: Path, columns: Mapping[str, str]
+    frame: pl.DataFrame, path: Path, columns: Mapping[str, str], missing: Missing = "refuse"
 ) -> tuple[pl.DataFrame, tuple[str, ...], str]:
     """The columns of `typed` with times in seconds, what was guessed of them, and their unit.
 
-    Raises MalformedRowError on a row that lacks a value, or has a time of another unit."""
+    missing: what to do with rows that lack a value; where some are dropped, `row` says which the
+    others were. Raises MalformedRowError on a row that lacks a value, with the count of all, or has
+    a time of another unit."""
     notes: tuple[str, ...] = ()
     unit = ""
+    gone = frame.select(_lacking(role, frame.schema[role]).alias(role) for role in columns)
+    lacking = gone.select(pl.any_horizontal(pl.all())).to_series()
+    if len(rows := lacking.arg_true()):
+        each = (f"{int(gone[role].sum()):,} {name}" for role, name in columns.items())
+        counted = f"{len(rows):,} of {len(frame):,} rows lack a value: {', '.join(each)}"
+        if missing == "refuse":
+            row = int(rows[0])
+            lost = ", ".join(name for role, name in columns.items() if gone[role][row])
+            expected = f"a value in each of {', '.join(columns.values())}{_COUNTED}{counted})"
+            raise MalformedRowError(path, row + 1, expected, f"no {lost}", _MISSING)
+        notes = (f"{path.name}: dropped, as {counted}",)
+        frame = frame.with_row_index("row").filter(
+            ~gone.select(pl.any_horizontal(pl.all())).to_series()
+        )
+        if frame.is_empty():
+            raise DataError(f"every row of {path} lacks a value", "Name the columns that are full.")
     written = frame
     if "timestamp" in frame.columns:
         times = times_of(frame["timestamp"])
@@ -91,7 +115,7 @@ def complete(
             raise other_unit(path, times.other, times.unit, frame["timestamp"][times.other])
         unit = times.unit
         frame = frame.with_columns(times.seconds.alias("timestamp"))
-        notes = (f"{path.name}: {times.guessed}",) if times.guessed else ()
+        notes += (f"{path.name}: {times.guessed}",) if times.guessed else ()
     bad = pl.any_horizontal(*(pl.col(role).is_null() | ~_finite(role) for role in columns))
     if (rows := frame.select(bad.alias("bad"))["bad"].arg_true()).len():
         _refuse(written, int(rows[0]), path, columns)
@@ -115,6 +139,16 @@ def _refuse(frame: pl.DataFrame, row: int, path: Path, columns: Mapping[str, str
             raise MalformedRowError(path, row + 1, expected, str(moment))
     expected = f"a value in each of {', '.join(columns.values())}"
     raise MalformedRowError(path, row + 1, expected, str(tuple(found.values())))
+
+
+def _lacking(role: str, dtype: pl.DataType) -> pl.Expr:
+    """Whether a value is missing: null, not a number, or an id without a letter."""
+    value = pl.col(role)
+    if dtype.is_float():
+        return value.is_null() | value.is_nan()
+    if role in ("user", "item") and not dtype.is_integer():
+        return value.is_null() | (value.cast(pl.String).str.strip_chars() == "")
+    return value.is_null()
 
 
 def _finite(role: str) -> pl.Expr:

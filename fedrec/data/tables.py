@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from numbers import Real
 from pathlib import Path
 from typing import Any
@@ -22,6 +22,7 @@ import numpy as np
 import polars as pl
 
 from fedrec.arrays import Int32s
+from fedrec.data.columns import opinions, usual
 from fedrec.data.dataset import (
     CATALOGUE_OF_ROWS,
     Catalogue,
@@ -32,13 +33,14 @@ from fedrec.data.dataset import (
     added,
     digest_file,
 )
-from fedrec.data.delimited import number_ids, require_file
+from fedrec.data.delimited import decoded, number_ids, require_file
 from fedrec.data.divided_files import alike, apart, sources
 from fedrec.data.features import PublicFeatures
 from fedrec.data.interactions import Interactions
 from fedrec.data.item_tables import PARQUET, ItemTable, read_item_table
 from fedrec.data.kinds import KINDS, Kind
-from fedrec.data.resolving import Duplicates, OutOfRange, Policies, Rows, resolve
+from fedrec.data.plain_ids import require_distinct
+from fedrec.data.resolving import Duplicates, Missing, OutOfRange, Policies, Rows, resolve
 from fedrec.data.table_files import column_names, is_parquet, read_frame, table_files
 from fedrec.data.text_tables import (
     SEPARATORS,
@@ -47,7 +49,13 @@ from fedrec.data.text_tables import (
     layout_of,
     suffix_of,
 )
-from fedrec.errors import DataError, MalformedRowError, SettingsError
+from fedrec.errors import (
+    DataError,
+    MalformedRowError,
+    SettingsError,
+    UnusedColumnsWarning,
+    warn,
+)
 
 
 @dataclass(frozen=True)
@@ -98,10 +106,11 @@ class TableOptions:
     min_items: int = 1
     duplicates: Duplicates = "auto"
     out_of_range: OutOfRange = "refuse"
+    missing: Missing = "refuse"
 
 
 def read_table(path: Path, options: TableOptions) -> Dataset:
-    """A data set from tables: ratings from the column `rating` (named "rating" where a
+    """A data set from tables: ratings from the column `rating` (see `used_columns` where a
     `rating_range` comes without a name), or clicks, one a row, where neither is given. Times are
     seconds or ISO dates. Without a header columns are called 1, 2, 3, ...: users are then in 1,
     items in 2 and, with a `rating_range`, ratings in 3, unless said otherwise.
@@ -124,6 +133,7 @@ def read_table(path: Path, options: TableOptions) -> Dataset:
         asked.items,
         asked.policies,
         digests=digests_of,
+        notes=asked.notes,
     )
 
 
@@ -142,6 +152,7 @@ class AskedTable:
     items: ItemTable | None
     policies: Policies
     frame_of: Callable[[Path], tuple[pl.DataFrame, int, tuple[str, ...]]]
+    notes: tuple[str, ...] = ()
 
 
 def asked_table(path: Path, told: TableOptions) -> AskedTable:
@@ -157,16 +168,14 @@ def asked_table(path: Path, told: TableOptions) -> AskedTable:
     if numbered:
         user, item = ("1" if user == "user" else user), ("2" if item == "item" else item)
     third = "3" if numbered else "rating"
-    unsaid = told.rating is None and scale is None and third not in {user, item, told.timestamp}
-    if unsaid and third in column_names(source["train"], layout):
-        raise SettingsError(
-            f"{source['train'].name} has a column {third!r} but no rating_range",
-            (
-                "If it holds ratings, give the public scale, as in data.rating_range = [1, 5]. For "
-                'clicks set data.kind = "clicks" too: ratings of data.click_threshold or more '
-                "then count."
-            ),
-        )
+    found = column_names(source["train"], layout)
+    columns, notes = used_columns(
+        TableColumns(user, item, told.rating, told.timestamp),
+        found,
+        scale,
+        name=source["train"].name,
+        rating=third,
+    )
     table = (
         None
         if told.item_features is None
@@ -176,9 +185,6 @@ def asked_table(path: Path, told: TableOptions) -> AskedTable:
             separator=told.item_separator,
             min_items=told.min_items,
         )
-    )
-    columns = TableColumns(
-        user, item, told.rating or (None if scale is None else third), told.timestamp
     )
 
     def frame_of(file: Path) -> tuple[pl.DataFrame, int, tuple[str, ...]]:
@@ -198,7 +204,7 @@ def asked_table(path: Path, told: TableOptions) -> AskedTable:
                     "split of rows."
                 ),
             )
-        return read_frame(file, columns.names(), own)
+        return read_frame(file, columns.names(), own, told.missing)
 
     return AskedTable(
         source,
@@ -206,9 +212,53 @@ def asked_table(path: Path, told: TableOptions) -> AskedTable:
         layout,
         scale,
         table,
-        Policies(told.duplicates, told.out_of_range),
+        Policies(told.duplicates, told.out_of_range, told.missing),
         frame_of,
+        notes,
     )
+
+
+def used_columns(
+    named: TableColumns,
+    found: Sequence[str],
+    scale: tuple[float, float] | None,
+    *,
+    name: str,
+    rating: str = "rating",
+) -> tuple[TableColumns, tuple[str, ...]]:
+    """The columns of a table with the one of ratings, which `scale` asks for where none is named:
+    `rating`, else the one that is called as ratings are; and a note on the columns not used.
+
+    name: of the table. Warns with `UnusedColumnsWarning` of one that looks like a rating, a thumb
+    or a count. Raises SettingsError where ratings have no scale, or several may be meant."""
+    taken = named.names().values()
+    alike = [column for column in usual("rating", found) if column not in taken]
+    if named.rating is None and scale is not None:
+        if rating not in found and len(alike) > 1:
+            raise SettingsError(
+                f"{name} has several columns that may be ratings: {', '.join(alike)}",
+                "Name one: rating=... in Python, data.columns.rating = ... in a scenario.",
+            )
+        chosen = alike[0] if alike and rating not in found else rating
+        named = replace(named, rating=chosen)
+    elif named.rating is None and rating in found and rating not in taken:
+        raise SettingsError(
+            f"{name} has a column {rating!r} but no rating_range",
+            "If it holds ratings, give the public scale: data.rating_range = [1, 5], in Python "
+            'rating_range=(1, 5). For clicks set data.kind = "clicks" and data.click_threshold '
+            "too (in Python click_threshold=...): ratings of that or more then count. Where every "
+            "row is a click, leave the column out.",
+        )
+    unused = [column for column in found if column not in named.names().values()]
+    if set(named.names().values()) <= set(found) and (lost := opinions(unused)):
+        counts = "every row counts as a click" if named.rating is None else "ratings come elsewhere"
+        warn(
+            UnusedColumnsWarning(
+                f"the column {lost[0]!r} is not used, and {counts}: name it as the rating with its "
+                "rating_range, keep the rows that say a person liked an item, or drop it"
+            )
+        )
+    return named, (f"columns not used: {', '.join(unused)}",) if unused else ()
 
 
 def _layout(path: Path, separator: str, header: Header, wanted: set[str]) -> Layout | None:
@@ -237,6 +287,7 @@ def read_recbole(
     min_items: int = 1,
     duplicates: Duplicates = "auto",
     out_of_range: OutOfRange = "refuse",
+    missing: Missing = "refuse",
 ) -> Dataset:
     """A RecBole atomic data set: `NAME.inter` (or the folder that holds it) with the `NAME.item`
     beside it, if there is one.
@@ -258,6 +309,8 @@ def read_recbole(
     columns = TableColumns(
         user, item, rating if optional[rating] else None, timestamp if optional[timestamp] else None
     )
+    seen = [name for name in typed if name != rating or chosen is None]
+    columns, notes = used_columns(columns, seen, None, name=inter.name)
     items = inter.with_suffix(".item")
     table = (
         read_item_table(items, id_column=item, separator=" ", min_items=min_items)
@@ -267,11 +320,20 @@ def read_recbole(
     names = {role: typed.get(column, column) for role, column in columns.names().items()}
 
     def frame_of(file: Path) -> tuple[pl.DataFrame, int, tuple[str, ...]]:
-        return read_frame(file, names, layout_of(file, separator="tab", header="yes", wanted=()))
+        layout = layout_of(file, separator="tab", header="yes", wanted=())
+        return read_frame(file, names, layout, missing)
 
-    policies, source = Policies(duplicates, out_of_range), {"train": inter}
+    policies, source = Policies(duplicates, out_of_range, missing), {"train": inter}
     return dataset_of(
-        source, "recbole", columns, frame_of, rating_range, table, policies, digests=digests_of
+        source,
+        "recbole",
+        columns,
+        frame_of,
+        rating_range,
+        table,
+        policies,
+        digests=digests_of,
+        notes=notes,
     )
 
 
@@ -279,8 +341,8 @@ def recbole_header(path: Path) -> dict[str, str]:
     """Field name to the header as written, `{"user_id": "user_id:token"}`.
 
     Raises MalformedRowError where a field has no type."""
-    with require_file(path).open(encoding="utf-8", errors="replace") as file:
-        header = file.readline().removeprefix("\ufeff").rstrip("\r\n").split("\t")
+    with require_file(path).open("rb") as file:
+        header = decoded(file.readline(), path, 1).rstrip("\r\n").split("\t")
     for field in header:
         if field.rpartition(":")[2] not in ("token", "token_seq", "float", "float_seq"):
             raise MalformedRowError(path, 1, "typed fields such as user_id:token", field)
@@ -314,9 +376,10 @@ def dataset_of(
     policies: Policies,
     *,
     digests: Callable[[Mapping[str, Path], ItemTable | None], tuple[FileDigest, ...]],
+    notes: tuple[str, ...] = (),
 ) -> Dataset:
     """The data set of up to three sources of rows. frame_of: the columns of a source by role, the
-    line of its first row, and notes.
+    line of its first row, and notes; notes: further ones.
 
     Raises SettingsError where ratings have no scale, MalformedRowError where the policies refuse a
     row.
@@ -333,6 +396,8 @@ def dataset_of(
             "Give its lowest and highest value, as in [1, 5].",
         )
     frames, first_lines, said = zip(*(frame_of(file) for file in source.values()), strict=True)
+    kept = [own["row"].to_numpy() if "row" in own.columns else None for own in frames]
+    frames = tuple(own.drop("row", strict=False) for own in frames)
     frame, lengths = (
         frames[0] if len(frames) == 1 else pl.concat(alike(frames)),
         [len(own) for own in frames],
@@ -340,10 +405,12 @@ def dataset_of(
     del frames
     users, user_ids = numbered_ids(frame["user"])
     items, item_ids = numbered_ids(frame["item"])
-    notes = tuple(note for some in said for note in some)
+    notes += tuple(note for some in said for note in some)
     if table is not None:
         items, item_ids, more = _in_table(items, item_ids, table)
         notes += more
+    require_distinct(user_ids, "user", path)
+    require_distinct(item_ids, "item", path)
     values = frame["rating"].to_numpy() if columns.rating else None
     times = frame["timestamp"].to_numpy().astype(np.int64) if columns.timestamp else None
     scale: tuple[float, float] = (
@@ -352,10 +419,14 @@ def dataset_of(
     kind: Kind = "ratings" if columns.rating else "clicks"
     del frame  # of 100 million rows it is 2 GB, and nobody needs it any more
     parts, reports, start = dict[str, Interactions](), list[ReadReport](), 0
-    for (part, file), length, first_line in zip(source.items(), lengths, first_lines, strict=True):
+    for (part, file), length, first_line, row in zip(
+        source.items(), lengths, first_lines, kept, strict=True
+    ):
         rows = Rows(file, users, items, values, times, first_line)
         if len(source) > 1:  # those of a single file would only be copied
             rows = rows.take(np.arange(start, start + length))
+        if row is not None:
+            rows = replace(rows, lines=row.astype(np.int64) + first_line)
         parts[part], report = resolve(
             rows,
             num_users=len(user_ids),
@@ -380,7 +451,13 @@ def dataset_of(
         name, digests(source, table), added(reports, (*notes, *repeated)), untold
     )
     return Dataset(
-        parts["train"], catalogue, features, provenance, parts.get("test"), parts.get("validation")
+        parts["train"],
+        catalogue,
+        features,
+        provenance,
+        parts.get("test"),
+        parts.get("validation"),
+        columns.names(),
     )
 
 

@@ -11,17 +11,18 @@ from __future__ import annotations
 
 import csv
 import gzip
+import re
 import zlib
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from difflib import get_close_matches
 from itertools import islice
 from pathlib import Path
 from typing import IO, Literal, NoReturn
 
 import polars as pl
 
-from fedrec.data.delimited import is_number, require_file
+from fedrec.data.columns import meant
+from fedrec.data.delimited import decoded, is_number, require_file
 from fedrec.data.times import time_expected
 from fedrec.errors import DataError, MalformedRowError, SettingsError
 
@@ -31,10 +32,6 @@ NAMED = {"tab": "\t", "comma": ",", "semicolon": ";", "space": " ", "pipe": "|"}
 """Words for separators that are awkward on a command line."""
 Header = Literal["auto", "yes", "no"]
 
-_USUAL = {
-    "user": ("user", "user_id", "userid", "uid", "visitorid", "customer_id"),
-    "item": ("item", "item_id", "itemid", "iid", "movieid", "product_id"),
-}
 _GUESSED = ("\t", "::", ";", ",", "|", " ")
 _PEEK_LINES = 20
 _BLOCK_BYTES = 1 << 24
@@ -97,12 +94,19 @@ def layout_of(path: Path, *, separator: str, header: Header, wanted: Collection[
     except _DAMAGED as failure:
         raise DataError(f"{path} cannot be read: {failure}", "Download or pack it again.") from None
     _require_text(path, written)
-    lines = [line.decode("utf-8", "replace").rstrip("\r\n") for line in written]
-    lines[0] = lines[0].removeprefix("\ufeff")
+    lines = [decoded(raw, path, line).rstrip("\r\n") for line, raw in enumerate(written, start=1)]
     try:
         return _layout(path, lines, chosen, header, wanted)
     except csv.Error as error:
-        raise MalformedRowError(path, 1, "a row of a table", str(error)) from error
+        raise stray_quote(path, 1, error) from error
+
+
+def stray_quote(path: Path, line: int, error: csv.Error) -> MalformedRowError:
+    """Where a row that begins on a line has a quote too many."""
+    remedy = 'Close the quoted field, and write a quote within one twice: "5"" disc".'
+    if "new-line" in str(error):
+        return MalformedRowError(path, line, "a row of a table", str(error))
+    return MalformedRowError(path, line, "fields whose quotes are in pairs", str(error), remedy)
 
 
 def _require_text(path: Path, lines: Sequence[bytes]) -> None:
@@ -159,7 +163,7 @@ def read_columns(
     path, names, separator = layout.path, layout.names, layout.separator
     if missing := [name for name in columns.values() if name not in names]:
         role = next(role for role, name in columns.items() if name == missing[0])
-        meant = meant_column(role, missing[0], names)
+        asked = meant(role, missing[0], names)
         # a blank beside a name is seen only in quotes
         known = ", ".join(name if name == name.strip() else repr(name) for name in names)
         first = (
@@ -169,7 +173,7 @@ def read_columns(
         )
         raise DataError(
             f"{path} has no column {missing[0]!r}",
-            f"{meant}Its columns are {known}: say which is which, data.columns.{role} = ... "
+            f"{asked}Its columns are {known}: say which is which, data.columns.{role} = ... "
             f"{first}",
         )
     width = len(separator)  # between two fields lie width - 1 empty ones
@@ -200,6 +204,9 @@ def read_columns(
             # a quoted separator spoils the count below, but a full read finds the rows that are too
             # long
             scan(None)
+            # a quote within a field ends it for one reader of CSV and not for another
+            if _quotes_within(layout) and sum(1 for _ in rows_of(layout)) != len(frame):
+                refuse_first_malformed(layout, columns, "quotes are not in pairs")
         elif (separators, parts) != _expected(layout, len(frame)):
             refuse_first_malformed(layout, columns, "rows differ in length")
     except (pl.exceptions.PolarsError, *_DAMAGED) as error:
@@ -207,19 +214,15 @@ def read_columns(
     return frame.select(**{role: pl.col(str(place)) for role, place in places.items()})
 
 
-def meant_column(role: str, name: str, found: Sequence[str]) -> str:
-    """A question to whoever named a column that is not there; empty where none is like it."""
-    usual = [column for column in found if column.lower() in _USUAL.get(role, ())]
-    near = usual or get_close_matches(name, found, n=1)
-    return f"Did you mean {near[0]!r}? " if near else ""
-
-
 def refuse_first_malformed(
     layout: Layout,
     columns: Mapping[str, str],
     reason: str,
+    counted: str = "",
+    remedy: str = "Correct the line, or drop it.",
 ) -> NoReturn:
-    """MalformedRowError at the first bad row; DataError with `reason` when no row explains it."""
+    """MalformedRowError at the first bad row; DataError with `reason` when no row explains it.
+    counted: what to say of all rows without a value, remedy: of one."""
     first_time = ""
     for line, fields in rows_of(layout):
         if len(fields) != len(layout.names):
@@ -237,9 +240,18 @@ def refuse_first_malformed(
             elif role == "rating":
                 words = "" if is_number(text) else "a finite number"
             else:
-                words = "" if text else "an id"
+                words = "" if text.strip() else "an id"
+            if not text.strip() and words:
+                expected = f"{words} as {name}{counted}"
+                raise MalformedRowError(layout.path, line, expected, text[:80], remedy)
             if words:
                 raise MalformedRowError(layout.path, line, f"{words} as {name}", text[:80])
+    if layout.quotes:  # which the two readers of CSV take differently within a field
+        with open_bytes(layout.path) as file:
+            for line, raw in enumerate(file, start=1):
+                if raw.count(b'"') % 2:
+                    odd = csv.Error(decoded(raw, layout.path, line).rstrip()[:80])
+                    raise stray_quote(layout.path, line, odd)
     raise DataError(
         f"{layout.path} cannot be read: {reason.splitlines()[0]}",
         "Check that the file is whole and in the stated format.",
@@ -260,26 +272,24 @@ def rows_of(layout: Layout) -> Iterator[tuple[int, list[str]]]:
 
 
 def _all_rows(layout: Layout) -> Iterator[tuple[int, list[str]]]:
+    path, begun = layout.path, 0
     try:
-        with open_bytes(layout.path) as file:
-            texts = (line.decode("utf-8", "replace") for line in file)
+        with open_bytes(path) as file:
+            texts = (decoded(raw, path, line) for line, raw in enumerate(file, start=1))
             if not layout.quotes:
                 for line, text in enumerate(texts, start=1):
                     if line >= layout.first_line:
                         yield line, text.rstrip("\r\n").split(layout.separator)
                 return
-            reader = csv.reader(texts, delimiter=layout.separator)
+            reader = csv.reader(texts, delimiter=layout.separator, strict=True)
             for number, fields in enumerate(reader):
+                begun = reader.line_num
                 if number or not layout.header:
-                    yield reader.line_num, fields
+                    yield begun, fields
     except csv.Error as error:
-        raise MalformedRowError(
-            layout.path, reader.line_num + 1, "a row of a table", str(error)
-        ) from error
+        raise stray_quote(path, begun + 1, error) from error
     except _DAMAGED as failure:
-        raise DataError(
-            f"{layout.path} cannot be read: {failure}", "Download or pack it again."
-        ) from None
+        raise DataError(f"{path} cannot be read: {failure}", "Download or pack it again.") from None
 
 
 def _fields(line: str, separator: str) -> list[str]:
@@ -329,6 +339,16 @@ def _counts(layout: Layout) -> tuple[int, int, int, int]:
             rest = block.rstrip(b"\r\n")
             ends = block[len(rest) :].count(b"\n") + (0 if rest else ends)
     return found[0], found[1], found[2], max(ends - 1, 0)
+
+
+def _quotes_within(layout: Layout) -> bool:
+    """Whether a quote that is not doubled stands between two letters of a field."""
+    within = re.compile(rb'[^"\r\n%b]"[^"\r\n%b]' % ((re.escape(layout.separator.encode()),) * 2))
+    with open_bytes(layout.path) as file:
+        while block := file.read(_BLOCK_BYTES) + file.readline():
+            if within.search(block):
+                return True
+    return False
 
 
 def _expected(layout: Layout, rows: int) -> tuple[int, int]:

@@ -7,13 +7,14 @@ GB).
 
 from __future__ import annotations
 
+from codecs import BOM_UTF8
 from collections.abc import Collection, Iterator
 from pathlib import Path
 
 import numpy as np
 
 from fedrec.arrays import Float32s
-from fedrec.data.delimited import require_file
+from fedrec.data.delimited import decoded, require_file
 from fedrec.errors import DataError, MalformedRowError
 
 
@@ -36,7 +37,7 @@ def read_vectors(path: Path, *, wanted: Collection[str] | None = None) -> dict[s
         word, *numbers = text.rsplit(separator, dimension)
         if needed is not None and word not in needed and len(numbers) == dimension:
             continue
-        name = word.decode("utf-8", "replace")
+        name = decoded(word, path, line)
         if name not in found:
             found[name] = _vector(path, line, numbers, dimension)
     return found
@@ -46,7 +47,8 @@ def _lines(path: Path) -> Iterator[tuple[int, bytes]]:
     """Number and content of each line that is not blank; MIND's lines end in a tab."""
     with path.open("rb") as file:
         for line, text in enumerate(file, start=1):
-            if content := text.rstrip(b"\r\n\t "):
+            begun = text.removeprefix(BOM_UTF8) if line == 1 else text
+            if content := begun.rstrip(b"\r\n\t "):
                 yield line, content
 
 

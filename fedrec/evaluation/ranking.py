@@ -25,8 +25,10 @@ beside the others in every result:
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from importlib import metadata
 
 import numba
@@ -53,6 +55,11 @@ users without targets anything."""
 
 def further_metrics() -> dict[str, Metric]:
     """Those that installed packages name."""
+    return _named_in(tuple(sys.path))
+
+
+@cache  # every installed package is opened to find them, once for each part of every evaluation
+def _named_in(path: tuple[str, ...]) -> dict[str, Metric]:
     return {point.name: point.load() for point in metadata.entry_points(group=GROUP)}
 
 

@@ -107,7 +107,7 @@ class LeafStanding:
     bytes_in: int = 0
 
 
-class LeafDesk(Protocol):
+class LeafEndpoint(Protocol):
     """A leaf as its root sees it. Every call may be repeated: again is the same as once."""
 
     def visit(

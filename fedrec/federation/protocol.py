@@ -178,7 +178,7 @@ class Receipt:
     rejected: Mapping[str, int]
 
 
-class ReportDesk(Protocol):
+class ReportEndpoint(Protocol):
     """The aggregator as one client sees it; the sender's name is the transport's business."""
 
     def enroll(self, tokens: Sequence[bytes]) -> int:
@@ -205,7 +205,7 @@ class AttemptNonce:
     ticket: bytes
 
 
-class ShareDesk(ReportDesk, Protocol):
+class ShareEndpoint(ReportEndpoint, Protocol):
     """One of three aggregators as one client sees it: `report` takes
     `sharing.record.pack_shares`."""
 
@@ -215,7 +215,7 @@ class ShareDesk(ReportDesk, Protocol):
         Raises RefusedError (`ROUND_UNKNOWN`, `ROUND_CLOSED`) or UnreachableError."""
 
 
-class ReleaseDesk(Protocol):
+class ReleaseEndpoint(Protocol):
     """The aggregator as the server sees it."""
 
     def enrolled(self) -> int:

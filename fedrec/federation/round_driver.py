@@ -23,7 +23,7 @@ from fedrec.federation.protocol import (
     Opening,
     Phase,
     Refusal,
-    ReleaseDesk,
+    ReleaseEndpoint,
     RoundStatus,
     Terms,
 )
@@ -75,8 +75,8 @@ class Patience:
 
 @dataclass
 class AggregatedLink:
-    """A `Link` over an aggregator's desk and a broadcast to clients. `ledger_head` is the last one
-    seen, for the checkpoint.
+    """A `Link` over an aggregator's endpoint and a broadcast to clients. `ledger_head` is the last
+    one seen, for the checkpoint.
 
     num_users: who joined for this run, or whom the round asks; `patience.quorum` of them must
     report before a round is released. A round waits for them until its time is over, and is asked
@@ -91,7 +91,7 @@ class AggregatedLink:
 
     terms: Terms
     plan: Plan
-    desk: ReleaseDesk
+    endpoint: ReleaseEndpoint
     clients: Broadcast
     patience: Patience = field(default_factory=Patience)
     ledger_head: str = ""
@@ -159,8 +159,8 @@ class AggregatedLink:
     def _collect(
         self, opening: Opening, invitation: Invitation
     ) -> tuple[RoundStatus, Sequence[Answer]]:
-        self.desk.open_run(self.terms.run, self.plan)
-        status, answers = self.desk.open_round(opening), list[Answer]()
+        self.endpoint.open_run(self.terms.run, self.plan)
+        status, answers = self.endpoint.open_round(opening), list[Answer]()
         if status.phase is Phase.OPEN and status.quorum != opening.quorum:
             raise RefusedError(
                 Refusal.WRONG_PROTOCOL.value,
@@ -175,9 +175,9 @@ class AggregatedLink:
             )
         if status.phase is Phase.OPEN:
             answers = self._asked(opening, invitation)
-            status = self.desk.close(opening.run, opening.round)
+            status = self.endpoint.close(opening.run, opening.round)
         if status.phase is Phase.RELEASING:
-            status = self.desk.status(opening.run, opening.round, wait_s=self.patience.round_s)
+            status = self.endpoint.status(opening.run, opening.round, wait_s=self.patience.round_s)
         return status, answers
 
     def _asked(self, opening: Opening, invitation: Invitation) -> list[Answer]:
@@ -206,7 +206,7 @@ class AggregatedLink:
                 ):
                     answers[answer.client] = answer
             status, left_s = (
-                self.desk.status(opening.run, opening.round),
+                self.endpoint.status(opening.run, opening.round),
                 deadline_s - self.patience.clock(),
             )
             heard = sum(
@@ -235,7 +235,7 @@ class AggregatedLink:
             raise ProtocolError(
                 cause, "Ask the aggregator's operator: it must not release such a round."
             )
-        content = self.desk.release(status.run, status.round)
+        content = self.endpoint.release(status.run, status.round)
         release = unpack_release(content, question.releases)
         self.ledger_head = status.ledger_head
         if self.watch:

@@ -20,7 +20,7 @@ from fedrec.federation.messages import BlockReports, Question, Release, Reports
 from fedrec.federation.releases import charged, in_real_units, parties, party_noise
 from fedrec.in_process.loopback import Loopback
 from fedrec.sharing.checks import accepted, coin_term, opening, projection
-from fedrec.sharing.layout import Checked, plain_numbers, plan_layout, with_own_noise
+from fedrec.sharing.layout import CheckedRow, plain_numbers, plan_layout, with_own_noise
 from fedrec.sharing.ring import SEED_BYTES
 from fedrec.sharing.servers import ShareSums, total
 from fedrec.sharing.shares import fresh_seeds, share
@@ -77,7 +77,10 @@ class ThreeAggregators:
 
 
 def _accepted(
-    held: Sequence[tuple[UInt64s, UInt64s]], checked: Checked, keys: Sequence[bytes], batch: bytes
+    held: Sequence[tuple[UInt64s, UInt64s]],
+    checked: CheckedRow,
+    keys: Sequence[bytes],
+    batch: bytes,
 ) -> npt.NDArray[np.bool_]:
     """(n,) whom three aggregators accept, by what each holds."""
     C = projection([coin_term(key, batch, b"") for key in keys], checked.data.stop)

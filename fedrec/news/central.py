@@ -142,7 +142,7 @@ class SummedRecipe(rounds.Recipe, Protocol[Model]):
 
     @property
     def plan(self) -> Plan:
-        """Of all releases."""
+        """Plan of all releases."""
 
     def done(self, state: State) -> SummedDone[Model]:
         """What is to be told after the rounds that `state` has seen."""

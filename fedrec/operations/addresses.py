@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
+import os
 import socket
 from dataclasses import dataclass
 
@@ -35,6 +36,26 @@ class Address:
 
     def __str__(self) -> str:
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+_PROXIES = ("grpc_proxy", "https_proxy", "http_proxy", "all_proxy")
+
+
+def proxy_words(address: str) -> str:
+    """What to say of the environment's proxy where nobody answers at an address; empty where there
+    is none, or the address is on this machine and no proxy is used."""
+    try:
+        where = Address.of(address)
+    except ValueError:
+        return ""
+    known = (name for lower in _PROXIES for name in (lower, lower.upper()))
+    found = next((name for name in known if os.environ.get(name)), "")
+    if where.loopback or not found:
+        return ""
+    return (
+        f" {found} is set: if that proxy does not reach {where.host}, unset it or add {where.host} "
+        "to no_proxy."
+    )
 
 
 def free_port(host: str) -> int:

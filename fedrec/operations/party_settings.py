@@ -35,13 +35,13 @@ FilePath = Annotated[str, AfterValidator(_from_folder)]
 empty."""
 
 
-class Table(BaseModel):
+class PartyTable(BaseModel):
     """A table of a settings file: unknown keys are refused, nothing changes once it is read."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=True)
 
 
-class LoggedTable(Table):
+class LoggedTable(PartyTable):
     """Settings of a party that may write its log to a file."""
 
     log_max_bytes: int = Field(
@@ -103,7 +103,7 @@ def require_pin(table: str, address: str, pin: str) -> None:
     )
 
 
-class AggregatorAccess(Table):
+class AggregatorAccess(PartyTable):
     """The aggregator, and how it knows this party."""
 
     address: str = Field(min_length=1, description="host:port")
@@ -138,7 +138,7 @@ class AggregatorAccess(Table):
         return self.model_dump(include=set(AggregatorAccess.model_fields)) | {"name": name}
 
 
-class RangeTable(Table):
+class RangeTable(PartyTable):
     """Pseudonyms that a leaf owns, by their first two bytes."""
 
     first: str = Field(
@@ -251,7 +251,7 @@ def read(path: Path, settings: type[_Settings]) -> _Settings:
 
 def _content(path: Path) -> dict[str, Any]:
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
+        return tomllib.loads(path.read_text(encoding="utf-8-sig"))
     except OSError as failure:
         raise SettingsError(
             f"{path}: {failure.strerror or failure}", "Give a settings file, as in docs/deploy.md."

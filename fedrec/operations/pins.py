@@ -48,7 +48,7 @@ def write_pins(folder: Path) -> Path:
 def read_pins(path: Path) -> Mapping[str, str]:
     """Public keys' SHA-256 by identity. Raises SettingsError on what is no such file."""
     try:
-        found = tomllib.loads(path.read_text(encoding="utf-8"))
+        found = tomllib.loads(path.read_text(encoding="utf-8-sig"))
     except OSError as failure:
         raise SettingsError(
             f"pins: {path}: {failure.strerror or failure}",

@@ -13,6 +13,7 @@ no code with this.
 
 from __future__ import annotations
 
+import functools
 import logging
 import math
 from collections.abc import Sequence
@@ -75,6 +76,7 @@ def epsilon_of(mu: float, delta: float) -> float:
     return root
 
 
+@functools.lru_cache(maxsize=1024)  # a ledger asks for the same limit at every event
 def mu_for(epsilon: float, delta: float) -> float:
     """The largest mu that is (epsilon, delta)-DP: calibration. Infinite for an infinite epsilon."""
     if math.isinf(epsilon):
@@ -116,6 +118,11 @@ class Opinions:
 def opinions(events: Sequence[GaussianEvent], delta: float) -> Opinions:
     """All three accountants on the same events. A second opinion that fails counts as infinite, and
     is logged; above `LARGEST_CHECKED` none is computed, and both are infinite."""
+    return _opinions(tuple(events), delta)
+
+
+@functools.lru_cache(maxsize=64)  # half a second each; a run prints those of its plan in every file
+def _opinions(events: tuple[GaussianEvent, ...], delta: float) -> Opinions:
     mu = compose(events)
     epsilon = epsilon_of(mu, delta)
     if epsilon > LARGEST_CHECKED:

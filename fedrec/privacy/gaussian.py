@@ -1,4 +1,4 @@
-"""The only door to noise: integer sums in, noised real values out.
+"""Gaussian noise, the only way to it: integer sums in, noised real values out.
 
 Guarantee. Let two inputs differ by one unit whose whole contribution has L2 norm at most D, and add
 to every coordinate of the integer sum an independent discrete Gaussian of std s (in real units:

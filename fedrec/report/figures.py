@@ -61,7 +61,9 @@ def charts_of(page: Path) -> list[Chart]:
             svg = standalone(match[0]) if page.suffix != ".svg" else text
             found.append(Chart(match[1].removesuffix("-wide"), svg, html.unescape(numbers[1])))
     if not found:
-        remedy = "Give a page of fedrec simulate, compare or audit, or one of research/docs/img."
+        remedy = (
+            "Give a page of fedrec simulate, compare or audit, or a figure of research/docs/img."
+        )
         raise RunError(f"{page} has no chart whose numbers can be read", remedy)
     return found
 

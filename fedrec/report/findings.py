@@ -158,11 +158,11 @@ def _measured(run: Run, metric: str) -> Fact:
 
 def _sent(run: Run) -> Fact:
     up, rounds = sum(r.bytes_up for r in run.main.rounds), len(run.main.rounds)
-    if run.cast.runtime == "loopback" or run.cast.partitioned:
+    if run.choice.runtime == "loopback" or run.choice.partitioned:
         return Fact("Sent by a client", f"{up / 1000:.1f} kB", f"in {rounds} rounds, on average")
     really = (
-        f"in {rounds} rounds, on average, as {run.cast.clients} clients really sent it "
-        f"({run.cast.runtime})"
+        f"in {rounds} rounds, on average, as {run.choice.clients} clients really sent it "
+        f"({run.choice.runtime})"
     )
     return Fact("Sent for a user", f"{up / 1000:.1f} kB", really)
 

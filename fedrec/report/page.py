@@ -6,6 +6,7 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -76,6 +77,7 @@ def _bucket_chart(chart: BucketBars, at: int) -> dict[str, object]:
     }
 
 
+@cache  # with the templates that it has compiled
 def _environment() -> Environment:
     environment = Environment(
         loader=_loader(),

@@ -294,7 +294,7 @@ def _releases(scenario: NewsScenario, users: int) -> tuple[Releases, ...]:
 
 
 def _table_of_news(described: dict[str, Any]) -> str:
-    """The same for a terminal."""
+    """What `_describe_news` found, for a terminal."""
     promise = described["guarantee"]
     lines = [f"{described['variant']}: {promise['words']}", ""]
     lines += [

@@ -50,7 +50,7 @@ class Run:
     """Everything a finished run knows; the report and the result are views of it."""
 
     scenario: Scenario
-    cast: RuntimeChoice
+    choice: RuntimeChoice
     folder: Path
     dataset: Dataset
     split: Split

@@ -97,7 +97,7 @@ class Job:
 
     @property
     def ledger(self) -> Ledger:
-        """Of an aggregator that has made the releases so far."""
+        """Ledger of an aggregator that has made the releases so far."""
         ledger = Ledger(self.limit)
         for name in self.released:
             ledger = ledger.add(self.prepared.plan.event(name))
@@ -150,7 +150,7 @@ class Counted(Link, Protocol):
 
     @property
     def bytes_up(self) -> int:
-        """Of all devices together, so far."""
+        """Bytes of all devices together, so far."""
 
 
 def rounds_of(
@@ -196,7 +196,7 @@ class Held(Protocol):
         """Whose data it is, numbered from 0."""
 
     def users_subset(self, users: Int64s, /) -> Self:
-        """Of these alone, in their order."""
+        """Data of these alone, in their order."""
 
 
 Data = TypeVar("Data", bound=Held)

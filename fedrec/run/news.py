@@ -60,10 +60,10 @@ class News:
     catalogue: Catalogue
 
     @staticmethod
-    def require_carried(scenario: NewsScenario, cast: RuntimeChoice) -> None:
+    def require_carried(scenario: NewsScenario, choice: RuntimeChoice) -> None:
         """See `Workload`."""
         news = scenario.news
-        if cast.runtime == "loopback":
+        if choice.runtime == "loopback":
             return
         if not of(scenario).on_devices:
             raise SettingsError(
@@ -73,7 +73,7 @@ class News:
         if news.word_vectors or news.language_model:
             named = "word_vectors" if news.word_vectors else "language_model"
             raise SettingsError(
-                f"--runtime {cast.runtime} does not send news.{named} to clients",
+                f"--runtime {choice.runtime} does not send news.{named} to clients",
                 "Leave out one of the two.",
             )
 
@@ -106,7 +106,7 @@ class News:
     def train(self, setting: Setting) -> dict[float, tuple[TrainedNews, float]]:
         """See `Workload`: with the seconds that each took."""
         found = dict[float, tuple[TrainedNews, float]]()
-        runtime = setting.cast.carrier(None, loopback)
+        runtime = setting.choice.carrier(None, loopback)
         users, allowed = self.data.log.train.num_users, self.scenario.privacy.allow_large_delta
         for epsilon in epsilons_of(self.scenario):
             started = time.perf_counter()

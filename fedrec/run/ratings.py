@@ -45,16 +45,17 @@ class Ratings:
     facts: PublicFacts
 
     @staticmethod
-    def require_carried(scenario: RecipeScenario, cast: RuntimeChoice) -> None:
+    def require_carried(scenario: RecipeScenario, choice: RuntimeChoice) -> None:
         """See `Workload`."""
-        if scenario.privacy.shares == "real" and cast.runtime != "loopback":
+        if scenario.privacy.shares == "real" and choice.runtime != "loopback":
             raise SettingsError(
-                f"privacy.shares has no effect with --runtime {cast.runtime}, which always shares",
+                f"privacy.shares has no effect with --runtime {choice.runtime}, "
+                "which always shares",
                 "Leave one of the two out.",
             )
-        if scenario.privacy.limits and cast.runtime in {"flower", "processes"}:
+        if scenario.privacy.limits and choice.runtime in {"flower", "processes"}:
             cause = (
-                f"privacy.personal_epsilons: clients of --runtime {cast.runtime} have one limit "
+                f"privacy.personal_epsilons: clients of --runtime {choice.runtime} have one limit "
                 "each, their own setting"
             )
             raise SettingsError(
@@ -108,7 +109,7 @@ class Ratings:
         }
         done = Run(
             scenario,
-            setting.cast,
+            setting.choice,
             setting.folder,
             self.dataset,
             split,
@@ -128,7 +129,7 @@ class Ratings:
             self.split,
             setting.folder,
             setting.console,
-            setting.cast.carrier(self.dataset.catalogue),
+            setting.choice.carrier(self.dataset.catalogue),
             setting.budget,
             setting.on_round,
         )
@@ -150,7 +151,7 @@ class FinishedRun:
             done.dataset,
             self.facts,
             done.main,
-            name=done.folder.name.removesuffix(done.cast.suffix),
+            name=done.folder.name.removesuffix(done.choice.suffix),
             not_covered=done.split.not_covered,
         )
         rows: list[dict[str, object]] = [

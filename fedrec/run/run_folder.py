@@ -21,15 +21,15 @@ _ELSEWHERE = "Choose another folder: --set run.directory=..."
 
 @contextmanager
 def open_folder(
-    scenario: Scenario, name: str, cast: RuntimeChoice, *, resume: bool
+    scenario: Scenario, name: str, choice: RuntimeChoice, *, resume: bool
 ) -> Iterator[Path]:
-    """The scenario's run folder for this cast, fresh, or as an interrupted run left it where
+    """The scenario's run folder for this choice, fresh, or as an interrupted run left it where
     `resume`; nobody else's until the block ends.
 
     Raises RunError where there is nothing to resume, where the folder belongs to another scenario
     or another process is at work in it, or where it cannot be written.
     """
-    folder = Path(scenario.run.directory) / f"{name}-{scenario.digest()[:10]}{cast.suffix}"
+    folder = Path(scenario.run.directory) / f"{name}-{scenario.digest()[:10]}{choice.suffix}"
     settings = finite(scenario.model_dump(mode="json"))  # as it will be read
     if resume and not (folder / SETTINGS).exists():
         raise RunError(

@@ -93,7 +93,7 @@ class RuntimeChoice:
 
     @property
     def suffix(self) -> str:
-        """What tells its run folder from that of another cast."""
+        """What tells its run folder from that of another choice."""
         if self.partitioned:
             return f"-{self.runtime}"
         backend = "" if self.backend == "grid" else f"-{self.backend}"

@@ -33,7 +33,7 @@ def run(
     *,
     seeds: int,
     name: str,
-    cast: RuntimeChoice = LOOPBACK,
+    choice: RuntimeChoice = LOOPBACK,
     quiet: bool = False,
 ) -> dict[str, Any]:
     """Run the scenario with seeds s, s + 1, ... from its own `seed` s on, and return what `--json`
@@ -52,11 +52,11 @@ def run(
     asked = [
         scenario.model_copy(update={"seed": scenario.seed + offset}) for offset in range(seeds)
     ]
-    results = [simulate.run(each, name=name, quiet=quiet, cast=cast) for each in asked]
+    results = [simulate.run(each, name=name, quiet=quiet, choice=choice) for each in asked]
     folders = [Path(result["run_dir"]) for result in results]
     frame = comparison.over_runs(compare(*folders))
     digest = hashlib.sha256(f"{scenario.digest()} {seeds}".encode()).hexdigest()[:10]
-    folder = Path(scenario.run.directory) / f"{name}-seeds-{digest}{cast.suffix}"
+    folder = Path(scenario.run.directory) / f"{name}-seeds-{digest}{choice.suffix}"
     folder.mkdir(parents=True, exist_ok=True)
     metric = comparison.metric_of(frame, "")
     notes = notes_of(results[0], seeds)

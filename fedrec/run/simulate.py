@@ -34,27 +34,27 @@ def run(
     scenario: Scenario,
     *,
     name: str,
-    cast: RuntimeChoice = LOOPBACK,
+    choice: RuntimeChoice = LOOPBACK,
     resume: bool = False,
     quiet: bool = False,
     given: Dataset | None = None,
     on_round: OnRound | None = None,
 ) -> dict[str, Any]:
-    """Do everything and return what `--json` prints. `cast` decides who carries the messages, and
+    """Do everything and return what `--json` prints. `choice` decides who carries the messages, and
     no number. Raises FedRecError.
 
     given: a data set in memory, in the place of the one that the scenario's data table names.
     on_round: called after every round of ratings or clicks.
     """
     workload = workload_of(scenario)
-    workload.require_carried(scenario, cast)
+    workload.require_carried(scenario, choice)
     console, started = Console(stderr=True, quiet=quiet), time.perf_counter()
-    with open_folder(scenario, name, cast, resume=resume) as folder:
+    with open_folder(scenario, name, choice, resume=resume) as folder:
         code_version.note(folder)
         with stage(console, "reading data"):
             data = workload.load(scenario, given)
         write_json(folder / "data.json", data.described())
         budget = budget_of(scenario.privacy, data.files)
-        setting = Setting(scenario, cast, folder, console, budget, on_round)
+        setting = Setting(scenario, choice, folder, console, budget, on_round)
         trained = data.train(setting)
         return write_run(data.evaluate(setting, trained), setting, started=started, quiet=quiet)

@@ -114,7 +114,7 @@ def stated(
 
 
 def promise_in_short(guarantee: Guarantee) -> str:
-    """For a line of progress: an epsilon with its unit and neighbours."""
+    """A promise for a line of progress: an epsilon with its unit and neighbours."""
     if not guarantee.private:
         return "no privacy"
     nominal = "" if guarantee.established else "nominal "

@@ -39,7 +39,7 @@ class Setting:
     cost so far. on_round: called after every round of ratings or clicks."""
 
     scenario: Scenario
-    cast: RuntimeChoice
+    choice: RuntimeChoice
     folder: Path
     console: Console
     budget: DataBudget | None
@@ -72,8 +72,8 @@ class Workload(Protocol[Trained]):
     """Data of one family that was read and divided, and what is done with it."""
 
     @staticmethod
-    def require_carried(scenario: Scenario, cast: RuntimeChoice) -> None:
-        """Raises SettingsError where `cast` cannot carry the scenario."""
+    def require_carried(scenario: Scenario, choice: RuntimeChoice) -> None:
+        """Raises SettingsError where `choice` cannot carry the scenario."""
 
     @classmethod
     def load(cls, scenario: Scenario, given: Dataset | None) -> Self:
@@ -84,7 +84,7 @@ class Workload(Protocol[Trained]):
         """Whose budget is charged."""
 
     def described(self) -> Mapping[str, object]:
-        """For data.json: where it came from, and how it was divided."""
+        """Content of data.json: where it came from, and how it was divided."""
 
     def train(self, setting: Setting) -> dict[float, Trained]:
         """A training at each epsilon, each kept in a folder of its own and charged."""
@@ -104,7 +104,7 @@ def write_run(done: Finished, setting: Setting, *, started: float, quiet: bool) 
         content = done.report(serving)
         write(folder / "report.html", content)
     seconds = time.perf_counter() - started
-    about = {"runtime": setting.cast.described, **done.result(serving), "seconds": seconds}
+    about = {"runtime": setting.choice.described, **done.result(serving), "seconds": seconds}
     result = dict(finite(about))
     write_json(folder / RESULT, result)
     if not quiet:

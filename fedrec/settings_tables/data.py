@@ -92,6 +92,11 @@ class DataSettings(Table):
     out_of_range: Literal["refuse", "clip", "drop"] = Field(
         "refuse", description="what to do with ratings off the scale"
     )
+    missing: Literal["refuse", "drop"] = Field(
+        "refuse",
+        description="of tables: what to do with rows that lack a value",
+        exclude_if=lambda value: value == "refuse",  # so that older runs keep their digests
+    )
     keep_users: int = Field(
         0,
         ge=0,

@@ -7,7 +7,7 @@ them (`shares`), what one aggregator sums (`servers`), the masks of what it give
 all parties in one process (`in_process`), and what is promised to whom (`promises`). Noise is
 `fedrec.privacy.three_noises`. The rules of one aggregator among lost messages, crashes and a liar
 are `one_of_three`, with `commitments`, `record`, `holding` and `protocol`; a process applies them
-in `fedrec_aggregator.three_party`. The server's side is `three_desk`, a client's
+in `fedrec_aggregator.three_party`. The server's side is `three_endpoints`, a client's
 `fedrec_client.three_way`.
 
 Promise, for any two honest aggregators: the server, the third aggregator and any clients together

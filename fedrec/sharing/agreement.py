@@ -20,7 +20,7 @@ from pathlib import Path
 from fedrec.errors import ProtocolError
 from fedrec.federation.messages import Question
 from fedrec.privacy.calibration import Plan
-from fedrec.sharing.attempt import Attempt, Batch, Progress
+from fedrec.sharing.attempt import Attempt, AttemptProgress, SharedBatch
 from fedrec.sharing.commitments import batch_digest, ticket
 from fedrec.sharing.layout import plan_layout
 from fedrec.sharing.protocol import Attempts, Peer, Standing
@@ -87,7 +87,7 @@ class Agreement:
             attempt, question, plan, named or digest, needed, batch
         )
 
-    def _batch(self, question: Question, plan: Plan) -> Batch:
+    def _batch(self, question: Question, plan: Plan) -> SharedBatch:
         """What the attempt adds up: users' shares."""
         return SharedUsers(self.index, plan_layout(question, plan), self._enrolled, self._folder)
 
@@ -122,7 +122,7 @@ class Agreement:
         if attempt is not None and attempt.ticket and attempt.held is None:
             attempt.held = attempt.batch.everybody()
 
-    def progress(self, run: str, round: int) -> Progress | None:
+    def progress(self, run: str, round: int) -> AttemptProgress | None:
         """Progress of the attempt that is in memory; None where there is none."""
         attempt = self._attempts.get((run, round))
         if attempt is None:
@@ -132,7 +132,7 @@ class Agreement:
         if isinstance(batch, SharedUsers):
             wanted = batch.next_piece(attempt) if attempt.agreed else None
             opened = batch.opened if not batch.verdict else b""
-        return Progress(
+        return AttemptProgress(
             attempt.number,
             attempt.nonce,
             attempt.ticket,

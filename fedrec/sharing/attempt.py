@@ -16,7 +16,7 @@ from fedrec.sharing.protocol import Peer, Standing
 from fedrec.sharing.ring import SEED_BYTES
 
 
-class Batch(Protocol):
+class SharedBatch(Protocol):
     """What an attempt adds up: users' shares (`shared_users`), or sums of ranges
     (`range_sums`)."""
 
@@ -59,7 +59,7 @@ class Attempt:
     plan: Plan
     named: bytes
     needed: int
-    batch: Batch = field(repr=False)
+    batch: SharedBatch = field(repr=False)
     nonce: bytes = field(default_factory=lambda: os.urandom(NONCE_BYTES))
     key: bytes = field(default_factory=lambda: os.urandom(SEED_BYTES), repr=False)
     following_key: bytes = field(default=b"", repr=False)
@@ -83,7 +83,7 @@ class Attempt:
 
 
 @dataclass(frozen=True)
-class Progress:
+class AttemptProgress:
     """What the server and clients may know of an attempt. ticket: b"" until it is fixed. users:
     whose shares are held.
 

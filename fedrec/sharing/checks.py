@@ -1,8 +1,8 @@
 """Checks of hostile clients by three aggregators, none of whom sees a row: norms as equations, and
 that no number wraps around.
 
-What aggregators open of a user's row x (`layout.Checked`), each opening the sum of three terms that
-are masked by zeros (`zeros`):
+What aggregators open of a user's row x (`layout.CheckedRow`), each opening the sum of three terms
+that are masked by zeros (`zeros`):
 
 - T = sum of weight x_j^2 + sum of slack^2 - square, of every equation: 0 for every honest user.
 - y = C x + e, `ROWS` numbers, C the same for the whole batch. Accepted are |y_i| <= B.
@@ -33,7 +33,7 @@ import numpy.typing as npt
 
 from fedrec.arrays import UInt64s
 from fedrec.federation.hostile_clients import ROWS
-from fedrec.sharing.layout import Checked
+from fedrec.sharing.layout import CheckedRow
 from fedrec.sharing.ring import add_products, expand
 from fedrec.sharing.zeros import zero_share
 
@@ -56,7 +56,7 @@ def projection(terms: Sequence[bytes], numbers: int) -> UInt64s:
 def opening(
     own: UInt64s,
     following: UInt64s,
-    checked: Checked,
+    checked: CheckedRow,
     C: UInt64s,
     aggregator: int,
     keys: tuple[bytes, bytes],
@@ -79,7 +79,7 @@ def opening(
     return np.asarray(found + zero_share(*keys, context, found.size).reshape(found.shape))
 
 
-def accepted(openings: Sequence[UInt64s], checked: Checked) -> npt.NDArray[np.bool_]:
+def accepted(openings: Sequence[UInt64s], checked: CheckedRow) -> npt.NDArray[np.bool_]:
     """(n,) whose three terms say that the row is within its bounds."""
     opened, equations = openings[0] + openings[1] + openings[2], len(checked.equations)
     y = opened[:, equations:].view(np.int64)

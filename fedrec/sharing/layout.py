@@ -45,7 +45,7 @@ from fedrec.sharing.squares import LARGEST, four_squares
 
 
 @dataclass(frozen=True)
-class Part:
+class BlockPlace:
     """One block in a row of shared numbers: where its coefficients are and where its vectors.
 
     Sums are `factor` times the products."""
@@ -68,12 +68,12 @@ class Part:
 
 
 @dataclass(frozen=True)
-class Layout:
+class RowLayout:
     """All blocks of a question, one after the other, in `length` numbers a user."""
 
-    parts: tuple[Part, ...]
+    parts: tuple[BlockPlace, ...]
     length: int
-    checked: Checked | None = None
+    checked: CheckedRow | None = None
 
 
 @dataclass(frozen=True)
@@ -86,7 +86,7 @@ class Equation:
 
 
 @dataclass(frozen=True)
-class Checked:
+class CheckedRow:
     """What is checked of a row. data: numbers that are projected, slack among them. noise: the
     client's. limit: of a projection."""
 
@@ -101,25 +101,25 @@ class Checked:
         return self.limit / MARGIN
 
 
-def plan_layout(question: Question, plan: Plan) -> Layout:
+def plan_layout(question: Question, plan: Plan) -> RowLayout:
     """The layout with checks of clients where the plan has them.
 
     Raises PrivacyError where a block has no two factors, or cannot be checked."""
     return checked_layout(question) if checks(plan) else layout(question)
 
 
-def checked_layout(question: Question) -> Layout:
+def checked_layout(question: Question) -> RowLayout:
     """With what checks need. Raises PrivacyError as `plan_layout`."""
-    plain, parts, places, at = layout(question), list[Part](), dict[str, Part](), 0
+    plain, parts, places, at = layout(question), list[BlockPlace](), dict[str, BlockPlace](), 0
     releases = [(release, block) for release in question.releases for block in release.blocks]
     for part, (release, spec) in zip(plain.parts, releases, strict=True):
         rows, vectors = part.left.stop - part.left.start, part.right.stop - part.right.start
         if spec.form.matrix:
             both = slice(at, at := at + vectors)
-            parts.append(Part(spec, both, both, matrix_coefficient(release, spec)))
+            parts.append(BlockPlace(spec, both, both, matrix_coefficient(release, spec)))
         else:
             parts.append(
-                Part(spec, slice(at, at + rows), slice(at + rows, at := at + rows + vectors))
+                BlockPlace(spec, slice(at, at + rows), slice(at + rows, at := at + rows + vectors))
             )
         places[spec.name] = parts[-1]
     equations = list[Equation]()
@@ -133,16 +133,16 @@ def checked_layout(question: Question) -> Layout:
             start, width = places[name].right.start, places[name].spec.width
             terms = ((slice(start + fold * width, start + (fold + 1) * width), 1),)
         equations.append(Equation(terms, slice(at, at := at + SLACKS), bound.square))
-    checked = Checked(
+    checked = CheckedRow(
         tuple(equations), slice(0, at), slice(at, at + ROWS), projection_limit(question)
     )
-    return Layout(tuple(parts), at + ROWS, checked)
+    return RowLayout(tuple(parts), at + ROWS, checked)
 
 
-def layout(question: Question) -> Layout:
+def layout(question: Question) -> RowLayout:
     """Without checks. Raises PrivacyError where a block has no two factors, or blocks have
     different numbers of rows: an item beyond the rows of one would be written into another."""
-    parts, at = list[Part](), 0
+    parts, at = list[BlockPlace](), 0
     if len(sizes := {spec.rows for spec in question.blocks} - {1}) > 1:
         raise PrivacyError(
             f"blocks of one question have {sorted(sizes)} rows",
@@ -164,12 +164,12 @@ def layout(question: Question) -> Layout:
             )
         middle = at + (spec.width if spec.form.matrix else spec.rows)
         end = middle + spec.folds * spec.width
-        parts.append(Part(spec, slice(at, middle), slice(middle, end)))
+        parts.append(BlockPlace(spec, slice(at, middle), slice(middle, end)))
         at = end
-    return Layout(tuple(parts), at)
+    return RowLayout(tuple(parts), at)
 
 
-def plain_numbers(reports: Reports, layout: Layout) -> UInt64s:
+def plain_numbers(reports: Reports, layout: RowLayout) -> UInt64s:
     """(num_users, length) what is shared of these reports, not shared yet: this must not leave a
     device.
 
@@ -181,7 +181,7 @@ def plain_numbers(reports: Reports, layout: Layout) -> UInt64s:
     return numbers.view(np.uint64)
 
 
-def require_sharable(reports: Reports, layout: Layout) -> None:
+def require_sharable(reports: Reports, layout: RowLayout) -> None:
     """Raises ValueError where a user names an item twice, of whose numbers one would be lost, or an
     item that a block does not have, or where a report is larger than a bound that is checked;
     PrivacyError where the question is not one that can be checked."""
@@ -190,7 +190,7 @@ def require_sharable(reports: Reports, layout: Layout) -> None:
             raise ValueError("a report is larger than what is checked of it")
 
 
-def _before_slack(reports: Reports, layout: Layout) -> tuple[Int64s, list[tuple[slice, Int64s]]]:
+def _before_slack(reports: Reports, layout: RowLayout) -> tuple[Int64s, list[tuple[slice, Int64s]]]:
     """Rows without their slack numbers, and of every equation where these go and what their squares
     add up to, (num_users,)."""
     require_distinct(reports.user_ptr, reports.items)
@@ -221,7 +221,7 @@ def _before_slack(reports: Reports, layout: Layout) -> tuple[Int64s, list[tuple[
     return numbers, slacks
 
 
-def with_own_noise(numbers: UInt64s, layout: Layout, keys: Sequence[bytes]) -> UInt64s:
+def with_own_noise(numbers: UInt64s, layout: RowLayout, keys: Sequence[bytes]) -> UInt64s:
     """Rows with the noise under which their projections are opened, each of a key that is used
     once; as they are where nothing is checked.
 
@@ -236,7 +236,7 @@ def with_own_noise(numbers: UInt64s, layout: Layout, keys: Sequence[bytes]) -> U
     return found
 
 
-def own_noise(checked: Checked, key: bytes, *, attempts: int = 1) -> Int64s:
+def own_noise(checked: CheckedRow, key: bytes, *, attempts: int = 1) -> Int64s:
     """(attempts, `ROWS`) what a client adds to its projections, which are mu_c-GDP for the user
     under it: `with_own_noise`."""
     return gaussian.row_noise((attempts, ROWS), step=1.0, std=checked.noise_std, key=key)

@@ -35,7 +35,7 @@ from fedrec.federation.releases import Source, party_noise
 from fedrec.privacy.calibration import Plan
 from fedrec.sharing.agreement import Agreement
 from fedrec.sharing.attempt import Attempt
-from fedrec.sharing.protocol import Kept, Peer, Standing, Store
+from fedrec.sharing.protocol import KeptOutput, Peer, Standing, Store
 from fedrec.sharing.record import packed_output
 from fedrec.sharing.servers import masked_output
 
@@ -135,7 +135,7 @@ class OneOfThree(Agreement):
         noise = party_noise(question, plan, self._noise)
         parts = masked_output(attempt.batch.packed(), noise, attempt.keys, attempt.ticket)
         content = packed_output(attempt.ticket, attempt.people, parts)
-        output = Kept(attempt.number, attempt.ticket, attempt.summed, attempt.people, content)
+        output = KeptOutput(attempt.number, attempt.ticket, attempt.summed, attempt.people, content)
         self._store.keep(run, question.round, output)
         if self.index != 1:  # aggregator 2 may still ask it for explicit shares
             attempt.batch.close()

@@ -55,7 +55,7 @@ class Peer(Protocol):
 
 
 @dataclass(frozen=True)
-class Kept:
+class KeptOutput:
     """An output that an aggregator stands by: of an attempt, its ticket and the users that it sums
     (`agreed`, how many), and its bytes."""
 
@@ -88,10 +88,10 @@ class Store(Attempts, Protocol):
 
         Raises BudgetExceededError."""
 
-    def keep(self, run: str, round: int, output: Kept) -> None:
+    def keep(self, run: str, round: int, output: KeptOutput) -> None:
         """In place of what an earlier attempt kept, which was not published."""
 
-    def kept(self, run: str, round: int) -> Kept | None:
+    def kept(self, run: str, round: int) -> KeptOutput | None:
         """What was kept last."""
 
     def abandon(self, run: str, round: int) -> None:

@@ -40,7 +40,7 @@ from fedrec.federation.leaves import TokenRange, require_all_once
 from fedrec.federation.messages import Question
 from fedrec.federation.releases import Source
 from fedrec.privacy.calibration import Plan
-from fedrec.sharing.attempt import Attempt, Batch
+from fedrec.sharing.attempt import Attempt, SharedBatch
 from fedrec.sharing.commitments import HASH_BYTES
 from fedrec.sharing.one_of_three import OneOfThree
 from fedrec.sharing.protocol import Peer, Standing, Store
@@ -88,7 +88,7 @@ class RangeTerm:
 
 @dataclass
 class RangeSums:
-    """A `Batch`: terms of ranges, each once. shapes: (rows, columns) of the blocks."""
+    """A `SharedBatch`: terms of ranges, each once. shapes: (rows, columns) of the blocks."""
 
     ranges: Sequence[TokenRange]
     shapes: Sequence[tuple[int, int]]
@@ -113,24 +113,24 @@ class RangeSums:
         self._terms[listed.range] = known or term
 
     def everybody(self) -> tuple[ListedRange, ...]:
-        """Implements `Batch.everybody`: the ranges whose terms are here."""
+        """Implements `SharedBatch.everybody`: the ranges whose terms are here."""
         return tuple(
             self._terms[one].listed for one in sorted(self._terms, key=lambda each: each.first)
         )
 
     def alike(self, lists: Sequence[Sequence[ListedRange]]) -> tuple[ListedRange, ...]:
-        """Implements `Batch.alike`, by first pseudonym."""
+        """Implements `SharedBatch.alike`, by first pseudonym."""
         first, *others = lists
         return tuple(sorted(set(first).intersection(*others), key=lambda one: one.range.first))
 
     def count(self, listed: Sequence[ListedRange]) -> int:
-        """Implements `Batch.count`."""
+        """Implements `SharedBatch.count`."""
         return sum(one.people for one in listed)
 
     def go_on(
         self, run: str, attempt: Attempt, theirs: Mapping[int, Standing], peers: Mapping[int, Peer]
     ) -> None:
-        """Implements `Batch.go_on`: terms of the ranges that all list alike, and of no other."""
+        """Implements `SharedBatch.go_on`: terms of the ranges that all list alike, of no other."""
         terms = [self._terms[one.range].blocks for one in attempt.alike]
         zeros = tuple(np.zeros(shape, np.uint64) for shape in self.shapes)
         self._total = [
@@ -139,15 +139,15 @@ class RangeSums:
         attempt.summed, attempt.people = attempt.agreed, self.count(attempt.alike)
 
     def told(self, said: Standing) -> Standing:
-        """Implements `Batch.told`: leaves judged already."""
+        """Implements `SharedBatch.told`: leaves judged already."""
         return said
 
     def packed(self) -> tuple[UInt64s, ...]:
-        """Implements `Batch.packed`."""
+        """Implements `SharedBatch.packed`."""
         return tuple(self._total)
 
     def close(self) -> None:
-        """Implements `Batch.close`."""
+        """Implements `SharedBatch.close`."""
         self._terms.clear()
 
 
@@ -168,7 +168,7 @@ class RootOfThree(OneOfThree):
         require_all_once(ranges)
         self.ranges = tuple(ranges)
 
-    def _batch(self, question: Question, plan: Plan) -> Batch:
+    def _batch(self, question: Question, plan: Plan) -> SharedBatch:
         shapes = [(spec.rows, spec.columns) for spec in question.blocks]
         return RangeSums(self.ranges, shapes)
 

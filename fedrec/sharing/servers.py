@@ -21,7 +21,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from fedrec.arrays import Int64s, UInt64s
-from fedrec.sharing.layout import Layout
+from fedrec.sharing.layout import RowLayout
 from fedrec.sharing.ring import add_products
 from fedrec.sharing.zeros import zero_share
 
@@ -29,7 +29,7 @@ from fedrec.sharing.zeros import zero_share
 class ShareSums:
     """The sums of one aggregator, over any number of batches; order and batches do not show."""
 
-    def __init__(self, layout: Layout) -> None:
+    def __init__(self, layout: RowLayout) -> None:
         self.layout = layout
         self._sums = [np.zeros(part.shape, np.uint64) for part in layout.parts]
 

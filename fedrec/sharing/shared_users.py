@@ -22,7 +22,7 @@ from fedrec.sharing.attempt import Attempt
 from fedrec.sharing.checks import accepted, coin_term, opening, projection
 from fedrec.sharing.commitments import Committed, batch_digest, held_alike
 from fedrec.sharing.holding import Holding
-from fedrec.sharing.layout import Checked, Layout
+from fedrec.sharing.layout import CheckedRow, RowLayout
 from fedrec.sharing.protocol import Peer, Standing
 from fedrec.sharing.record import SharedUser, passed_on_as_committed, users_a_piece
 from fedrec.sharing.servers import ShareSums
@@ -37,7 +37,7 @@ class SharedUsers:
     """A `Batch`. enrolled: whether a pseudonym may report. folder: as `Holding`'s."""
 
     index: int
-    layout: Layout
+    layout: RowLayout
     enrolled: Callable[[bytes], bool]
     folder: Path | None
     holding: Holding = field(init=False, repr=False)
@@ -176,7 +176,7 @@ class SharedUsers:
         attempt.people = self.count(self.accepted if self.verdict else attempt.alike)
         return None
 
-    def _toss(self, attempt: Attempt, theirs: Mapping[int, Standing], checked: Checked) -> None:
+    def _toss(self, attempt: Attempt, theirs: Mapping[int, Standing], checked: CheckedRow) -> None:
         """Tell the two terms of the coin that it knows; with the third, which both others tell,
         draw the projection.
 
@@ -200,7 +200,7 @@ class SharedUsers:
         attempt: Attempt,
         theirs: Mapping[int, Standing],
         peers: Mapping[int, Peer],
-        checked: Checked,
+        checked: CheckedRow,
     ) -> None:
         """Who is within the bounds, by all three openings, which left once each."""
         if any(not other.opened for other in theirs.values()):

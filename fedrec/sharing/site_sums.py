@@ -22,14 +22,14 @@ import numpy as np
 
 from fedrec.arrays import UInt64s
 from fedrec.sharing.commitments import ID_BYTES
-from fedrec.sharing.layout import Layout
+from fedrec.sharing.layout import RowLayout
 from fedrec.sharing.ring import add_products
 
 _SITE = b"FRG1"
 _HEAD = struct.Struct("<4sI")
 
 
-def site_rows(layout: Layout) -> int:
+def site_rows(layout: RowLayout) -> int:
     """Rows that stand for the users of a site, however many."""
     return max(part.spec.width for part in layout.parts)
 
@@ -37,7 +37,7 @@ def site_rows(layout: Layout) -> int:
 class SiteSum:
     """Sum of rows that are not shared yet: this must not leave a device."""
 
-    def __init__(self, layout: Layout) -> None:
+    def __init__(self, layout: RowLayout) -> None:
         self.layout = layout
         self._sums = [np.zeros(part.shape, np.uint64) for part in layout.parts]
 

@@ -1,4 +1,4 @@
-"""The aggregator from afar: the desks of `fedrec.federation.protocol` over gRPC.
+"""The aggregator from afar: the endpoints of `fedrec.federation.protocol` over gRPC.
 
 Every call of the protocol may be repeated, so everything is sent again that may have been lost,
 with growing, jittered pauses, until patience ends. A report that is sent again after it was counted
@@ -32,10 +32,11 @@ from fedrec.federation.protocol import (
 )
 from fedrec.federation.versions import KEY, PROTOCOL, spoken
 from fedrec.federation.wire import refused
+from fedrec.operations.addresses import proxy_words
 from fedrec.privacy.calibration import Plan
 from fedrec.transport.aggregator_api import aggregator_pb2 as pb
 from fedrec.transport.aggregator_api import methods
-from fedrec.transport.aggregator_api.methods import Method
+from fedrec.transport.aggregator_api.methods import RpcMethod
 from fedrec.transport.caller import Role
 from fedrec.transport.channel import Access, open_channel
 
@@ -103,7 +104,7 @@ class Line:
         if channel is not None:
             channel.close()
 
-    def _unary(self, method: Method, request: Any) -> Any:
+    def _unary(self, method: RpcMethod, request: Any) -> Any:
         def called(channel: Any) -> Any:
             reply, call = channel.unary_unary(
                 method.path, method.request.SerializeToString, method.reply.FromString
@@ -116,7 +117,7 @@ class Line:
 
         return self._patiently(called)
 
-    def _stream(self, method: Method, request: Any, *, most: int) -> bytes:
+    def _stream(self, method: RpcMethod, request: Any, *, most: int) -> bytes:
         """What comes in frames, as it was announced."""
         return self._patiently(
             lambda channel: received(
@@ -161,14 +162,14 @@ class Line:
         return {"timeout": self._retry.deadline_s, "metadata": self._metadata}
 
 
-class RemoteReportDesk(Line):
-    """A `ReportDesk` over gRPC. A context; `hang_up` ends the connection."""
+class RemoteReportEndpoint(Line):
+    """A `ReportEndpoint` over gRPC. A context; `hang_up` ends the connection."""
 
     def __init__(self, access: Access, *, retry: Retry | None = None) -> None:
         super().__init__(access, "client", retry or Retry())
 
     def enroll(self, tokens: Sequence[bytes]) -> int:
-        """Implements `ReportDesk.enroll`, in messages of 16,384. Raises RefusedError or
+        """Implements `ReportEndpoint.enroll`, in messages of 16,384. Raises RefusedError or
         UnreachableError."""
         size = methods.TOKENS_PER_MESSAGE
         parts = [tokens[start : start + size] for start in range(0, len(tokens), size)] or [()]
@@ -177,12 +178,12 @@ class RemoteReportDesk(Line):
         )
 
     def growth(self, since: LedgerHead, charged: int) -> LedgerGrowth:
-        """Implements `ReportDesk.growth`. Raises RefusedError or UnreachableError."""
+        """Implements `ReportEndpoint.growth`. Raises RefusedError or UnreachableError."""
         request = pb.GetGrowthRequest(number=since.number, head=since.head, charged=charged)
         return methods.read_growth(self._unary(methods.GET_GROWTH, request))
 
     def report(self, run: str, round: int, batch: bytes) -> Receipt:
-        """Implements `ReportDesk.report`.
+        """Implements `ReportEndpoint.report`.
 
         Raises UnreachableError; RefusedError only where the caller itself is turned away."""
         try:
@@ -205,14 +206,14 @@ class RemoteReportDesk(Line):
         )
 
 
-class RemoteReleaseDesk(Line):
-    """A `ReleaseDesk` over gRPC. A context; `hang_up` ends the connection."""
+class RemoteReleaseEndpoint(Line):
+    """A `ReleaseEndpoint` over gRPC. A context; `hang_up` ends the connection."""
 
     def __init__(self, access: Access, *, retry: Retry | None = None) -> None:
         super().__init__(access, "server", retry or Retry())
 
     def enrolled(self) -> int:
-        """Implements `ReleaseDesk.enrolled`. Raises UnreachableError."""
+        """Implements `ReleaseEndpoint.enrolled`. Raises UnreachableError."""
         return int(self._unary(methods.ENROLLED, pb.EnrolledRequest()).users)
 
     def budget(self) -> Budget | None:
@@ -226,7 +227,7 @@ class RemoteReleaseDesk(Line):
             raise
 
     def growth(self, since: LedgerHead) -> LedgerGrowth:
-        """Implements `ReleaseDesk.growth`. Raises RefusedError or UnreachableError."""
+        """Implements `ReleaseEndpoint.growth`. Raises RefusedError or UnreachableError."""
         return methods.read_growth(
             self._unary(
                 methods.GET_GROWTH, pb.GetGrowthRequest(number=since.number, head=since.head)
@@ -234,17 +235,17 @@ class RemoteReleaseDesk(Line):
         )
 
     def open_run(self, run: str, plan: Plan) -> None:
-        """Implements `ReleaseDesk.open_run`. Raises RefusedError or UnreachableError."""
+        """Implements `ReleaseEndpoint.open_run`. Raises RefusedError or UnreachableError."""
         self._unary(methods.OPEN_RUN, pb.OpenRunRequest(run=run, plan=methods.plan_bytes(plan)))
 
     def open_round(self, opening: Opening) -> RoundStatus:
-        """Implements `ReleaseDesk.open_round`. Raises RefusedError or UnreachableError."""
+        """Implements `ReleaseEndpoint.open_round`. Raises RefusedError or UnreachableError."""
         return methods.read_status(
             self._unary(methods.OPEN_ROUND, pb.OpenRoundRequest(**vars(opening)))
         )
 
     def status(self, run: str, round: int, *, wait_s: float = 0.0) -> RoundStatus:
-        """Implements `ReleaseDesk.status`. Raises RefusedError or UnreachableError."""
+        """Implements `ReleaseEndpoint.status`. Raises RefusedError or UnreachableError."""
         until_s = self._retry.clock() + wait_s
         while True:
             left_s = max(0.0, min(until_s - self._retry.clock(), _ROUND_TRIP_S))
@@ -257,13 +258,13 @@ class RemoteReleaseDesk(Line):
                 return status
 
     def close(self, run: str, round: int) -> RoundStatus:
-        """Implements `ReleaseDesk.close`. Raises RefusedError or UnreachableError."""
+        """Implements `ReleaseEndpoint.close`. Raises RefusedError or UnreachableError."""
         return methods.read_status(
             self._unary(methods.CLOSE_ROUND, pb.CloseRoundRequest(run=run, round=round))
         )
 
     def release(self, run: str, round: int) -> bytes:
-        """Implements `ReleaseDesk.release`, its length bounded and its hash checked.
+        """Implements `ReleaseEndpoint.release`, its length bounded and its hash checked.
 
         Raises RefusedError or UnreachableError."""
         return self._stream(
@@ -289,7 +290,7 @@ def healthy(access: Access, *, timeout_s: float = 5.0) -> bool:
     return bool(reply.status == health_pb2.HealthCheckResponse.SERVING)
 
 
-def _caller(kind: Callable[..., Any], method: Method) -> Callable[..., Any]:
+def _caller(kind: Callable[..., Any], method: RpcMethod) -> Callable[..., Any]:
     caller: Callable[..., Any] = kind(
         method.path, method.request.SerializeToString, method.reply.FromString
     )
@@ -348,7 +349,7 @@ def _meaning(error: Any, address: str) -> ProtocolError:
     if status in _LOST:
         return UnreachableError(
             f"no answer from the aggregator at {address} ({status.name}: {details})",
-            "Check that it runs, and go on.",
+            f"Check that it runs, and go on.{proxy_words(address)}",
         )
     return ProtocolError(
         f"the aggregator at {address} answers {status.name}: {details}",

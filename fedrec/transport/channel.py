@@ -24,7 +24,7 @@ from cryptography.hazmat.primitives.serialization import Encoding
 
 from fedrec.errors import RefusedError, SettingsError, UnreachableError
 from fedrec.federation.protocol import Refusal
-from fedrec.operations.addresses import Address
+from fedrec.operations.addresses import Address, proxy_words
 from fedrec.operations.certificates import Identity, pins_of, uris_of
 from fedrec.transport.aggregator_api.methods import MESSAGE_BYTES
 from fedrec.transport.caller import AUTHORIZATION, BEARER, NAME_KEY, ROLE_KEY, Role
@@ -114,6 +114,8 @@ def open_channel(access: Access, *, timeout_s: float = 10.0) -> grpc.Channel:
     (`WRONG_CERTIFICATE`; `FORBIDDEN` where it does not take ours).
     """
     options = dict[str, int | str](_OPTIONS)
+    if Address.of(access.address).loopback:
+        options["grpc.enable_http_proxy"] = 0  # what goes to this machine stays on it
     if access.insecure:
         return grpc.insecure_channel(access.address, tuple(options.items()))
     shown = handshake(access, timeout_s=timeout_s)
@@ -153,7 +155,7 @@ def handshake(access: Access, *, timeout_s: float, protocol: str = "h2") -> x509
             cause, f"Check that the address is the {access.party}'s and that both use TLS."
         ) from None
     except OSError as failure:
-        remedy = f"Start it, or correct {access.setting('address')}."
+        remedy = f"Start it, or correct {access.setting('address')}.{proxy_words(access.address)}"
         raise UnreachableError(f"no {access.party} answers at {where}: {failure}", remedy) from None
     cause = (
         f"the {access.party} at {where} does not take our certificate"

@@ -21,7 +21,7 @@ _SUMS_S = 300.0
 
 
 class RemoteLeaf(Line):
-    """A `leaves.LeafDesk` over gRPC, asked once a call."""
+    """A `leaves.LeafEndpoint` over gRPC, asked once a call."""
 
     def __init__(self, access: Access, *, retry: Retry = _ONCE) -> None:
         super().__init__(access, "aggregator", retry)
@@ -43,7 +43,7 @@ class RemoteLeaf(Line):
         round: int = 0,
         ended: bool = False,
     ) -> LeafStanding:
-        """Implements `LeafDesk.visit`."""
+        """Implements `LeafEndpoint.visit`."""
         grown = methods.growth_message(growth)
         about = pb.VisitLeafRequest(run=run, round=round, ended=ended)
         request = pb.VisitLeafRequest(
@@ -60,14 +60,14 @@ class RemoteLeaf(Line):
         return methods.read_leaf(reply), float(reply.time_s), str(reply.version)
 
     def open(self, opening: Opening, plan: Plan) -> LeafStanding:
-        """Implements `LeafDesk.open`."""
+        """Implements `LeafEndpoint.open`."""
         request = pb.OpenLeafRequest(
             opening=pb.OpenRoundRequest(**vars(opening)), plan=methods.plan_bytes(plan)
         )
         return methods.read_leaf(self._unary(methods.OPEN_LEAF, request))
 
     def freeze(self, run: str, round: int, *, digest: str, attempt: int, epoch: str) -> bytes:
-        """Implements `LeafDesk.freeze`, its length bounded and its hash checked."""
+        """Implements `LeafEndpoint.freeze`, its length bounded and its hash checked."""
         request = pb.FreezeLeafRequest(
             run=run, round=round, digest=digest, attempt=attempt, epoch=epoch
         )

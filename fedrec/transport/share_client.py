@@ -8,7 +8,7 @@ from fedrec.sharing.protocol import Standing
 from fedrec.sharing.ring import SEED_BYTES
 from fedrec.transport.aggregator_api import aggregator_pb2 as pb
 from fedrec.transport.aggregator_api import methods
-from fedrec.transport.aggregator_client import Line, RemoteReportDesk, Retry
+from fedrec.transport.aggregator_client import Line, RemoteReportEndpoint, Retry
 from fedrec.transport.channel import Access
 
 MAX_LIST_BYTES = 2**30
@@ -24,23 +24,23 @@ _ONCE = Retry(patience_s=0.0, deadline_s=60.0)
 """A peer is asked again at the next tick; its answer waits while it adds shares up."""
 
 
-class RemoteShareDesk(RemoteReportDesk):
-    """A `ShareDesk` over gRPC."""
+class RemoteShareEndpoint(RemoteReportEndpoint):
+    """A `ShareEndpoint` over gRPC."""
 
     def attempt(self, run: str, round: int) -> AttemptNonce:
-        """Implements `ShareDesk.attempt`."""
+        """Implements `ShareEndpoint.attempt`."""
         reply = self._unary(methods.GET_ATTEMPT, pb.GetAttemptRequest(run=run, round=round))
         return AttemptNonce(reply.attempt, bytes(reply.nonce), bytes(reply.ticket))
 
 
 class RemotePeer(Line):
-    """A `peers.PeerDesk` over gRPC, asked once a call."""
+    """A `peers.PeerEndpoint` over gRPC, asked once a call."""
 
     def __init__(self, access: Access, *, retry: Retry = _ONCE) -> None:
         super().__init__(access, "aggregator", retry)
 
     def standing(self, run: str, round: int) -> tuple[Standing, bool]:
-        """Implements `PeerDesk.standing`. Raises UnreachableError, RefusedError."""
+        """Implements `PeerEndpoint.standing`. Raises UnreachableError, RefusedError."""
         return methods.read_standing(
             self._unary(methods.GET_STANDING, pb.GetStandingRequest(run=run, round=round))
         )
@@ -50,12 +50,12 @@ class RemotePeer(Line):
         return float(self._unary(methods.GET_STANDING, pb.GetStandingRequest(run="doctor")).time_s)
 
     def held(self, run: str, round: int, attempt: int) -> bytes:
-        """Implements `PeerDesk.held`, its length bounded. Raises as `standing`."""
+        """Implements `PeerEndpoint.held`, its length bounded. Raises as `standing`."""
         request = pb.GetHeldRequest(run=run, round=round, attempt=attempt)
         return self._stream(methods.GET_HELD, request, most=MAX_LIST_BYTES)
 
     def key(self, run: str, round: int, attempt: int) -> bytes:
-        """Implements `PeerDesk.key`.
+        """Implements `PeerEndpoint.key`.
 
         Raises as `standing`, and RefusedError (`MALFORMED`) where it is none."""
         key = bytes(
@@ -72,13 +72,13 @@ class RemotePeer(Line):
         return key
 
     def explicit(self, run: str, round: int, attempt: int, first: int, last: int) -> bytes:
-        """Implements `PeerDesk.explicit`, its length bounded. Raises as `standing`."""
+        """Implements `PeerEndpoint.explicit`, its length bounded. Raises as `standing`."""
         request = pb.GetExplicitRequest(
             run=run, round=round, attempt=attempt, first=first, last=last
         )
         return self._stream(methods.GET_EXPLICIT, request, most=MAX_EXPLICIT_BYTES)
 
     def openings(self, run: str, round: int, attempt: int) -> bytes:
-        """Implements `PeerDesk.openings`, its length bounded. Raises as `standing`."""
+        """Implements `PeerEndpoint.openings`, its length bounded. Raises as `standing`."""
         request = pb.GetHeldRequest(run=run, round=round, attempt=attempt)
         return self._stream(methods.GET_OPENINGS, request, most=MAX_OPENINGS_BYTES)

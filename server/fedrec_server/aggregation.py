@@ -8,27 +8,27 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from fedrec.errors import SettingsError
-from fedrec.federation.protocol import Budget, ReleaseDesk
+from fedrec.federation.protocol import Budget, ReleaseEndpoint
 from fedrec.operations.certificates import PLACES
 from fedrec.operations.metrics import Metrics
 from fedrec.operations.party_settings import AggregatorAccess
 from fedrec.settings_tables.privacy import PrivacySettings
-from fedrec.sharing.three_desk import ThreeDesk
-from fedrec.transport.aggregator_client import RemoteReleaseDesk, Retry
+from fedrec.sharing.three_endpoints import ThreeEndpoints
+from fedrec.transport.aggregator_client import RemoteReleaseEndpoint, Retry
 from fedrec.transport.channel import Access
-from fedrec_server.seen_ledger import FollowedDesk, SeenLedger
+from fedrec_server.seen_ledger import FollowedEndpoint, SeenLedger
 from fedrec_server.settings import ServerSettings
-from fedrec_server.watching import WatchedDesk
+from fedrec_server.watching import WatchedEndpoint
 
 
-def desk_and_budget(
+def endpoint_and_budget(
     privacy: PrivacySettings,
     settings: ServerSettings,
     metrics: Metrics,
     retry: Retry,
     stack: ExitStack,
-) -> tuple[ReleaseDesk | None, Callable[[], Budget | None] | None]:
-    """A desk until `stack` closes, and what is left of the budget; None without an aggregator.
+) -> tuple[ReleaseEndpoint | None, Callable[[], Budget | None] | None]:
+    """An endpoint until `stack` closes, and what is left of the budget; None without an aggregator.
 
     Raises SettingsError where the scenario is of three aggregators and the settings are of one, or
     the other way round.
@@ -45,19 +45,20 @@ def desk_and_budget(
         )
     if settings.aggregators:
         three = [
-            stack.enter_context(RemoteReleaseDesk(access(one), retry=retry))
+            stack.enter_context(RemoteReleaseEndpoint(access(one), retry=retry))
             for one in settings.aggregators
         ]
         followed = [
-            FollowedDesk(one, seen) for one, seen in zip(three, _of_three(settings), strict=True)
+            FollowedEndpoint(one, seen)
+            for one, seen in zip(three, _of_three(settings), strict=True)
         ]
-        return WatchedDesk(ThreeDesk(followed), metrics), lambda: least(
+        return WatchedEndpoint(ThreeEndpoints(followed), metrics), lambda: least(
             [one.budget() for one in three]
         )
     if settings.aggregator is None:
         return None, None
-    remote = stack.enter_context(RemoteReleaseDesk(access(settings.aggregator), retry=retry))
-    return FollowedDesk(WatchedDesk(remote, metrics), memory(settings)), remote.budget
+    remote = stack.enter_context(RemoteReleaseEndpoint(access(settings.aggregator), retry=retry))
+    return FollowedEndpoint(WatchedEndpoint(remote, metrics), memory(settings)), remote.budget
 
 
 def memory(settings: ServerSettings) -> SeenLedger:

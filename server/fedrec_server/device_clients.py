@@ -18,7 +18,7 @@ from pathlib import Path
 
 from fedrec.errors import RunError
 from fedrec.federation.device_files import described
-from fedrec.federation.protocol import Answer, Broadcast, Invitation, Phase, ReleaseDesk, Terms
+from fedrec.federation.protocol import Answer, Broadcast, Invitation, Phase, ReleaseEndpoint, Terms
 from fedrec.storage import write_bytes
 
 NAME = "light-devices"
@@ -59,11 +59,11 @@ class DeviceClients:
     """A `Broadcast` to clients and to light devices. users: devices that are counted on; window_s:
     for them to report in a round.
 
-    desk: says who is enrolled and has reported, devices and clients together.
+    endpoint: says who is enrolled and has reported, devices and clients together.
     """
 
     clients: Broadcast
-    desk: ReleaseDesk
+    endpoint: ReleaseEndpoint
     publication: Publication
     users: int
     window_s: float
@@ -78,7 +78,7 @@ class DeviceClients:
         client's."""
         self._terms, answers = terms, list(self.clients.join(terms))
         theirs = sum(answer.users for answer in answers if not answer.refusal)
-        self._joined = max(0, min(self.users, self.desk.enrolled() - theirs))
+        self._joined = max(0, min(self.users, self.endpoint.enrolled() - theirs))
         return [*answers, Answer(NAME, self._joined)] if self._joined else answers
 
     def ask(self, invitation: Invitation) -> Sequence[Answer]:
@@ -95,7 +95,7 @@ class DeviceClients:
             invitation.question.round,
         )
         while True:
-            status = self.desk.status(run, round)
+            status = self.endpoint.status(run, round)
             counted = max(0, min(self._joined, status.reported - theirs))
             if counted == self._joined or status.phase is not Phase.OPEN or self.clock() >= until_s:
                 return [*answers, Answer(NAME, self._joined, counted)]

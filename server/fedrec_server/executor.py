@@ -74,7 +74,7 @@ def require_pinned_flower(found: str = flwr.__version__) -> None:
 
 
 @dataclass(frozen=True)
-class Executor:
+class AppRunner:
     """Runs apps at one SuperLink, which serves this server alone. Seconds.
 
     address: host:port. secret: the SuperLink's, for tasks. root_certificates: PEM, None for plain

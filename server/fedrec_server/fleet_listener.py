@@ -52,7 +52,7 @@ class FleetListener:
         self._proxy = FleetProxy(self.upstream, self.limits, self.certificate, holds=self.holds)
         self._server = uvicorn.Server(self._config())
         self._thread = threading.Thread(
-            target=self._server.run, args=([self._socket],), name="gate", daemon=True
+            target=self._server.run, args=([self._socket],), name="proxy", daemon=True
         )
         self._thread.start()
         return self

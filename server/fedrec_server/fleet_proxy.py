@@ -2,8 +2,8 @@
 that SuperNodes need. All else is 404.
 
 Flower serves SuperNodes, run control and task tokens on one port, and asks nobody who starts a run
-for a credential. So the SuperLink listens on loopback, and this gate forwards a POST whose path is,
-byte for byte, a fleet route: nothing is decoded, joined or followed, so no spelling of another
+for a credential. So the SuperLink listens on loopback, and this proxy forwards a POST whose path
+is, byte for byte, a fleet route: nothing is decoded, joined or followed, so no spelling of another
 route gets through. Bodies stream both ways and are counted.
 
 Flower takes any node that made itself a key. Here a connection must show a client's certificate,
@@ -111,7 +111,7 @@ class FleetLimits:
 
 @dataclass(frozen=True)
 class Certificate:
-    """The gate's own certificate and key, and the authority whose clients it lets in (PEM files).
+    """The proxy's own certificate and key, and the authority whose clients it lets in (PEM files).
 
     keys: SHA-256 of the public keys of clients by name; with any, no other client is let in.
     """
@@ -153,7 +153,7 @@ class _Place:
 
 
 class FleetProxy:
-    """The gate as an ASGI application in front of the SuperLink at `upstream()`, host:port or ""
+    """The proxy as an ASGI application in front of the SuperLink at `upstream()`, host:port or ""
     while there is none.
 
     With a certificate, every request must come over a connection that showed a client's, and
@@ -268,7 +268,7 @@ class FleetProxy:
             await self._returned(response)(request.scope, request.receive, send)
         except (_TooLargeError, httpx.HTTPError) as failure:
             # too late for a status: the connection is cut
-            logs.say_failure(log, "gate-response-cut", failure)
+            logs.say_failure(log, "proxy-response-cut", failure)
             raise ConnectionResetError from None
         finally:
             await response.aclose()

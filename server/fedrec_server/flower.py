@@ -11,7 +11,7 @@ Each message is a RecordDict. Each "fedrec" record has "protocol" too, the sende
 messages (`fedrec.federation.versions`). The bytes are those of `fedrec.federation.wire`, terms by
 zlib; a question's arrays are payloads of `fedrec.federation.coding`, which stand on the question
 before, and a node that lacks it says so (`ARRAYS_UNKNOWN`) and gets all of them. What a node sends
-is read in `replies`. Which client a node is comes from the gate, not from what the node says: a
+is read in `replies`. Which client a node is comes from the proxy, not from what the node says: a
 node of nobody is not asked, and an answer in another's name is none. Flower's own waiting loop is
 not used: it polls every 3 s and ends with whoever was there first.
 """

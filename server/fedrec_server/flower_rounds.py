@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from fedrec.errors import RunError
-from fedrec_server.executor import Executor, LostRunError
+from fedrec_server.executor import AppRunner, LostRunError
 from fedrec_server.flower import FlowerBroadcast, Owner, bundle, server_app
 from fedrec_server.watching import WatchedClients
 from fedrec_server.workload import Host, Workload
@@ -27,7 +27,7 @@ class FlowerRounds:
     owner: Owner | None = None
     wake: Callable[[Iterable[int]], None] | None = None
 
-    def carry_out(self, executor: Executor) -> None:
+    def carry_out(self, executor: AppRunner) -> None:
         """The training that `trainings` is at, to its end.
 
         Raises RunError where run after run is lost."""

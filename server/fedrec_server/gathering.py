@@ -46,13 +46,13 @@ NOBODY_ENROLS = 2**40
 
 
 class Enrolling(Protocol):
-    """Who knows which users may report: an aggregator's desk."""
+    """Who knows which users may report: an aggregator's endpoint."""
 
     def enrolled(self) -> int:
         """Users enrolled now."""
 
 
-def gather(terms: Terms, desk: Enrolling, clients: Broadcast, gathering: Gathering) -> int:
+def gather(terms: Terms, endpoint: Enrolling, clients: Broadcast, gathering: Gathering) -> int:
     """How many users have joined once enough are there: no more than clients say, since a shared
     aggregator may have enrolled others long ago, and no more than are enrolled. Clients that joined
     already join again, which changes nothing.
@@ -65,7 +65,7 @@ def gather(terms: Terms, desk: Enrolling, clients: Broadcast, gathering: Gatheri
         answers, missing = list[Answer](), None
         try:
             answers = list(clients.join(terms))
-            enrolled = desk.enrolled()
+            enrolled = endpoint.enrolled()
             if gathering.is_enough(answers, enrolled):
                 return min(enrolled, sum(answer.users for answer in answers if not answer.refusal))
             missing = _missing(answers, enrolled, gathering)

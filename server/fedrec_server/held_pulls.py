@@ -1,6 +1,6 @@
-"""Long polling for SuperNodes: a request for messages waits at the gate until there may be one.
+"""Long polling for SuperNodes: a request for messages waits at the proxy until there may be one.
 
-A SuperNode asks every three seconds, each time through the gate, Flower's checks and its database;
+A SuperNode asks every three seconds, each time through the proxy, Flower's checks and its database;
 a thousand of them would keep a core busy with answers that say nothing. The server tells when it
 has sent a message to a node; until then the request is held here, where it costs a connection, and
 it is passed on after a while all the same: a message that was not told of is late, never lost. The
@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from fedrec_server.nodes import MOST_NODES
 
 WAIT_HEADER = b"fedrec-wait-s"
-"""How long a node that knows of this gate may be held; Flower's own gives a request up after 30
+"""How long a node that knows of this proxy may be held; Flower's own gives a request up after 30
 s."""
 
 _STOCK_WAIT_S, _LONGEST_WAIT_S = 25.0, 240.0
@@ -32,7 +32,7 @@ _EMPTY_BYTES = 16
 
 
 class GoneError(Exception):
-    """Who asked has hung up, or the gate is closing."""
+    """Who asked has hung up, or the proxy is closing."""
 
 
 @dataclass

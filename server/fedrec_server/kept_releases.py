@@ -7,44 +7,44 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fedrec.errors import ProtocolError
-from fedrec.federation.protocol import Opening, ReleaseDesk, RoundStatus
+from fedrec.federation.protocol import Opening, ReleaseEndpoint, RoundStatus
 from fedrec.privacy.calibration import Plan
 from fedrec.storage import write_bytes
 
 
 @dataclass(frozen=True)
 class KeptReleases:
-    """A `ReleaseDesk` that keeps what the desk behind it releases in `folder`."""
+    """A `ReleaseEndpoint` that keeps what the endpoint behind it releases in `folder`."""
 
-    desk: ReleaseDesk
+    endpoint: ReleaseEndpoint
     folder: Path
 
     def enrolled(self) -> int:
-        """Implements `ReleaseDesk.enrolled`."""
-        return self.desk.enrolled()
+        """Implements `ReleaseEndpoint.enrolled`."""
+        return self.endpoint.enrolled()
 
     def open_run(self, run: str, plan: Plan) -> None:
-        """Implements `ReleaseDesk.open_run`."""
-        self.desk.open_run(run, plan)
+        """Implements `ReleaseEndpoint.open_run`."""
+        self.endpoint.open_run(run, plan)
 
     def open_round(self, opening: Opening) -> RoundStatus:
-        """Implements `ReleaseDesk.open_round`."""
-        return self.desk.open_round(opening)
+        """Implements `ReleaseEndpoint.open_round`."""
+        return self.endpoint.open_round(opening)
 
     def status(self, run: str, round: int, *, wait_s: float = 0.0) -> RoundStatus:
-        """Implements `ReleaseDesk.status`."""
-        return self.desk.status(run, round, wait_s=wait_s)
+        """Implements `ReleaseEndpoint.status`."""
+        return self.endpoint.status(run, round, wait_s=wait_s)
 
     def close(self, run: str, round: int) -> RoundStatus:
-        """Implements `ReleaseDesk.close`."""
-        return self.desk.close(run, round)
+        """Implements `ReleaseEndpoint.close`."""
+        return self.endpoint.close(run, round)
 
     def release(self, run: str, round: int) -> bytes:
-        """The desk's bytes, durable here first.
+        """The endpoint's bytes, durable here first.
 
         Raises ProtocolError where the same round was released with other bytes before."""
         content, path = (
-            self.desk.release(run, round),
+            self.endpoint.release(run, round),
             self.folder / f"round-{round:03d}.safetensors",
         )
         if not path.exists():

@@ -1,7 +1,7 @@
-"""One server process: wires public data, aggregator, SuperLink and gate together, and trains to the
-end.
+"""One server process: wires public data, aggregator, SuperLink and proxy together, and trains to
+the end.
 
-    SuperNodes --TLS--> gate (this process) --loopback--> flower-superlink (child)
+    SuperNodes --TLS--> proxy (this process) --loopback--> flower-superlink (child)
     executor (this process) --loopback--> flower-superlink (child)
     rounds (this process) --gRPC, TLS--> aggregator
 
@@ -29,13 +29,13 @@ from fedrec.operations.party_state import Awaited, Doing, noting
 from fedrec.settings import Scenario
 from fedrec.storage import write_json
 from fedrec.transport.aggregator_client import Retry
-from fedrec_server.aggregation import desk_and_budget, memories
+from fedrec_server.aggregation import endpoint_and_budget, memories
 from fedrec_server.bundle_endpoint import BundleEndpoint
 from fedrec_server.executor import require_pinned_flower
 from fedrec_server.flower_rounds import FlowerRounds
 from fedrec_server.run_record import only_one
 from fedrec_server.runs import Runs
-from fedrec_server.schedule import Schedule, words_of
+from fedrec_server.schedule import TrainingSchedule, words_of
 from fedrec_server.settings import ServerSettings, address_of
 from fedrec_server.settings_tables import PublishTable
 from fedrec_server.stopping import Sleep, stopping_signals
@@ -45,18 +45,18 @@ from fedrec_server.workload import Host, workload_of
 
 
 @dataclass(frozen=True)
-class Status:
+class ServerStatus:
     """What runs where, kept as `server.json` in the state folder while it runs. Addresses are
     host:port, "" for none.
 
-    gate: where SuperNodes connect. superlink: where Flower listens, on loopback where it was
+    proxy: where SuperNodes connect. superlink: where Flower listens, on loopback where it was
     started here. stands: whether it stays up between trainings, and takes requests (`schedule`).
     publish: where the bundle is fetched.
     """
 
     version: str
     pid: int
-    gate: str
+    proxy: str
     superlink: str
     superlink_pid: int
     metrics: str
@@ -68,7 +68,7 @@ def run(
     scenario: Scenario,
     settings: ServerSettings,
     *,
-    ready: Callable[[Status], None] | None = None,
+    ready: Callable[[ServerStatus], None] | None = None,
     stop: threading.Event | None = None,
     new_aggregator_ledger: bool = False,
     again: bool = False,
@@ -97,7 +97,7 @@ def run(
         ) from None
     with ExitStack() as stack:
         stack.enter_context(only_one(folder))
-        runs, schedule = Runs(folder), Schedule(folder, every_s, again)
+        runs, schedule = Runs(folder), TrainingSchedule(folder, every_s, again)
         runs.adopt()
         if drop:
             runs.drop()
@@ -127,17 +127,17 @@ def _run(
     scenario: Scenario,
     settings: ServerSettings,
     runs: Runs,
-    schedule: Schedule,
+    schedule: TrainingSchedule,
     sleep: Sleep,
     stack: ExitStack,
-    ready: Callable[[Status], None] | None,
+    ready: Callable[[ServerStatus], None] | None,
     say: Callable[[str], None],
 ) -> None:
     log, folder = logging.getLogger(__name__), runs.state
     _keep_loopback_direct()
     metrics, metrics_address = _metrics(settings.metrics, stack)
     patiently = Retry(sleep=noting(metrics.state, Awaited.AGGREGATOR, sleep, log))
-    desk, budget = desk_and_budget(scenario.privacy, settings, metrics, patiently, stack)
+    endpoint, budget = endpoint_and_budget(scenario.privacy, settings, metrics, patiently, stack)
     flower = stack.enter_context(SuperLinkConnection(settings.superlink, folder))
     noise: Literal["seeded", "system"] = "seeded" if settings.rehearsal else "system"
     work = workload_of(scenario, settings.public)
@@ -145,17 +145,17 @@ def _run(
         runs, schedule, work.promised, budget, noise, settings.run, say, state=metrics.state
     )
     # while the SuperLink starts
-    work.check(desk)
-    host = Host(settings, desk, trainings, metrics, sleep)
+    work.check(endpoint)
+    host = Host(settings, endpoint, trainings, metrics, sleep)
     rounds = FlowerRounds(work, host, scenario.digest(), flower.owner)
     published = _published(settings.publish, folder, stack)
     writing = threading.Lock()
 
-    def note() -> Status:
-        status = Status(
+    def note() -> ServerStatus:
+        status = ServerStatus(
             __version__,
             os.getpid(),
-            flower.gate,
+            flower.proxy,
             flower.superlink,
             flower.superlink_pid,
             metrics_address,
@@ -169,7 +169,7 @@ def _run(
     rounds.wake = flower.wake
     stack.callback(lambda: (folder / "server.json").unlink(missing_ok=True))
     executor = flower.up(sleep, changed=note)
-    logs.say(log, "server-started", pid=os.getpid(), version=__version__, address=flower.gate)
+    logs.say(log, "server-started", pid=os.getpid(), version=__version__, address=flower.proxy)
     if ready:
         ready(note())
     for _ in trainings.each(sleep):

@@ -18,7 +18,14 @@ from fedrec import __version__
 from fedrec.arrays import Int64s
 from fedrec.data.impressions import Impressions
 from fedrec.errors import RefusedError, SettingsError, UnreachableError
-from fedrec.federation.protocol import Answer, Invitation, Refusal, ReleaseDesk, RoundStatus, Terms
+from fedrec.federation.protocol import (
+    Answer,
+    Invitation,
+    Refusal,
+    ReleaseEndpoint,
+    RoundStatus,
+    Terms,
+)
 from fedrec.federation.round_driver import AggregatedLink, Patience
 from fedrec.federation.rounds import Link
 from fedrec.news.checkpoints import Kept
@@ -54,7 +61,7 @@ _NOT_YET = {UNREACHABLE, Refusal.BUSY.value}
 def run_news(
     scenario: Scenario,
     catalogue: Catalogue,
-    desk: ReleaseDesk | None,
+    endpoint: ReleaseEndpoint | None,
     clients: NewsBroadcast,
     folder: Path,
     *,
@@ -66,22 +73,31 @@ def run_news(
     """Train to the end in `folder`, or on from where it stopped; the last thing is the model, which
     then lies in `folder/model` too.
 
-    desk: the aggregator's, for `central` alone. Raises as `rounds.run_rounds` does.
+    endpoint: the aggregator's, for `central` alone. Raises as `rounds.run_rounds` does.
     """
-    check(scenario, desk)
+    check(scenario, endpoint)
     with only_one(folder):
         recipe = news_recipe(scenario)
         notes = open_notes(folder, {"news": recipe, "items": list(catalogue.news.ids)}, run)
         terms = Terms(notes.run, recipe, "news", (0.0, 1.0), catalogue.news.ids)
-        roster = Roster(clients, folder / "clients.json")
+        roster = NewsRoster(clients, folder / "clients.json")
         begun = roster.known
         try:
-            gather(terms, desk or _NoDesk(), roster, gathering)
+            gather(terms, endpoint or _NoEndpoint(), roster, gathering)
         except UnreachableError:  # after a restart the steps themselves say who is missing
             if not begun:
                 raise
         fleet = RemoteFleet(
-            scenario, catalogue, terms, roster, desk, folder, notes, gathering, patience, absent_s
+            scenario,
+            catalogue,
+            terms,
+            roster,
+            endpoint,
+            folder,
+            notes,
+            gathering,
+            patience,
+            absent_s,
         )
         for done in train_news(scenario, catalogue, fleet, kept=Kept(folder)):
             if isinstance(done, TrainedNews):
@@ -89,14 +105,14 @@ def run_news(
                     folder / "model",
                     scenario.news.variant,
                     done,
-                    noise="devices" if desk is None else "aggregator",
+                    noise="devices" if endpoint is None else "aggregator",
                 )
             else:
                 write_json(folder / "progress.json", asdict(done))
             yield done
 
 
-def check(scenario: NewsScenario, desk: object | None) -> None:
+def check(scenario: NewsScenario, endpoint: object | None) -> None:
     """Raises SettingsError on a scenario that cannot run between real parties."""
     variant = of(scenario)
     if not variant.on_devices:
@@ -109,7 +125,7 @@ def check(scenario: NewsScenario, desk: object | None) -> None:
             "files of word vectors or language models are not sent to clients",
             "Leave them out, or use fedrec simulate.",
         )
-    if variant.plan is not None and desk is None:
+    if variant.plan is not None and endpoint is None:
         raise SettingsError(
             f'news.variant = "{variant.name}" needs an aggregator',
             "Give the server's settings an aggregator table.",
@@ -132,7 +148,7 @@ def save_model(folder: Path, variant: str, trained: TrainedNews, *, noise: str) 
 
 
 @dataclass
-class Roster:
+class NewsRoster:
     """A broadcast that remembers how many users each client brought when the run began: their
     numbers never change afterwards."""
 
@@ -192,8 +208,8 @@ class RemoteFleet:
     scenario: Scenario
     catalogue: Catalogue
     terms: Terms
-    roster: Roster
-    desk: ReleaseDesk | None
+    roster: NewsRoster
+    endpoint: ReleaseEndpoint | None
     folder: Path
     notes: RunNotes
     gathering: Gathering
@@ -262,7 +278,7 @@ class RemoteFleet:
 
     def link(self, plan: Plan, released: Sequence[str]) -> Link:
         """See `NewsClients`."""
-        assert self.desk is not None  # `check`
+        assert self.endpoint is not None  # `check`
         self.roster.begin()
         every = EveryClient(
             self.roster,
@@ -271,9 +287,9 @@ class RemoteFleet:
             self.gathering.sleep,
             self.gathering.clock,
         )
-        desk = KeptReleases(self.desk, self.folder / "releases")
+        endpoint = KeptReleases(self.endpoint, self.folder / "releases")
         return AggregatedLink(
-            self.terms, plan, desk, every, self.patience, self.notes.ledger_head, self._saw
+            self.terms, plan, endpoint, every, self.patience, self.notes.ledger_head, self._saw
         )
 
     def data(self) -> Impressions:
@@ -314,7 +330,7 @@ class RemoteFleet:
         return told
 
 
-class _NoDesk:
+class _NoEndpoint:
     """In place of an aggregator where there is none: whoever joined takes part."""
 
     def enrolled(self) -> int:

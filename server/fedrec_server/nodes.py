@@ -1,8 +1,8 @@
-"""Owners of Flower's nodes, by client: learned at the gate, where the node's requests come with
+"""Owners of Flower's nodes, by client: learned at the proxy, where the node's requests come with
 that client's certificate.
 
 Flower knows a node by a number and a key that the SuperNode made for itself; the SuperLink checks
-that who asks for a node's messages holds its key. The gate sees that such a request succeeded, and
+that who asks for a node's messages holds its key. The proxy sees that such a request succeeded, and
 whose certificate it came with: from then on the node is that client's, and nobody else's request
 about it passes.
 """

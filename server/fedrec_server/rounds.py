@@ -21,7 +21,7 @@ from fedrec.data.kinds import KINDS
 from fedrec.errors import RunError, SettingsError, UnreachableError
 from fedrec.factorization.facts import Earlier
 from fedrec.factorization.released import save
-from fedrec.federation.protocol import Answer, Broadcast, ReleaseDesk, RoundStatus, Terms
+from fedrec.federation.protocol import Answer, Broadcast, ReleaseEndpoint, RoundStatus, Terms
 from fedrec.federation.round_driver import AggregatedLink, Patience
 from fedrec.federation.rounds import RoundDone, State, told_before, train
 from fedrec.privacy.calibration import Plan
@@ -70,7 +70,7 @@ class RoundLine:
 
 
 @dataclass(frozen=True)
-class Progress:
+class KeptRound:
     """A round that is over and kept: its line, and the state it led to."""
 
     line: RoundLine
@@ -80,7 +80,7 @@ class Progress:
 def run_rounds(
     scenario: Scenario,
     public: PublicData,
-    desk: ReleaseDesk,
+    endpoint: ReleaseEndpoint,
     clients: Broadcast,
     folder: Path,
     *,
@@ -93,7 +93,7 @@ def run_rounds(
     tell: Callable[[str], None] = lambda words: None,
     checkpoints: int = 0,
     earlier: Earlier | None = None,
-) -> Iterator[Progress]:
+) -> Iterator[KeptRound]:
     """Train to the end in `folder`, or on from where it stopped, yielding after every round; then
     the model lies in `folder/model`.
 
@@ -122,7 +122,7 @@ def run_rounds(
         cohorts = every.cohorts = Cohorts(notes.run, cohort) if cohort < 1 else None
         resumed, num_users = (
             notes.plan is not None,
-            notes.num_users or gather(terms, desk, every, gathering),
+            notes.num_users or gather(terms, endpoint, every, gathering),
         )
         counted = cohorts.planned(num_users) if cohorts else num_users
         facts = replace(public.facts(num_users=counted, seed=scenario.seed), earlier=earlier)
@@ -135,11 +135,11 @@ def run_rounds(
         if resumed and prepared.recipe.ask(state) is not None:
             # the rounds themselves say who is missing, and what it cost
             with suppress(UnreachableError):
-                gather(terms, desk, every, gathering)
+                gather(terms, endpoint, every, gathering)
         link = AggregatedLink(
             terms,
             prepared.plan,
-            KeptReleases(desk, folder / "releases"),
+            KeptReleases(endpoint, folder / "releases"),
             every,
             patience,
             notes.ledger_head,
@@ -210,7 +210,7 @@ class _Kept:
     def watch(self, status: RoundStatus, answers: Sequence[Answer]) -> None:
         self.heard = (status, answers)
 
-    def rounds(self, prepared: Prepared, link: AggregatedLink, state: State) -> Iterator[Progress]:
+    def rounds(self, prepared: Prepared, link: AggregatedLink, state: State) -> Iterator[KeptRound]:
         lines = self._lines()[: int(state["round"])]
         self._prune()  # what a crash left
         started = time.perf_counter()
@@ -220,7 +220,7 @@ class _Kept:
             )
             lines.append(json.dumps(finite(asdict(line))))
             self._keep(done.state, lines, link.ledger_head)
-            yield Progress(line, done.state)
+            yield KeptRound(line, done.state)
             started = time.perf_counter()
 
     def took_part(self) -> list[dict[str, int]]:

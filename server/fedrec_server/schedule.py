@@ -36,7 +36,7 @@ def duration_s(text: str) -> float:
 
 
 @dataclass
-class Schedule:
+class TrainingSchedule:
     """every_s: how old the last model may become, 0 for a process that ends. again: train once more
     now, however old it is.
 

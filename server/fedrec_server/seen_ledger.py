@@ -9,7 +9,13 @@ from typing import Protocol
 
 from fedrec.errors import RunError
 from fedrec.federation.ledger_heads import follow
-from fedrec.federation.protocol import LedgerGrowth, LedgerHead, Opening, ReleaseDesk, RoundStatus
+from fedrec.federation.protocol import (
+    LedgerGrowth,
+    LedgerHead,
+    Opening,
+    ReleaseEndpoint,
+    RoundStatus,
+)
 from fedrec.privacy.calibration import Plan
 from fedrec.storage import read_json, write_json
 
@@ -43,7 +49,7 @@ class SeenLedger:
         self.path.unlink(missing_ok=True)
 
 
-class GrowingDesk(ReleaseDesk, Protocol):
+class GrowingEndpoint(ReleaseEndpoint, Protocol):
     """An aggregator that shows how its ledger grew."""
 
     def growth(self, since: LedgerHead) -> LedgerGrowth:
@@ -53,39 +59,39 @@ class GrowingDesk(ReleaseDesk, Protocol):
 
 
 @dataclass(frozen=True)
-class FollowedDesk:
-    """A `ReleaseDesk` whose ledger is looked at before a round is opened, and after its release was
-    fetched."""
+class FollowedEndpoint:
+    """A `ReleaseEndpoint` whose ledger is looked at before a round is opened, and after its release
+    was fetched."""
 
-    desk: GrowingDesk
+    endpoint: GrowingEndpoint
     memory: SeenLedger
 
     def enrolled(self) -> int:
-        """Implements `ReleaseDesk.enrolled`; the ledger first. Raises RefusedError
+        """Implements `ReleaseEndpoint.enrolled`; the ledger first. Raises RefusedError
         (`STALE_LEDGER`)."""
-        follow(self.desk.growth, self.memory)
-        return self.desk.enrolled()
+        follow(self.endpoint.growth, self.memory)
+        return self.endpoint.enrolled()
 
     def open_run(self, run: str, plan: Plan) -> None:
-        """Implements `ReleaseDesk.open_run`; the ledger first. Raises RefusedError
+        """Implements `ReleaseEndpoint.open_run`; the ledger first. Raises RefusedError
         (`STALE_LEDGER`)."""
-        follow(self.desk.growth, self.memory)
-        self.desk.open_run(run, plan)
+        follow(self.endpoint.growth, self.memory)
+        self.endpoint.open_run(run, plan)
 
     def open_round(self, opening: Opening) -> RoundStatus:
-        """Implements `ReleaseDesk.open_round`."""
-        return self.desk.open_round(opening)
+        """Implements `ReleaseEndpoint.open_round`."""
+        return self.endpoint.open_round(opening)
 
     def status(self, run: str, round: int, *, wait_s: float = 0.0) -> RoundStatus:
-        """Implements `ReleaseDesk.status`."""
-        return self.desk.status(run, round, wait_s=wait_s)
+        """Implements `ReleaseEndpoint.status`."""
+        return self.endpoint.status(run, round, wait_s=wait_s)
 
     def close(self, run: str, round: int) -> RoundStatus:
-        """Implements `ReleaseDesk.close`."""
-        return self.desk.close(run, round)
+        """Implements `ReleaseEndpoint.close`."""
+        return self.endpoint.close(run, round)
 
     def release(self, run: str, round: int) -> bytes:
-        """Implements `ReleaseDesk.release`; what was charged for it is seen then."""
-        content = self.desk.release(run, round)
-        follow(self.desk.growth, self.memory)
+        """Implements `ReleaseEndpoint.release`; what was charged for it is seen then."""
+        content = self.endpoint.release(run, round)
+        follow(self.endpoint.growth, self.memory)
         return content

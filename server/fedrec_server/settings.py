@@ -119,9 +119,9 @@ class ServerSettings(PinnedTable):
     @classmethod
     def with_pins(cls, content: dict[str, Any], pins: Mapping[str, str]) -> dict[str, Any]:
         """The aggregator's key, and the clients'."""
-        gate = content.get("superlink")
-        if isinstance(gate, dict) and gate.get("certificate"):
-            content |= {"superlink": {"clients": of_role(pins, "client")} | gate}
+        proxy = content.get("superlink")
+        if isinstance(proxy, dict) and proxy.get("certificate"):
+            content |= {"superlink": {"clients": of_role(pins, "client")} | proxy}
         return three_pinned(pinned(content, "aggregator", "aggregator", pins), pins)
 
     @model_validator(mode="after")

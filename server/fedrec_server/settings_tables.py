@@ -11,12 +11,12 @@ from fedrec.errors import SettingsError
 from fedrec.operations.addresses import Address
 from fedrec.operations.party_settings import (
     FilePath,
-    Table,
+    PartyTable,
 )
 from fedrec_server.public import PublicData, read_film_file, read_item_file, read_public
 
 
-class PublicTable(Table):
+class PublicTable(PartyTable):
     """What everybody may know of the items."""
 
     path: FilePath = Field(
@@ -91,7 +91,7 @@ class PublicTable(Table):
         )
 
 
-class GatheringTable(Table):
+class GatheringTable(PartyTable):
     """Whom a run waits for before its first round.
 
     Fewer users than the aggregator's minimum cohort end in no release."""
@@ -105,7 +105,7 @@ class GatheringTable(Table):
     )
 
 
-class RoundsTable(Table):
+class RoundsTable(PartyTable):
     """How long a round may take, how many must take part, and how often it may begin again."""
 
     timeout_s: float = Field(
@@ -167,20 +167,20 @@ class RoundsTable(Table):
         return value
 
 
-class SuperLinkTable(Table):
-    """Flower's SuperLink: started and supervised here behind a gate that clients reach, or one that
-    runs already."""
+class SuperLinkTable(PartyTable):
+    """Flower's SuperLink: started and supervised here behind a proxy that clients reach, or one
+    that runs already."""
 
     start: bool = Field(
-        True, description="start a SuperLink and its gate; false joins one that runs already"
+        True, description="start a SuperLink and its proxy; false joins one that runs already"
     )
     listen: str = Field(
-        "127.0.0.1:0", description="host:port of the gate, where clients connect; port 0 picks one"
+        "127.0.0.1:0", description="host:port of the proxy, where clients connect; port 0 picks one"
     )
-    certificate: FilePath = Field("", description="certificate of the gate")
+    certificate: FilePath = Field("", description="certificate of the proxy")
     key: FilePath = Field("", description="its private key")
     client_ca: FilePath = Field(
-        "", description="file of the authority whose clients the gate lets in, by certificate"
+        "", description="file of the authority whose clients the proxy lets in, by certificate"
     )
     clients: dict[str, str] = Field(
         {},
@@ -192,14 +192,14 @@ class SuperLinkTable(Table):
     insecure: bool = Field(
         False,
         description=(
-            "a gate without TLS, clients are believed who they say they are; on loopback only"
+            "a proxy without TLS, clients are believed who they say they are; on loopback only"
         ),
     )
     max_message_bytes: int = Field(
         64 * 2**20,
         ge=2**20,
         le=2**31 - 1,
-        description="largest body the gate lets through, either way",
+        description="largest body the proxy lets through, either way",
     )
     database: FilePath = Field(
         "", description="file of the SuperLink's own state; empty: in the state folder"
@@ -224,7 +224,7 @@ class SuperLinkTable(Table):
             raise ValueError("a certificate and its key come together")
         if bool(self.certificate) != bool(self.client_ca):
             raise ValueError(
-                "a gate with a certificate needs client_ca, and the other way round: it asks "
+                "a proxy with a certificate needs client_ca, and the other way round: it asks "
                 "clients for theirs"
             )
         if not self.start and not self.address:
@@ -243,7 +243,7 @@ class SuperLinkTable(Table):
         return self
 
 
-class PublishTable(Table):
+class PublishTable(PartyTable):
     """The endpoint from which a serving process on another machine fetches the current bundle
     (`bundle_endpoint`)."""
 
@@ -267,7 +267,7 @@ class PublishTable(Table):
         return self
 
 
-class DevicesTable(Table):
+class DevicesTable(PartyTable):
     """Light devices, which read each question from a folder that is published
     (`device_clients`)."""
 

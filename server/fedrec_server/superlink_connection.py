@@ -7,7 +7,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from fedrec.errors import SettingsError
-from fedrec_server.executor import Executor
+from fedrec_server.executor import AppRunner
 from fedrec_server.fleet_listener import FleetListener
 from fedrec_server.fleet_proxy import Certificate, FleetLimits
 from fedrec_server.flower import Owner
@@ -17,7 +17,7 @@ from fedrec_server.superlink import SuperLink
 
 
 class SuperLinkConnection:
-    """The SuperLink of a run: a child behind our gate, or one that runs already.
+    """The SuperLink of a run: a child behind our proxy, or one that runs already.
 
     A context that ends what was started here."""
 
@@ -27,26 +27,26 @@ class SuperLinkConnection:
             Path(table.database) if table.database else folder / "flower" / "superlink.sqlite"
         )
         self._child = SuperLink(folder / "flower", database) if table.start else None
-        self._gate: FleetListener | None = None
+        self._proxy: FleetListener | None = None
 
     def __enter__(self) -> SuperLinkConnection:
         """Begin; the SuperLink may still be starting."""
         if self._child:
-            self._gate = self._stack.enter_context(_gate(self._table, self._child))
+            self._proxy = self._stack.enter_context(_proxy(self._table, self._child))
             self._stack.enter_context(self._child)
         return self
 
     def __exit__(self, *exception: object) -> None:
         self._stack.close()
 
-    def up(self, sleep: Callable[[float], None], *, changed: Callable[[], object]) -> Executor:
+    def up(self, sleep: Callable[[float], None], *, changed: Callable[[], object]) -> AppRunner:
         """What runs apps at the SuperLink, once it answers.
 
         `changed` is told whenever the child is another."""
         if self._child:
             self._child.changed = changed
             self._child.wait_until_up()
-            return Executor(self._child.address, self._child.secret, sleep=sleep)
+            return AppRunner(self._child.address, self._child.secret, sleep=sleep)
         certificates = (
             _file(self._table.root_certificates, "superlink.root_certificates")
             if self._table.root_certificates
@@ -60,7 +60,7 @@ class SuperLinkConnection:
                 f"plain HTTP to a SuperLink at {self._table.address}",
                 "Give superlink.root_certificates.",
             )
-        return Executor(
+        return AppRunner(
             self._table.address,
             _file(self._table.secret, "superlink.secret"),
             certificates,
@@ -69,18 +69,18 @@ class SuperLinkConnection:
 
     @property
     def owner(self) -> Owner | None:
-        """Which client a node is, where the gate asks for certificates."""
-        return self._gate.owner if self._gate and self._gate.certificate else None
+        """Which client a node is, where the proxy asks for certificates."""
+        return self._proxy.owner if self._proxy and self._proxy.certificate else None
 
     def wake(self, nodes: Iterable[int]) -> None:
         """There are messages for these nodes."""
-        if self._gate:
-            self._gate.wake(nodes)
+        if self._proxy:
+            self._proxy.wake(nodes)
 
     @property
-    def gate(self) -> str:
+    def proxy(self) -> str:
         """Where SuperNodes connect, as host:port; "" for none."""
-        return str(self._gate.address) if self._gate else ""
+        return str(self._proxy.address) if self._proxy else ""
 
     @property
     def superlink(self) -> str:
@@ -93,7 +93,7 @@ class SuperLinkConnection:
         return self._child.pid if self._child else 0
 
 
-def _gate(table: SuperLinkTable, superlink: SuperLink) -> FleetListener:
+def _proxy(table: SuperLinkTable, superlink: SuperLink) -> FleetListener:
     certificate = None
     if table.certificate:
         certificate = Certificate(

@@ -23,7 +23,7 @@ from fedrec.serving.exporting import Export, Origin
 from fedrec.serving.model_bundles import bundle_of, write_bundle
 from fedrec_server.budget import require_affordable, words
 from fedrec_server.runs import Runs, TrainingRun
-from fedrec_server.schedule import Schedule, words_of
+from fedrec_server.schedule import TrainingSchedule, words_of
 from fedrec_server.warm_start import earlier_of
 
 log = logging.getLogger(__name__)
@@ -40,7 +40,7 @@ class Trainings:
     """
 
     runs: Runs
-    schedule: Schedule
+    schedule: TrainingSchedule
     promised: Guarantee
     budget: Callable[[], Budget | None] | None = None
     noise: Literal["seeded", "system"] = "system"

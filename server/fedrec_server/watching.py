@@ -1,5 +1,5 @@
-"""Metrics and log of the server while it gathers, asks, and waits: desk and broadcast as they are,
-and watched.
+"""Metrics and log of the server while it gathers, asks, and waits: endpoint and broadcast as they
+are, and watched.
 
 Each is put around what it watches where the process is wired, so that rounds and their tests know
 nothing of metrics. A call that is tried again says so at its first pause, not when its patience has
@@ -31,70 +31,70 @@ from fedrec.operations import logs
 from fedrec.operations.metrics import Metrics
 from fedrec.operations.party_state import Awaited, Doing, PartyState
 from fedrec.privacy.calibration import Plan
-from fedrec.sharing.three_desk import ThreeDesk
-from fedrec_server.seen_ledger import GrowingDesk
+from fedrec.sharing.three_endpoints import ThreeEndpoints
+from fedrec_server.seen_ledger import GrowingEndpoint
 from fedrec_server.stragglers import UNREACHABLE, AsksSome
 
 log = logging.getLogger(__name__)
 
 
 @dataclass
-class WatchedDesk:
-    """The desk of an aggregator, or of three.
+class WatchedEndpoint:
+    """The endpoint of an aggregator, or of three.
 
     A round that ends in an error counts as failed, one that is not released as short."""
 
-    desk: GrowingDesk | ThreeDesk
+    endpoint: GrowingEndpoint | ThreeEndpoints
     metrics: Metrics
     _open: tuple[str, int] | None = field(default=None, init=False)
 
     def enrolled(self) -> int:
-        """Implements `ReleaseDesk.enrolled`."""
+        """Implements `ReleaseEndpoint.enrolled`."""
         with self._calling():
-            users = self.desk.enrolled()
+            users = self.endpoint.enrolled()
         self._state.enrolled(users)
         return users
 
     def growth(self, since: LedgerHead) -> LedgerGrowth:
-        """Implements `GrowingDesk.growth`; three ledgers are followed one by one, behind their
-        desk."""
-        assert not isinstance(self.desk, ThreeDesk)
+        """Implements `GrowingEndpoint.growth`; three ledgers are followed one by one, behind their
+        endpoint."""
+        assert not isinstance(self.endpoint, ThreeEndpoints)
         with self._calling():
-            return self.desk.growth(since)
+            return self.endpoint.growth(since)
 
     def open_run(self, run: str, plan: Plan) -> None:
-        """Implements `ReleaseDesk.open_run`; gathering is over."""
+        """Implements `ReleaseEndpoint.open_run`; gathering is over."""
         if self._state.awaited in {Awaited.CLIENTS, Awaited.USERS}:
             self._state.waiting(Awaited.NOTHING)
         with self._calling():
-            self.desk.open_run(run, plan)
+            self.endpoint.open_run(run, plan)
 
     def open_round(self, opening: Opening) -> RoundStatus:
-        """Implements `ReleaseDesk.open_round`."""
+        """Implements `ReleaseEndpoint.open_round`."""
         self._open = opening.run, opening.round
         self._state.round(opening.round)
         self._state.doing(Doing.COLLECTING)
         with self._calling():
-            return self._seen(self.desk.open_round(opening))
+            return self._seen(self.endpoint.open_round(opening))
 
     def status(self, run: str, round: int, *, wait_s: float = 0.0) -> RoundStatus:
-        """Implements `ReleaseDesk.status`."""
+        """Implements `ReleaseEndpoint.status`."""
         with self._calling():
-            return self._seen(self.desk.status(run, round, wait_s=wait_s))
+            return self._seen(self.endpoint.status(run, round, wait_s=wait_s))
 
     def close(self, run: str, round: int) -> RoundStatus:
-        """Implements `ReleaseDesk.close`; nobody's report is waited for any more."""
+        """Implements `ReleaseEndpoint.close`; nobody's report is waited for any more."""
         self._state.doing(Doing.RELEASING)
         if self._state.awaited is Awaited.REPORTS:
             self._state.waiting(Awaited.NOTHING)
         with self._calling():
-            return self._seen(self.desk.close(run, round))
+            return self._seen(self.endpoint.close(run, round))
 
     def release(self, run: str, round: int) -> bytes:
-        """Implements `ReleaseDesk.release`."""
+        """Implements `ReleaseEndpoint.release`."""
         self._state.doing(Doing.RELEASING)
         with self._calling():
-            content = self.desk.release(run, round)
+            content = self.endpoint.release(run, round)
         self._open = None
         self._state.doing(Doing.LEARNING)
         return content

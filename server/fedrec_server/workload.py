@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from fedrec.data.clicklog import liked_in
 from fedrec.errors import SettingsError
-from fedrec.federation.protocol import ReleaseDesk
+from fedrec.federation.protocol import ReleaseEndpoint
 from fedrec.federation.round_driver import Patience
 from fedrec.news.messages import NewsBroadcast
 from fedrec.operations import logs
@@ -25,7 +25,7 @@ from fedrec.settings import Scenario
 from fedrec_server.device_clients import DeviceClients, Publication
 from fedrec_server.gathering import Gathering
 from fedrec_server.public import PublicData
-from fedrec_server.rounds import Progress, check, run_rounds
+from fedrec_server.rounds import KeptRound, check, run_rounds
 from fedrec_server.settings import ServerSettings
 from fedrec_server.settings_tables import PublicTable
 from fedrec_server.stopping import Sleep
@@ -41,7 +41,7 @@ class Host:
     """Where a server trains. lost: Flower runs that were lost since the last round."""
 
     settings: ServerSettings
-    desk: ReleaseDesk | None
+    endpoint: ReleaseEndpoint | None
     trainings: Trainings
     metrics: Metrics
     sleep: Sleep
@@ -79,7 +79,7 @@ class Workload(Protocol):
 
     def steps(
         self,
-        desk: ReleaseDesk | None,
+        endpoint: ReleaseEndpoint | None,
         clients: NewsBroadcast,
         folder: Path,
         *,
@@ -130,20 +130,20 @@ class Ratings:
             )
 
     def steps(
-        self, desk: ReleaseDesk | None, clients: NewsBroadcast, folder: Path, **more: Any
-    ) -> Iterator[Progress]:
+        self, endpoint: ReleaseEndpoint | None, clients: NewsBroadcast, folder: Path, **more: Any
+    ) -> Iterator[KeptRound]:
         """See `Workload`."""
-        assert desk is not None  # `check`
-        return run_rounds(self.scenario, self.public, desk, clients, folder, **more)
+        assert endpoint is not None  # `check`
+        return run_rounds(self.scenario, self.public, endpoint, clients, folder, **more)
 
     def serve(self, host: Host, clients: WatchedClients) -> None:
         """See `Workload`: with devices beside the clients, warm starts and samples of users."""
         chosen, told, trainings = host.settings, host.settings.devices, host.trainings
-        assert host.desk is not None  # `check`
+        assert host.endpoint is not None  # `check`
         published = Publication(Path(told.folder)) if told.users else None
         everybody = (
             DeviceClients(
-                clients, host.desk, published, told.users, told.window_s, sleep=host.sleep
+                clients, host.endpoint, published, told.users, told.window_s, sleep=host.sleep
             )
             if published
             else clients
@@ -151,7 +151,7 @@ class Ratings:
         rounds = run_rounds(
             self.scenario,
             self.public,
-            host.desk,
+            host.endpoint,
             everybody,
             trainings.folder,
             **host.waits(clients),
@@ -222,12 +222,12 @@ class News:
         _ = self.catalogue  # read before anybody connects
 
     def steps(
-        self, desk: ReleaseDesk | None, clients: NewsBroadcast, folder: Path, **more: Any
+        self, endpoint: ReleaseEndpoint | None, clients: NewsBroadcast, folder: Path, **more: Any
     ) -> Iterator[object]:
         """See `Workload`."""
         from fedrec_server.news import run_news
 
-        return run_news(self.scenario, self.catalogue, desk, clients, folder, **more)
+        return run_news(self.scenario, self.catalogue, endpoint, clients, folder, **more)
 
     def serve(self, host: Host, clients: WatchedClients) -> None:
         """See `Workload`."""
@@ -236,7 +236,7 @@ class News:
 
         trainings = host.trainings
         trainings.runs.planned(trainings.promised, None)
-        for done in self.steps(host.desk, clients, trainings.folder, **host.waits(clients)):
+        for done in self.steps(host.endpoint, clients, trainings.folder, **host.waits(clients)):
             host.released()
             if isinstance(done, TrainedNews):
                 trainings.runs.planned(done.guarantee, None)

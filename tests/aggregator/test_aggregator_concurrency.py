@@ -144,7 +144,7 @@ def test_a_batch_checked_before_the_freeze_and_folded_after_it_is_late(
 ) -> None:
     honest, early = intake.check, EVERYBODY[:6]
 
-    def slow(*arguments: Any, **named: Any) -> intake.Checked:
+    def slow(*arguments: Any, **named: Any) -> intake.CheckedBatch:
         checked = honest(*arguments, **named)
         world.clock.now_s += 60
         world.aggregator._close_if_due(world.aggregator._rounds[RUN, 0])

@@ -16,7 +16,7 @@ from fedrec.federation.protocol import LedgerGrowth, LedgerHead
 from fedrec.privacy.calibration import calibrate
 from fedrec.privacy.guarantee import Guarantee
 from fedrec_aggregator import ledger as ledger_module
-from fedrec_aggregator.chain import Birth, ClockSet, link, read
+from fedrec_aggregator.chain import LINKS, Birth, ClockSet, link
 from fedrec_aggregator.core import Aggregator
 from fedrec_aggregator.ledger import ReleaseLedger
 
@@ -142,13 +142,13 @@ def test_a_clock_that_is_set_back_in_the_middle_of_a_round_ends_the_round_when_i
 
 def test_entries_are_numbered_and_a_wrong_number_is_damage() -> None:
     first = link(Birth("00"), time_s=5.0, after=LedgerHead())
-    second = link(Birth("01"), time_s=-5.0, after=LedgerHead(1, first.hash))
-    skipped = link(Birth("01"), time_s=-5.0, after=LedgerHead(2, first.hash))
-    assert [
-        each.entry for each in read([(first.content, first.hash), (second.content, second.hash)])
-    ] == [Birth("00"), Birth("01")]
-    with pytest.raises(ValueError, match="entry 2"):
-        read([(first.content, first.hash), (skipped.content, skipped.hash)])
+    second = link(Birth("01"), time_s=-5.0, after=LedgerHead(1, first.head))
+    skipped = link(Birth("01"), time_s=-5.0, after=LedgerHead(2, first.head))
+    first_row = first.content, first.head
+    links = LINKS.verified([first_row, (second.content, second.head)], "it")
+    assert [each.entry for each in links] == [Birth("00"), Birth("01")]
+    with pytest.raises(RunError, match="entry 2"):
+        LINKS.verified([first_row, (skipped.content, skipped.head)], "it")
 
 
 @dataclass
@@ -209,12 +209,12 @@ def test_a_ledger_put_back_is_refused_in_a_new_run_by_whoever_saw_it_charged(
 def test_a_head_that_the_ledger_never_had_is_refused_by_the_ledger_itself(world: Any) -> None:
     round_of(world, 0)
     links = world.aggregator.ledger._rows.chain.links
-    assert world.aggregator.growth(LedgerHead(2, links[1].hash)).head.number == len(links)
+    assert world.aggregator.growth(LedgerHead(2, links[1].head)).head.number == len(links)
     for strange in (
-        LedgerHead(2, links[0].hash),
+        LedgerHead(2, links[0].head),
         LedgerHead(1, "0" * 64),
-        LedgerHead(0, links[0].hash),
-        LedgerHead(99, links[-1].hash),
+        LedgerHead(0, links[0].head),
+        LedgerHead(99, links[-1].head),
     ):
         with pytest.raises(RefusedError, match="does not hold") as caught:
             world.aggregator.growth(strange)
@@ -259,17 +259,17 @@ def test_a_long_growth_is_followed_piece_by_piece(
 
 
 def test_a_client_whose_own_ledger_got_shorter_is_refused_also_after_a_restart(world: Any) -> None:
-    desk = world.aggregator.client_desk("client-0")
+    endpoint = world.aggregator.client_endpoint("client-0")
     for charged in (0, 2, 2, 5):
-        desk.growth(LedgerHead(), charged)
+        endpoint.growth(LedgerHead(), charged)
     world.restart()
     with pytest.raises(RefusedError, match="has 4 entries, it had 5") as caught:
-        world.aggregator.client_desk("client-0").growth(LedgerHead(), 4)
+        world.aggregator.client_endpoint("client-0").growth(LedgerHead(), 4)
     assert (caught.value.code, "newest state folder" in caught.value.remedy) == (
         "stale-ledger",
         True,
     )
-    world.aggregator.client_desk("client-1").growth(LedgerHead(), 0)
+    world.aggregator.client_endpoint("client-1").growth(LedgerHead(), 0)
 
 
 def test_a_folder_has_one_aggregator(make: Callable[..., Any]) -> None:

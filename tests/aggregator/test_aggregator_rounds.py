@@ -230,22 +230,22 @@ def test_a_greedy_report_is_scaled_down_and_counted_not_rejected(world: Any) -> 
 
 def test_enrolment_is_durable_idempotent_and_belongs_to_the_first(make: Callable[..., Any]) -> None:
     world = make(limits=Limits(min_cohort=1, max_users_per_sender=3))
-    desk, other = world.aggregator.client_desk("a"), world.aggregator.client_desk("b")
+    endpoint, other = world.aggregator.client_endpoint("a"), world.aggregator.client_endpoint("b")
     tokens = world.tokens([1, 2])
-    assert desk.enroll(tokens) == desk.enroll(tokens * 2) == 2
+    assert endpoint.enroll(tokens) == endpoint.enroll(tokens * 2) == 2
     with refused_as(Refusal.FORBIDDEN):
         other.enroll([*world.tokens([3]), tokens[0]])
     with refused_as(Refusal.TOO_LARGE):
-        desk.enroll(world.tokens([3, 4]))
+        endpoint.enroll(world.tokens([3, 4]))
     with refused_as(Refusal.MALFORMED):
-        desk.enroll([b"short"])
+        endpoint.enroll([b"short"])
     world.restart()
     assert world.aggregator.enrolled() == 2
-    assert world.aggregator.client_desk("a").enroll([]) == 2
-    assert world.aggregator.client_desk("b").enroll([]) == 0
-    assert world.aggregator.client_desk("a", max_users=4).enroll(world.tokens([3, 4])) == 4
+    assert world.aggregator.client_endpoint("a").enroll([]) == 2
+    assert world.aggregator.client_endpoint("b").enroll([]) == 0
+    assert world.aggregator.client_endpoint("a", max_users=4).enroll(world.tokens([3, 4])) == 4
     with refused_as(Refusal.TOO_LARGE):
-        world.aggregator.client_desk("b", max_users=1).enroll(world.tokens([5, 6]))
+        world.aggregator.client_endpoint("b", max_users=1).enroll(world.tokens([5, 6]))
 
 
 def test_an_enrolment_looks_at_its_own_users_only(world: Any) -> None:

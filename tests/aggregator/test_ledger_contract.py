@@ -102,11 +102,11 @@ class LedgerContract:
         """Compare and append: another writer's entry is not written over."""
         ledger = self.opened("a")
         other = link(ClockSet(1.0, 2.0), time_s=3.0, after=ledger.end())
-        row = (1, other.content, other.hash)
+        row = (1, other.content, other.head)
         ledger._db.execute("INSERT INTO entries VALUES (?, ?, ?)", row)
         with pytest.raises(RunError):
             ledger.charge(RUN, 0, plan, ["a"])
-        assert ledger.head() == other.hash  # it was read again
+        assert ledger.head() == other.head  # it was read again
         ledger.charge(RUN, 0, plan, ["a"])
         assert [new.entry for new in ledger._rows.chain.links[1:2]] == [other.entry]
 

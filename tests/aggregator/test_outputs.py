@@ -12,13 +12,13 @@ from fedrec import storage
 from fedrec.errors import BudgetExceededError, ProtocolError, RefusedError, RunError
 from fedrec.privacy.calibration import Plan
 from fedrec.privacy.guarantee import Guarantee
-from fedrec.sharing.protocol import Kept
+from fedrec.sharing.protocol import KeptOutput
 from fedrec_aggregator.ledger import ReleaseLedger
 from fedrec_aggregator.outputs import OutputStore
 from tests.sharing.test_one_of_three import finish, opened, script, send
 from tests.sharing.three_worlds import DIGEST, PLAN, QUESTION, RUN, USERS, CrashError, World
 
-OUTPUT = Kept(1, b"t" * 32, b"a" * 32, 3, b"the output")
+OUTPUT = KeptOutput(1, b"t" * 32, b"a" * 32, 3, b"the output")
 
 
 class CrashingLedger(ReleaseLedger):
@@ -94,7 +94,7 @@ class OnDisk:
         return len(self.ledger.spends().charges)
 
     @property
-    def output(self) -> Kept | None:
+    def output(self) -> KeptOutput | None:
         return self.store.kept(RUN, 1)
 
     @property
@@ -196,7 +196,7 @@ def test_a_crash_while_a_file_is_replaced_leaves_the_old_output_or_the_new_one(
 ) -> None:
     disk.begin(RUN, 1, 1, DIGEST)
     disk.keep(RUN, 1, OUTPUT)
-    new = Kept(2, b"u" * 32, b"b" * 32, 4, b"another output")
+    new = KeptOutput(2, b"u" * 32, b"b" * 32, 4, b"another output")
     disk.begin(RUN, 1, 2, DIGEST)
     with monkeypatch.context() as patched:
         honest = storage.os.replace

@@ -14,7 +14,7 @@ import pytest
 
 from fedrec.errors import ProtocolError, RefusedError, RunError, UnreachableError
 from fedrec.federation.leaves import (
-    LeafDesk,
+    LeafEndpoint,
     LeafStanding,
     PartialSums,
     TokenRange,
@@ -28,7 +28,7 @@ from fedrec.randomness import Streams
 from fedrec_aggregator.core import Limits
 from fedrec_aggregator.leaf import LeafAggregator
 from fedrec_aggregator.ledger import ReleaseLedger
-from fedrec_aggregator.root import Leaf, RootAggregator
+from fedrec_aggregator.root import ListedLeaf, RootAggregator
 from tests.aggregator.conftest import USERS, World
 
 RANGES = (TokenRange(0, 0x05FF), TokenRange(0x0600, 0xFFFF))
@@ -37,7 +37,7 @@ RANGES = (TokenRange(0, 0x05FF), TokenRange(0x0600, 0xFFFF))
 
 @dataclass
 class Away:
-    """A leaf's desk that may be cut off, and lie: `lie` turns what it would send into something
+    """A leaf's endpoint that may be cut off, and lie: `lie` turns what it would send into something
     else."""
 
     leaf: LeafAggregator
@@ -58,7 +58,7 @@ class Away:
             return content
         return self.lie(read_partial(content, self.leaf.collections()[0].question.blocks)).packed()
 
-    def _there(self) -> LeafDesk:
+    def _there(self) -> LeafEndpoint:
         if self.away:
             raise UnreachableError("the leaf does not answer", "Wait.")
         return self.leaf
@@ -71,10 +71,10 @@ class Tree:
     world: World
     folder: Path
     stack: ExitStack
-    desks: list[Away] = field(default_factory=list)
+    endpoints: list[Away] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.desks = [Away(self.leaf(place)) for place in (0, 1)]
+        self.endpoints = [Away(self.leaf(place)) for place in (0, 1)]
         self.start()
 
     def leaf(self, place: int, folder: str = "") -> LeafAggregator:
@@ -96,8 +96,8 @@ class Tree:
         )
         self.stack.callback(ledger.close)
         leaves = [
-            Leaf(f"leaf-{place}", desk, RANGES[place], max_users=6)
-            for place, desk in enumerate(self.desks)
+            ListedLeaf(f"leaf-{place}", endpoint, RANGES[place], max_users=6)
+            for place, endpoint in enumerate(self.endpoints)
         ]
         self.root = RootAggregator(
             ledger,
@@ -114,12 +114,12 @@ class Tree:
 
     def replace_leaf(self, place: int, folder: str = "") -> None:
         """What kill -9 leaves of a leaf: its folder, or with another folder nothing."""
-        self.desks[place].leaf.ledger.close()
-        self.desks[place].leaf = self.leaf(place, folder)
+        self.endpoints[place].leaf.ledger.close()
+        self.endpoints[place].leaf = self.leaf(place, folder)
 
     def enroll(self) -> None:
-        for place, desk in enumerate(self.desks):
-            desk.leaf.enroll(f"client-{place}", self.world.tokens(self.world.users_of(place)))
+        for place, endpoint in enumerate(self.endpoints):
+            endpoint.leaf.enroll(f"client-{place}", self.world.tokens(self.world.users_of(place)))
 
     def open(self) -> Phase:
         self.root.open_run(self.world.run, self.world.plan)
@@ -127,7 +127,9 @@ class Tree:
 
     def send(self, place: int) -> int:
         packed = self.world.packed(self.world.users_of(place))
-        return self.desks[place].leaf.report(f"client-{place}", self.world.run, 0, packed).accepted
+        return (
+            self.endpoints[place].leaf.report(f"client-{place}", self.world.run, 0, packed).accepted
+        )
 
     def close(self) -> Phase:
         return self.root.close(self.world.run, 0).phase
@@ -155,16 +157,18 @@ def test_a_tree_releases_the_bytes_of_one_aggregator_and_charges_once(tree: Tree
     assert (status.phase, status.reported, status.enrolled) == (Phase.RELEASED, USERS, USERS)
     assert tree.released == tree.world.expected()
     assert tree.charges() == ["s/0", "m/0"]
-    assert [desk.leaf.ledger.spends().charges for desk in tree.desks] == [(), ()]
+    assert [endpoint.leaf.ledger.spends().charges for endpoint in tree.endpoints] == [(), ()]
 
 
 def test_leaves_hold_nothing_once_the_round_is_released(tree: Tree) -> None:
     tree.send(0), tree.send(1)
     tree.close()
     assert all(
-        collection.sums is None for desk in tree.desks for collection in desk.leaf.collections()
+        collection.sums is None
+        for endpoint in tree.endpoints
+        for collection in endpoint.leaf.collections()
     )
-    assert tree.desks[0].leaf.report(
+    assert tree.endpoints[0].leaf.report(
         "client-0", tree.world.run, 0, tree.world.packed([0])
     ).rejected == {Refusal.ROUND_CLOSED: 1}
 
@@ -201,12 +205,12 @@ def test_a_leaf_killed_before_it_froze_ends_the_attempt_and_everybody_is_counted
 
 def test_what_a_living_leaf_holds_goes_on_in_the_next_attempt(tree: Tree) -> None:
     tree.send(0), tree.send(1)
-    tree.desks[0].away = True  # or the round would be released: everybody has reported
+    tree.endpoints[0].away = True  # or the round would be released: everybody has reported
     tree.root.tick()
-    tree.desks[0].away = False
+    tree.endpoints[0].away = False
     tree.root._rounds.clear()  # what a root's crash forgets
     tree.open()
-    assert tree.desks[1].leaf.report(
+    assert tree.endpoints[1].leaf.report(
         "client-1", tree.world.run, 0, tree.world.packed([7])
     ).rejected == {Refusal.REPLAYED: 1}
     assert tree.close() is Phase.RELEASED
@@ -217,12 +221,12 @@ def test_a_leaf_killed_after_it_froze_and_before_its_sums_were_taken_ends_the_at
     tree: Tree,
 ) -> None:
     tree.send(0), tree.root.status(tree.world.run, 0), tree.send(1)
-    tree.desks[1].away = True
+    tree.endpoints[1].away = True
     # the first froze and was taken, the second is waited for
     assert tree.close() is Phase.RELEASING
     tree.replace_leaf(1)
-    tree.desks[1].leaf.open_run(tree.world.run, tree.world.plan)
-    tree.desks[1].away = False
+    tree.endpoints[1].leaf.open_run(tree.world.run, tree.world.plan)
+    tree.endpoints[1].away = False
     with pytest.raises(RefusedError, match="not open here"):
         tree.close()
     tree.open()
@@ -234,10 +238,10 @@ def test_a_leaf_killed_after_it_froze_and_before_its_sums_were_taken_ends_the_at
 
 def test_a_leaf_whose_sums_are_held_may_die(tree: Tree) -> None:
     tree.send(0), tree.send(1)
-    tree.desks[1].away = True
+    tree.endpoints[1].away = True
     tree.close()
     tree.replace_leaf(0)
-    tree.desks[1].away = False
+    tree.endpoints[1].away = False
     assert tree.close() is Phase.RELEASED
     assert tree.released == tree.world.expected()
 
@@ -248,7 +252,7 @@ def test_a_leaf_on_a_machine_without_its_folder_takes_its_users_again(tree: Tree
     with pytest.raises(RefusedError):
         tree.root.status(tree.world.run, 0)
     tree.open()
-    leaf = tree.desks[0].leaf
+    leaf = tree.endpoints[0].leaf
     assert leaf.report("client-0", tree.world.run, 0, tree.world.packed([0])).rejected == {
         Refusal.NOT_ENROLLED: 1
     }
@@ -260,12 +264,12 @@ def test_a_leaf_on_a_machine_without_its_folder_takes_its_users_again(tree: Tree
 
 def test_a_leaf_that_stays_away_is_left_out_where_the_quorum_is_there(tree: Tree) -> None:
     tree.send(0), tree.send(1)
-    tree.desks[1].away = True
+    tree.endpoints[1].away = True
     assert tree.close() is Phase.RELEASING
     tree.world.clock.now_s += 31.0
     assert tree.close() is Phase.RELEASED  # six users, the cohort is five
     assert tree.root.status(tree.world.run, 0).reported == 6
-    tree.desks[1].away = False
+    tree.endpoints[1].away = False
     tree.root.tick()
     assert tree.charges() == ["s/0", "m/0"]
 
@@ -276,10 +280,10 @@ def test_a_leaf_that_was_away_when_the_round_opened_is_opened_when_it_answers(
     with ExitStack() as stack:
         tree = Tree(make(), tmp_path, stack)
         tree.enroll()
-        tree.desks[0].away = True
+        tree.endpoints[0].away = True
         tree.open()
         assert tree.send(0) == 0
-        tree.desks[0].away = False
+        tree.endpoints[0].away = False
         tree.root.tick()
         assert (tree.send(0), tree.send(1)) == (6, 6)
         assert tree.close() is Phase.RELEASED
@@ -288,7 +292,7 @@ def test_a_leaf_that_was_away_when_the_round_opened_is_opened_when_it_answers(
 
 def test_freezing_again_gives_the_same_bytes_and_a_frozen_leaf_takes_nothing(tree: Tree) -> None:
     tree.send(0)
-    leaf, opening = tree.desks[0].leaf, tree.world.opening()
+    leaf, opening = tree.endpoints[0].leaf, tree.world.opening()
     named = {"digest": opening.digest, "attempt": 1, "epoch": leaf.epoch}
     first = leaf.freeze(tree.world.run, 0, **named)
     assert leaf.report("client-0", tree.world.run, 0, tree.world.packed([0], salt=1)).rejected == {
@@ -322,7 +326,7 @@ def test_a_lie_that_shows_is_refused_and_nothing_is_charged_or_released(
     tree: Tree, lie: Callable[[PartialSums], PartialSums], words: str
 ) -> None:
     tree.send(0), tree.root.status(tree.world.run, 0)
-    tree.desks[0].lie = lie
+    tree.endpoints[0].lie = lie
     with pytest.raises(ProtocolError, match=words):
         tree.close()
     assert tree.charges() == []
@@ -332,20 +336,20 @@ def test_a_lie_that_shows_is_refused_and_nothing_is_charged_or_released(
 
 def test_sums_are_taken_once_for_a_leaf_however_often_it_sends_them(tree: Tree) -> None:
     tree.send(0), tree.send(1)
-    tree.desks[1].away = True
+    tree.endpoints[1].away = True
     tree.close(), tree.close()
-    tree.desks[1].away = False
+    tree.endpoints[1].away = False
     tree.close()
-    assert tree.desks[0].freezes == 1
+    assert tree.endpoints[0].freezes == 1
     assert tree.root.status(tree.world.run, 0).reported == USERS
 
 
 def test_sums_of_an_old_round_are_refused(tree: Tree) -> None:
     tree.send(0), tree.send(1)
     kept = list[PartialSums]()
-    tree.desks[0].lie = lambda sums: kept.append(sums) or sums  # type: ignore[func-returns-value]
+    tree.endpoints[0].lie = lambda sums: kept.append(sums) or sums  # type: ignore[func-returns-value]
     tree.close()
-    tree.desks[0].lie = lambda _: kept[0]
+    tree.endpoints[0].lie = lambda _: kept[0]
     tree.root.open_round(tree.world.opening(tree.world.question(1)))
     with pytest.raises(ProtocolError, match="asked for were those of"):
         tree.root.close(tree.world.run, 1)
@@ -361,7 +365,7 @@ def test_ranges_that_overlap_or_leave_a_gap_are_refused(tree: Tree) -> None:
             require_all_once(ranges)
     require_all_once(even_ranges(10))
     with pytest.raises(RefusedError, match="owns pseudonyms"):
-        tree.desks[0].leaf.enroll("client-1", tree.world.tokens([7]))
+        tree.endpoints[0].leaf.enroll("client-1", tree.world.tokens([7]))
 
 
 def test_a_leaf_that_owns_another_range_than_listed_is_not_opened(
@@ -370,7 +374,7 @@ def test_a_leaf_that_owns_another_range_than_listed_is_not_opened(
     with ExitStack() as stack:
         tree = Tree(make(), tmp_path, stack)
         tree.enroll()
-        tree.desks[1].leaf.range = TokenRange(0, 0xFFFF)
+        tree.endpoints[1].leaf.range = TokenRange(0, 0xFFFF)
         tree.open()
         assert tree.send(1) == 0
         assert tree.close() is Phase.SHORT
@@ -419,7 +423,7 @@ def test_a_root_with_an_older_ledger_is_not_served(tree: Tree, tmp_path: Path) -
 
 
 def test_clients_of_a_leaf_follow_the_root_s_ledger(tree: Tree) -> None:
-    leaf, head = tree.desks[0].leaf, tree.root.ledger.end()
+    leaf, head = tree.endpoints[0].leaf, tree.root.ledger.end()
     assert leaf.growth(LedgerHead()).head == head
     tree.send(0), tree.send(1)
     tree.close()
@@ -439,7 +443,7 @@ def test_the_root_takes_no_reports(tree: Tree) -> None:
     }
     for ask in (
         lambda: tree.root.enroll("client-0", []),
-        lambda: tree.root.client_desk("client-0"),
+        lambda: tree.root.client_endpoint("client-0"),
     ):
         with pytest.raises(RefusedError):
             ask()
@@ -483,7 +487,7 @@ def test_a_leaf_that_forgets_what_it_is_told_is_left_out_and_does_not_hold_up_it
     """It would be told for ever."""
     tree.send(0), tree.send(1), tree.close()
     assert tree.charges()
-    told, calls = tree.desks[1].leaf.visit, list[int]()
+    told, calls = tree.endpoints[1].leaf.visit, list[int]()
 
     def forgetful(*asked: Any, **named: Any) -> LeafStanding:
         calls.append(1)
@@ -491,6 +495,6 @@ def test_a_leaf_that_forgets_what_it_is_told_is_left_out_and_does_not_hold_up_it
             raise UnreachableError("told for ever", "End here.")
         return replace(told(*asked, **named), head=LedgerHead())
 
-    tree.desks[1].leaf.visit = forgetful
+    tree.endpoints[1].leaf.visit = forgetful
     tree.root.tick(), tree.root.tick()
     assert len(calls) <= 4

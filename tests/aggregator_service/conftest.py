@@ -22,7 +22,7 @@ from fedrec.operations.addresses import Address
 from fedrec.operations.certificates import write_development_certificates
 from fedrec.privacy.calibration import Plan, calibrate
 from fedrec.privacy.guarantee import Guarantee
-from fedrec.transport.aggregator_client import RemoteReleaseDesk, RemoteReportDesk, Retry
+from fedrec.transport.aggregator_client import RemoteReleaseEndpoint, RemoteReportEndpoint, Retry
 from fedrec.transport.channel import Access
 from fedrec_aggregator import main
 from fedrec_aggregator.settings import AggregatorSettings, validated
@@ -104,11 +104,11 @@ class Running:
     address: Address
     certificates: Certificates
 
-    def client(self, name: str = "hospital", retry: Retry = QUICK) -> RemoteReportDesk:
-        return RemoteReportDesk(self.access("client", name), retry=retry)
+    def client(self, name: str = "hospital", retry: Retry = QUICK) -> RemoteReportEndpoint:
+        return RemoteReportEndpoint(self.access("client", name), retry=retry)
 
-    def server(self, name: str = "server", retry: Retry = QUICK) -> RemoteReleaseDesk:
-        return RemoteReleaseDesk(self.access("server", name), retry=retry)
+    def server(self, name: str = "server", retry: Retry = QUICK) -> RemoteReleaseEndpoint:
+        return RemoteReleaseEndpoint(self.access("server", name), retry=retry)
 
     def owners(self) -> dict[bytes, str]:
         """Who enrolled whom, as the ledger on disk says."""

@@ -15,7 +15,12 @@ from fedrec.federation.protocol import Refusal
 from fedrec.operations.certificates import KeyPair, issue, make_ca, pins
 from fedrec.transport.aggregator_api import aggregator_pb2 as pb
 from fedrec.transport.aggregator_api import methods
-from fedrec.transport.aggregator_client import RemoteReleaseDesk, RemoteReportDesk, Retry, healthy
+from fedrec.transport.aggregator_client import (
+    RemoteReleaseEndpoint,
+    RemoteReportEndpoint,
+    Retry,
+    healthy,
+)
 from fedrec.transport.channel import Access, open_channel
 from fedrec_aggregator.credentials import Certificates
 from tests.waiting import HANG_S
@@ -34,15 +39,15 @@ def test_a_client_certificate_enrols_and_reports_and_nothing_else(
 ) -> None:
     running = start()
     as_client = running.access("client", "hospital")
-    assert RemoteReportDesk(as_client).enroll(task.tokens([1])) == 1
-    desk = RemoteReleaseDesk(as_client)
+    assert RemoteReportEndpoint(as_client).enroll(task.tokens([1])) == 1
+    endpoint = RemoteReleaseEndpoint(as_client)
     for call in (
-        desk.enrolled,
-        lambda: desk.open_run(task.run, task.plan),
-        lambda: desk.open_round(task.opening()),
-        lambda: desk.status(task.run, 0),
-        lambda: desk.close(task.run, 0),
-        lambda: desk.release(task.run, 0),
+        endpoint.enrolled,
+        lambda: endpoint.open_run(task.run, task.plan),
+        lambda: endpoint.open_round(task.opening()),
+        lambda: endpoint.status(task.run, 0),
+        lambda: endpoint.close(task.run, 0),
+        lambda: endpoint.release(task.run, 0),
     ):
         assert code_of(call) == Refusal.FORBIDDEN
 
@@ -51,9 +56,9 @@ def test_a_server_certificate_neither_enrols_nor_reports(
     start: Callable[..., Any], task: Any
 ) -> None:
     running = start()
-    desk = RemoteReportDesk(running.access("server", "server"))
-    assert code_of(lambda: desk.enroll(task.tokens([1]))) == Refusal.FORBIDDEN
-    assert code_of(lambda: desk.report(task.run, 0, task.batch([1]))) == Refusal.FORBIDDEN
+    endpoint = RemoteReportEndpoint(running.access("server", "server"))
+    assert code_of(lambda: endpoint.enroll(task.tokens([1]))) == Refusal.FORBIDDEN
+    assert code_of(lambda: endpoint.report(task.run, 0, task.batch([1]))) == Refusal.FORBIDDEN
 
 
 def test_a_client_that_is_not_listed_is_refused_unless_any_client_may_come(
@@ -75,7 +80,9 @@ def test_a_certificate_of_another_authority_is_not_taken(
         "key": other_authority.file("client-hospital-key.pem"),
     }
     access = certificates.access(running.address, "client-hospital", **foreign)
-    assert code_of(lambda: RemoteReportDesk(access).enroll(task.tokens([1]))) == Refusal.FORBIDDEN
+    assert (
+        code_of(lambda: RemoteReportEndpoint(access).enroll(task.tokens([1]))) == Refusal.FORBIDDEN
+    )
 
 
 def test_a_caller_without_a_certificate_is_not_let_in(
@@ -83,7 +90,9 @@ def test_a_caller_without_a_certificate_is_not_let_in(
 ) -> None:
     running = start()
     access = certificates.access(running.address, "client-hospital", certificate="", key="")
-    assert code_of(lambda: RemoteReportDesk(access).enroll(task.tokens([1]))) == Refusal.FORBIDDEN
+    assert (
+        code_of(lambda: RemoteReportEndpoint(access).enroll(task.tokens([1]))) == Refusal.FORBIDDEN
+    )
 
 
 def test_nobody_gets_in_past_our_own_client_without_a_certificate(
@@ -106,7 +115,7 @@ def test_an_aggregator_of_another_authority_is_refused(
         running.address, "client-hospital", ca=other_authority.file("ca.pem")
     )
     assert (
-        code_of(lambda: RemoteReportDesk(access).enroll(task.tokens([1])))
+        code_of(lambda: RemoteReportEndpoint(access).enroll(task.tokens([1])))
         == Refusal.WRONG_CERTIFICATE
     )
 
@@ -120,7 +129,7 @@ def test_the_pinned_aggregator_is_believed(
     pin = getattr(pins(Path(certificates.file("aggregator.pem")).read_bytes()), part)
     changes = {"pin": pin} if with_authority else {"pin": pin, "ca": ""}
     access = certificates.access(running.address, "client-hospital", **changes)
-    assert RemoteReportDesk(access).enroll(task.tokens([1])) == 1
+    assert RemoteReportEndpoint(access).enroll(task.tokens([1])) == 1
 
 
 @pytest.mark.parametrize("with_authority", [True, False])
@@ -131,7 +140,7 @@ def test_an_aggregator_with_another_certificate_than_the_pinned_is_refused(
     changes = {"pin": "0" * 64} if with_authority else {"pin": "0" * 64, "ca": ""}
     access = certificates.access(running.address, "client-hospital", **changes)
     assert (
-        code_of(lambda: RemoteReportDesk(access).enroll(task.tokens([1])))
+        code_of(lambda: RemoteReportEndpoint(access).enroll(task.tokens([1])))
         == Refusal.WRONG_CERTIFICATE
     )
     assert running.client().enroll([]) == 0
@@ -174,22 +183,22 @@ def impersonated(certificates: Any, party: str) -> dict[str, str]:
     }
 
 
-@pytest.mark.parametrize("desk", [RemoteReportDesk, RemoteReleaseDesk])
+@pytest.mark.parametrize("endpoint", [RemoteReportEndpoint, RemoteReleaseEndpoint])
 @pytest.mark.parametrize("party", ["server", "client-library"])
 def test_a_listener_whose_certificate_does_not_say_aggregator_is_told_nothing(
-    start: Callable[..., Any], task: Any, certificates: Any, party: str, desk: Any
+    start: Callable[..., Any], task: Any, certificates: Any, party: str, endpoint: Any
 ) -> None:
     """The same authority, the same host: the server, or a client, in the aggregator's place."""
     impostor = start(
         tls=impersonated(certificates, party) | {"client_ca": certificates.file("ca.pem")}
     )
     access = certificates.access(
-        impostor.address, "client-hospital" if desk is RemoteReportDesk else "server"
+        impostor.address, "client-hospital" if endpoint is RemoteReportEndpoint else "server"
     )
     call = (
-        (lambda: desk(access).enroll(task.tokens([1])))
-        if desk is RemoteReportDesk
-        else desk(access).enrolled
+        (lambda: endpoint(access).enroll(task.tokens([1])))
+        if endpoint is RemoteReportEndpoint
+        else endpoint(access).enrolled
     )
     assert code_of(call) == Refusal.WRONG_CERTIFICATE
     assert impostor.owners() == {}
@@ -205,7 +214,7 @@ def test_a_pin_of_the_servers_key_does_not_make_it_an_aggregator(
     for ca in (certificates.file("ca.pem"), ""):
         access = certificates.access(impostor.address, "client-hospital", pin=pin, ca=ca)
         assert (
-            code_of(lambda access=access: RemoteReportDesk(access).enroll(task.tokens([1])))
+            code_of(lambda access=access: RemoteReportEndpoint(access).enroll(task.tokens([1])))
             == Refusal.WRONG_CERTIFICATE
         )
 
@@ -241,11 +250,11 @@ def test_a_server_that_is_not_listed_opens_nothing_whatever_its_certificate(
     start: Callable[..., Any], task: Any, certificates: Any, tmp_path: Path
 ) -> None:
     running = start(servers=["trainer"])
-    desk = running.server("server")
+    endpoint = running.server("server")
     for call in (
-        desk.enrolled,
-        lambda: desk.open_run(task.run, task.plan),
-        lambda: desk.release(task.run, 0),
+        endpoint.enrolled,
+        lambda: endpoint.open_run(task.run, task.plan),
+        lambda: endpoint.release(task.run, 0),
     ):
         assert code_of(call) == Refusal.FORBIDDEN
     assert start(state=str(tmp_path / "second")).server("server").enrolled() == 0
@@ -268,9 +277,9 @@ def test_a_name_is_bound_to_the_key_that_the_pins_say(
             running.address, "", certificate=str(forged.certificate), key=str(forged.key)
         )
         call = (
-            RemoteReportDesk(access).enroll
+            RemoteReportEndpoint(access).enroll
             if role == "client"
-            else lambda _, access=access: RemoteReleaseDesk(access).enrolled()
+            else lambda _, access=access: RemoteReleaseEndpoint(access).enrolled()
         )
         assert code_of(lambda call=call: call([])) == Refusal.FORBIDDEN
     # listed, but of no known key
@@ -326,12 +335,12 @@ def test_tokens_open_each_role_its_own_calls(
         access[role] = certificates.access(
             running.address, "", certificate="", key="", token=str(tmp_path / role)
         )
-    assert RemoteReportDesk(access["client"]).enroll(task.tokens([1])) == 1
-    assert RemoteReleaseDesk(access["server"]).enrolled() == 1
-    assert code_of(RemoteReleaseDesk(access["client"]).enrolled) == Refusal.FORBIDDEN
-    assert code_of(RemoteReleaseDesk(access["nobody"]).enrolled) == Refusal.FORBIDDEN
+    assert RemoteReportEndpoint(access["client"]).enroll(task.tokens([1])) == 1
+    assert RemoteReleaseEndpoint(access["server"]).enrolled() == 1
+    assert code_of(RemoteReleaseEndpoint(access["client"]).enrolled) == Refusal.FORBIDDEN
+    assert code_of(RemoteReleaseEndpoint(access["nobody"]).enrolled) == Refusal.FORBIDDEN
     assert (
-        code_of(RemoteReleaseDesk(replace(access["server"], token="")).enrolled)
+        code_of(RemoteReleaseEndpoint(replace(access["server"], token="")).enrolled)
         == Refusal.FORBIDDEN
     )
 
@@ -351,7 +360,7 @@ def test_a_plain_caller_meets_no_tls_aggregator_and_the_other_way_round(
     secure = replace(with_tls.access("client", "hospital"), address=str(without.address))
     for access in (plain, secure):
         with pytest.raises(UnreachableError):
-            RemoteReportDesk(access, retry=SHORT).enroll(task.tokens([1]))
+            RemoteReportEndpoint(access, retry=SHORT).enroll(task.tokens([1]))
 
 
 def test_health_answers_anybody_who_gets_through_tls(
@@ -376,7 +385,7 @@ def test_nobody_there_is_unreachable_after_patience(certificates: Any, task: Any
         pauses = list[float]()
         retry = replace(SHORT, patience_s=0.2, sleep=pauses.append)
         with pytest.raises(UnreachableError, match="no aggregator answers"):
-            RemoteReportDesk(access, retry=replace(retry, clock=lambda: sum(pauses))).enroll(
+            RemoteReportEndpoint(access, retry=replace(retry, clock=lambda: sum(pauses))).enroll(
                 task.tokens([1])
             )
     assert pauses

@@ -18,7 +18,12 @@ from fedrec.errors import RefusedError
 from fedrec.federation.protocol import Phase
 from fedrec.transport.aggregator_api import aggregator_pb2 as pb
 from fedrec.transport.aggregator_api import methods
-from fedrec.transport.aggregator_client import RemoteReleaseDesk, RemoteReportDesk, Retry, healthy
+from fedrec.transport.aggregator_client import (
+    RemoteReleaseEndpoint,
+    RemoteReportEndpoint,
+    Retry,
+    healthy,
+)
 from fedrec.transport.channel import Access, open_channel
 from tests.waiting import HANG_S, until
 
@@ -71,10 +76,12 @@ def file(tmp_path: Path, certificates: Any) -> Path:
     return path
 
 
-def desks(told: dict[str, Any], certificates: Any) -> tuple[RemoteReportDesk, RemoteReleaseDesk]:
+def endpoints(
+    told: dict[str, Any], certificates: Any
+) -> tuple[RemoteReportEndpoint, RemoteReleaseEndpoint]:
     retry = Retry(patience_s=HANG_S, first_pause_s=0.05, longest_pause_s=0.3)
     client, server = (access(told, certificates, who) for who in ("client-hospital", "server"))
-    return RemoteReportDesk(client, retry=retry), RemoteReleaseDesk(server, retry=retry)
+    return RemoteReportEndpoint(client, retry=retry), RemoteReleaseEndpoint(server, retry=retry)
 
 
 def access(told: dict[str, Any], certificates: Any, who: str) -> Access:
@@ -90,7 +97,7 @@ def test_sigterm_lets_an_upload_finish_and_ends_with_success(
     file: Path, task: Any, certificates: Any
 ) -> None:
     with process(file) as (aggregator, told):
-        client, server = desks(told, certificates)
+        client, server = endpoints(told, certificates)
         client.enroll(task.tokens([1, 2, 3]))
         server.open_run(task.run, task.plan)
         server.open_round(task.opening())
@@ -103,7 +110,7 @@ def test_sigterm_lets_an_upload_finish_and_ends_with_success(
                 methods.REPORT.reply.FromString,
             ).future(iter(rest.get, None), timeout=HANG_S)
             busy(
-                RemoteReportDesk(
+                RemoteReportEndpoint(
                     access(told, certificates, "client-hospital"), retry=Retry(patience_s=0.0)
                 )
             )
@@ -117,14 +124,14 @@ def test_sigterm_lets_an_upload_finish_and_ends_with_success(
     assert '"stopped"' in (file.parent / "log.jsonl").read_text().splitlines()[-1]
 
 
-def busy(desk: RemoteReportDesk) -> None:
+def busy(endpoint: RemoteReportEndpoint) -> None:
     """Until the one place of this client is taken."""
-    until(lambda: refused_as_busy(desk))
+    until(lambda: refused_as_busy(endpoint))
 
 
-def refused_as_busy(desk: RemoteReportDesk) -> bool:
+def refused_as_busy(endpoint: RemoteReportEndpoint) -> bool:
     try:
-        desk.enroll([])
+        endpoint.enroll([])
     except RefusedError:
         return True
     return False
@@ -134,7 +141,7 @@ def test_a_killed_aggregator_goes_on_and_hands_out_the_same_release(
     file: Path, task: Any, certificates: Any
 ) -> None:
     with process(file) as (aggregator, told):
-        client, server = desks(told, certificates)
+        client, server = endpoints(told, certificates)
         assert healthy(access(told, certificates, "server"))
         client.enroll(task.tokens([1, 2, 3, 4]))
         server.open_run(task.run, task.plan)

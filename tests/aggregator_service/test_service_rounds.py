@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from fedrec.errors import RefusedError
-from fedrec.federation.protocol import Opening, Phase, Refusal, ReleaseDesk, ReportDesk
+from fedrec.federation.protocol import Opening, Phase, Refusal, ReleaseEndpoint, ReportEndpoint
 from fedrec.federation.wire import unpack_release
 from fedrec.operations.metrics import Metrics
 from fedrec.privacy.calibration import calibrate
@@ -19,7 +19,7 @@ from fedrec.randomness import Streams
 from fedrec_aggregator.core import Aggregator
 from fedrec_aggregator.ledger import ReleaseLedger
 from fedrec_aggregator.limits import Limits
-from fedrec_aggregator.service import Service
+from fedrec_aggregator.service import AggregatorService
 from fedrec_aggregator.settings_tables import TrafficSettings
 from tests.waiting import HANG_S
 
@@ -35,13 +35,13 @@ def in_process(folder: Path, running: Any) -> Aggregator:
     )
 
 
-def round_of(task: Any, desk: ReleaseDesk, client: ReportDesk) -> bytes:
+def round_of(task: Any, endpoint: ReleaseEndpoint, client: ReportEndpoint) -> bytes:
     assert client.enroll(task.tokens(USERS)) == len(USERS)
-    desk.open_run(task.run, task.plan)
-    assert desk.open_round(task.opening()).phase is Phase.OPEN
+    endpoint.open_run(task.run, task.plan)
+    assert endpoint.open_round(task.opening()).phase is Phase.OPEN
     assert client.report(task.run, 0, task.batch(USERS[:3])).accepted == 3
-    assert desk.close(task.run, 0).phase is Phase.RELEASED
-    return desk.release(task.run, 0)
+    assert endpoint.close(task.run, 0).phase is Phase.RELEASED
+    return endpoint.release(task.run, 0)
 
 
 def test_a_release_over_grpc_has_the_bytes_of_one_in_process(
@@ -51,7 +51,7 @@ def test_a_release_over_grpc_has_the_bytes_of_one_in_process(
     with running.client() as client, running.server() as server:
         remote = round_of(task, server, client)
     local = in_process(tmp_path / "local", running)
-    assert remote == round_of(task, local, local.client_desk("hospital"))
+    assert remote == round_of(task, local, local.client_endpoint("hospital"))
 
 
 def test_a_release_of_many_frames_arrives_as_it_was_stored(
@@ -79,22 +79,26 @@ def test_a_batch_of_many_frames_is_one_batch(plain: Any, task: Any) -> None:
         assert status.reported == len(from_many)
 
 
-def refusals(task: Any, desk: ReleaseDesk, client: ReportDesk, other: ReportDesk) -> list[Any]:
+def refusals(
+    task: Any, endpoint: ReleaseEndpoint, client: ReportEndpoint, other: ReportEndpoint
+) -> list[Any]:
     """What each of these says, in this order, of an aggregator where nothing happened yet."""
     unknown = type(task)(run="run-2")
     foreign = calibrate(Guarantee(4.0, 1e-5), {"sums/0": 1.0})
     whole = task.opening()
     attempts: list[Callable[[], Any]] = [
-        lambda: desk.open_round(whole),
-        lambda: desk.open_run("../x", task.plan),
-        lambda: desk.open_run(task.run, task.plan),
-        lambda: desk.open_run(task.run, foreign),
-        lambda: desk.open_run("dear", calibrate(Guarantee(1_000.0, 1e-5), {"sums/0": 1.0})),
-        lambda: desk.status(task.run, 0),
-        lambda: desk.release(task.run, 0),
-        lambda: desk.open_round(Opening(task.run, 0, whole.header, whole.digest, 60.0, "0" * 64)),
-        lambda: desk.open_round(Opening(task.run, 0, b"{}", whole.digest, 60.0)),
-        lambda: desk.open_round(whole).phase,
+        lambda: endpoint.open_round(whole),
+        lambda: endpoint.open_run("../x", task.plan),
+        lambda: endpoint.open_run(task.run, task.plan),
+        lambda: endpoint.open_run(task.run, foreign),
+        lambda: endpoint.open_run("dear", calibrate(Guarantee(1_000.0, 1e-5), {"sums/0": 1.0})),
+        lambda: endpoint.status(task.run, 0),
+        lambda: endpoint.release(task.run, 0),
+        lambda: endpoint.open_round(
+            Opening(task.run, 0, whole.header, whole.digest, 60.0, "0" * 64)
+        ),
+        lambda: endpoint.open_round(Opening(task.run, 0, b"{}", whole.digest, 60.0)),
+        lambda: endpoint.open_round(whole).phase,
         lambda: client.report(task.run, 0, task.batch([1])),
         lambda: client.enroll(task.tokens([1, 2])),
         lambda: other.enroll(task.tokens([1])),
@@ -105,9 +109,9 @@ def refusals(task: Any, desk: ReleaseDesk, client: ReportDesk, other: ReportDesk
         lambda: client.report(task.run, 0, unknown.batch([1])),
         lambda: client.report(task.run, 0, task.batch([1])),
         lambda: client.report(task.run, 0, task.batch([1])),
-        lambda: desk.close(task.run, 0).phase,
+        lambda: endpoint.close(task.run, 0).phase,
         lambda: client.report(task.run, 0, task.batch([2])),
-        lambda: desk.status(task.run, 0),
+        lambda: endpoint.status(task.run, 0),
     ]
     return [said(attempt) for attempt in attempts]
 
@@ -126,7 +130,9 @@ def test_codes_causes_and_receipts_are_the_same_over_grpc_and_in_process(
     with running.client() as client, running.client("library") as other, running.server() as server:
         remote = refusals(task, server, client, other)
     local = in_process(tmp_path / "local", running)
-    expected = refusals(task, local, local.client_desk("hospital"), local.client_desk("library"))
+    expected = refusals(
+        task, local, local.client_endpoint("hospital"), local.client_endpoint("library")
+    )
     for over_grpc, in_this_process in zip(remote, expected, strict=True):
         if not hasattr(over_grpc, "remaining_s"):
             assert over_grpc == in_this_process
@@ -200,9 +206,9 @@ def test_after_a_round_the_metrics_say_how_many_reported_and_not_how_many_had_at
     tmp_path: Path, task: Any
 ) -> None:
     core = Aggregator(ReleaseLedger(tmp_path, limit=None), Limits(min_cohort=2), noise=Streams(1))
-    client, metrics = core.client_desk("hospital"), Metrics("aggregator", "9.9")
+    client, metrics = core.client_endpoint("hospital"), Metrics("aggregator", "9.9")
     roster: Any = None  # nobody calls over the network
-    service = Service(
+    service = AggregatorService(
         core, roster, TrafficSettings(), metrics=metrics, log=logging.getLogger("test")
     )
     client.enroll(task.tokens(USERS))

@@ -14,7 +14,7 @@ from fedrec.errors import RefusedError, UnreachableError
 from fedrec.federation.protocol import Phase, Refusal
 from fedrec.transport.aggregator_api import aggregator_pb2 as pb
 from fedrec.transport.aggregator_api import methods
-from fedrec.transport.aggregator_client import RemoteReleaseDesk, RemoteReportDesk, Retry
+from fedrec.transport.aggregator_client import RemoteReleaseEndpoint, RemoteReportEndpoint, Retry
 from fedrec.transport.channel import open_channel
 from tests.waiting import HANG_S, until, with_more_time
 
@@ -66,12 +66,12 @@ def frame(task: Any, *, total: int, data: bytes = b"") -> pb.ReportFrame:
     return pb.ReportFrame(run=task.run, round=0, total_bytes=total, data=data)
 
 
-def opened(running: Any, task: Any) -> RemoteReleaseDesk:
-    desk = running.server()
+def opened(running: Any, task: Any) -> RemoteReleaseEndpoint:
+    endpoint = running.server()
     running.client().enroll(task.tokens(range(1, 9)))
-    desk.open_run(task.run, task.plan)
-    desk.open_round(task.opening())
-    return desk
+    endpoint.open_run(task.run, task.plan)
+    endpoint.open_round(task.opening())
+    return endpoint
 
 
 def rejected(call: Any) -> dict[str, int]:
@@ -134,14 +134,14 @@ def test_a_stalled_upload_times_out_and_frees_its_place(
         running = start(
             tls={}, insecure=True, traffic=traffic, state=str(tmp_path / f"{upload_timeout_s:g}")
         )
-        desk = opened(running, task)
+        endpoint = opened(running, task)
         slow = uploads(running)
         assert (
             status_of(slow.begin(frame(task, total=1_000, data=b"x")))[0]
             is grpc.StatusCode.DEADLINE_EXCEEDED
         )
         assert running.client(retry=ONCE).report(task.run, 0, task.batch([1])).accepted == 1
-        assert desk.status(task.run, 0).reported == 1
+        assert endpoint.status(task.run, 0).reported == 1
 
     with_more_time(attempt, 0.3, 3.0, 30.0)
 
@@ -192,7 +192,7 @@ def test_a_peer_with_many_uploads_is_busy_and_blocks_neither_servers_nor_other_c
     start: Callable[..., Any], task: Any, uploads: Any
 ) -> None:
     running = start(tls={}, insecure=True, traffic={"max_uploads_per_client": 3, "max_uploads": 5})
-    desk = opened(running, task)
+    endpoint = opened(running, task)
     greedy = uploads(running, "library")
     held = [greedy.begin(frame(task, total=1_000, data=b"x")) for _ in range(40)]
     turned_away = [call for call in held if settled(call)]
@@ -202,8 +202,8 @@ def test_a_peer_with_many_uploads_is_busy_and_blocks_neither_servers_nor_other_c
         (grpc.StatusCode.RESOURCE_EXHAUSTED, Refusal.BUSY.value)
     }
     assert running.client().report(task.run, 0, task.batch([1, 2])).accepted == 2
-    assert desk.close(task.run, 0).phase is Phase.RELEASED
-    assert desk.release(task.run, 0)
+    assert endpoint.close(task.run, 0).phase is Phase.RELEASED
+    assert endpoint.release(task.run, 0)
     assert sum(not call.done() for call in held) == 3
 
 
@@ -222,26 +222,26 @@ def test_all_clients_together_do_not_take_a_servers_place(
         any_client=True,
         traffic={"max_uploads_per_client": 4, "max_uploads": 4},
     )
-    desk = opened(running, task)
+    endpoint = opened(running, task)
     crowd = uploads(running, "library")
     for _ in range(4):
         crowd.begin(frame(task, total=1_000, data=b"x"))
     await_busy(running)
     with pytest.raises(UnreachableError, match="too many clients"):
-        RemoteReportDesk(running.access("client", "hospital"), retry=ONCE).report(
+        RemoteReportEndpoint(running.access("client", "hospital"), retry=ONCE).report(
             task.run, 0, task.batch([1])
         )
-    assert desk.enrolled() == 8
-    assert desk.close(task.run, 0).phase is Phase.SHORT
+    assert endpoint.enrolled() == 8
+    assert endpoint.close(task.run, 0).phase is Phase.SHORT
 
 
 def await_busy(running: Any) -> None:
     """Until the crowd is in."""
-    desk = RemoteReportDesk(running.access("client", "hospital"), retry=ONCE)
+    endpoint = RemoteReportEndpoint(running.access("client", "hospital"), retry=ONCE)
 
     def for_ever() -> None:
         while True:
-            desk.enroll([])
+            endpoint.enroll([])
 
     with pytest.raises(RefusedError, match="too many clients"):
         for_ever()

@@ -19,14 +19,14 @@ def test_callers_of_adjacent_versions_are_served_and_others_refused_and_counted_
     aggregator = start()
     for version in (1, 2, 3):
         monkeypatch.setattr(aggregator_client, "PROTOCOL", version)
-        with aggregator.client(retry=ONCE) as desk:
-            assert desk.enroll([]) == 0
+        with aggregator.client(retry=ONCE) as endpoint:
+            assert endpoint.enroll([]) == 0
     monkeypatch.setattr(aggregator_client, "PROTOCOL", 4)
     with (
-        aggregator.client(retry=ONCE) as desk,
+        aggregator.client(retry=ONCE) as endpoint,
         pytest.raises(RefusedError, match="client hospital speaks version 4") as failure,
     ):
-        desk.enroll([bytes(16)])
+        endpoint.enroll([bytes(16)])
     assert failure.value.code == Refusal.WRONG_PROTOCOL
     assert not aggregator.owners()
 
@@ -37,8 +37,8 @@ def test_an_aggregator_of_a_far_version_is_not_believed(
     aggregator = start()
     monkeypatch.setattr(calls, "PROTOCOL", 4)
     with (
-        aggregator.server(retry=ONCE) as desk,
+        aggregator.server(retry=ONCE) as endpoint,
         pytest.raises(RefusedError, match=r"the aggregator at .* speaks version 4") as failure,
     ):
-        desk.enrolled()
+        endpoint.enrolled()
     assert "Upgrade fedrec here" in failure.value.remedy

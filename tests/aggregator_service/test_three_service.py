@@ -22,10 +22,10 @@ from fedrec.federation.wire import pack_release
 from fedrec.operations.certificates import PLACES, write_development_certificates
 from fedrec.operations.pins import read_pins, write_pins
 from fedrec.sharing.protocol import Standing
-from fedrec.sharing.three_desk import ThreeDesk
-from fedrec.transport.aggregator_client import RemoteReleaseDesk
+from fedrec.sharing.three_endpoints import ThreeEndpoints
+from fedrec.transport.aggregator_client import RemoteReleaseEndpoint
 from fedrec.transport.channel import Access
-from fedrec.transport.share_client import RemotePeer, RemoteShareDesk
+from fedrec.transport.share_client import RemotePeer, RemoteShareEndpoint
 from fedrec_aggregator import main
 from fedrec_aggregator.settings import AggregatorSettings, validated
 from fedrec_aggregator.three_party import ThreePartyAggregator
@@ -162,9 +162,9 @@ def clients_of(three: Three, tmp_path: Path, *, patience_s: float = 60.0) -> Ite
                 closing(ClientLedger(tmp_path / each.name / "ledger.sqlite", limit=PROMISE))
             )
             ways = [three.access(place, f"client-{each.name}") for place in range(3)]
-            desks = [stack.enter_context(RemoteShareDesk(way, retry=QUICK)) for way in ways]
+            endpoints = [stack.enter_context(RemoteShareEndpoint(way, retry=QUICK)) for way in ways]
             names = names_of([three.pins[name] for name in PLACES])
-            way = ThreeWay(desks, names, patience_s=patience_s)
+            way = ThreeWay(endpoints, names, patience_s=patience_s)
             participants.append(
                 Participant(each.name, each.users, ledger, way, tmp_path / each.name)
             )
@@ -176,14 +176,14 @@ def test_a_training_over_three_services_releases_the_loopback_s_bytes(
 ) -> None:
     recipe = there.prepared.recipe
     with ExitStack() as stack:
-        desks = [
-            stack.enter_context(RemoteReleaseDesk(three.access(place, "server"), retry=QUICK))
+        endpoints = [
+            stack.enter_context(RemoteReleaseEndpoint(three.access(place, "server"), retry=QUICK))
             for place in range(3)
         ]
         link = AggregatedLink(
             there.terms,
             there.prepared.plan,
-            ThreeDesk(desks),
+            ThreeEndpoints(endpoints),
             there,
             Patience(round_s=HANG_S, pause_s=0.05),
         )
@@ -225,24 +225,28 @@ def test_a_peer_that_takes_calls_and_never_answers_delays_a_round_and_nobody_els
         services = stack.enter_context(contextmanager(services_of)(certificates, tmp_path))
         stack.callback(let_go.set)  # before the services are told to stop, which wait for it
         there = stack.enter_context(contextmanager(clients_of)(services, tmp_path, patience_s=0.3))
-        desks = [
-            stack.enter_context(RemoteReleaseDesk(services.access(place, "server"), retry=QUICK))
+        endpoints = [
+            stack.enter_context(
+                RemoteReleaseEndpoint(services.access(place, "server"), retry=QUICK)
+            )
             for place in range(3)
         ]
         waits = Patience(round_s=1.0, pause_s=0.05, attempts=1, short_attempts=1)
-        link = AggregatedLink(there.terms, there.prepared.plan, ThreeDesk(desks), there, waits)
+        link = AggregatedLink(
+            there.terms, there.prepared.plan, ThreeEndpoints(endpoints), there, waits
+        )
         link.num_users = there.data.num_users
         there.join(there.terms)
         with pytest.raises(RefusedError, match="0 of 24 users reported") as failure:
             link.answer(there.first)
         assert failure.value.code == Refusal.TOO_FEW
         assert hung.is_set()
-        assert [desk.budget().spent_epsilon for desk in desks] == [0.0] * 3  # type: ignore[union-attr]
+        assert [endpoint.budget().spent_epsilon for endpoint in endpoints] == [0.0] * 3  # type: ignore[union-attr]
         let_go.set()
         for each in lines:
             each._retry = ONCE
         for participant in there.participants:
-            participant._desk.patience_s = HANG_S  # type: ignore[union-attr]
+            participant._endpoint.patience_s = HANG_S  # type: ignore[union-attr]
         link.patience = Patience(round_s=HANG_S, pause_s=0.05, attempts=1_000)
         assert pack_release(link.answer(there.first)) == pack_release(
             there.loopback.answer(there.first)
@@ -261,10 +265,12 @@ def test_nobody_but_the_two_peers_asks_for_standings_and_nobody_but_the_one_befo
         RemotePeer(three.access(0, "aggregator-3")) as third,
     ):
         assert second.standing(RUN, 0)[0].attempt == third.standing(RUN, 0)[0].attempt == 0
-    desks = [RemoteReleaseDesk(three.access(place, "server"), retry=QUICK) for place in range(3)]
-    desk = ThreeDesk(desks)
-    desk.open_run(RUN, there.prepared.plan)
-    desk.open_round(there.opening(there.first))
+    endpoints = [
+        RemoteReleaseEndpoint(three.access(place, "server"), retry=QUICK) for place in range(3)
+    ]
+    endpoint = ThreeEndpoints(endpoints)
+    endpoint.open_run(RUN, there.prepared.plan)
+    endpoint.open_round(there.opening(there.first))
     with (
         RemotePeer(three.access(0, "aggregator-3")) as before,
         RemotePeer(three.access(0, "aggregator-2")) as after,
@@ -273,7 +279,7 @@ def test_nobody_but_the_two_peers_asks_for_standings_and_nobody_but_the_one_befo
         with pytest.raises(RefusedError) as refusal:
             after.key(RUN, 0, 1)
     assert refusal.value.code == Refusal.FORBIDDEN
-    for one in desks:
+    for one in endpoints:
         one.hang_up()
 
 
@@ -298,8 +304,8 @@ def test_a_key_that_is_not_pinned_is_no_peer_whatever_its_certificate_says(
 
 def test_a_client_takes_no_other_aggregator_in_the_place_of_one(three: Three) -> None:
     way = replace(three.access(0, "client-client-1"), address=three.addresses[1])
-    with RemoteShareDesk(way, retry=ONCE) as desk, pytest.raises(RefusedError) as refusal:
-        desk.attempt(RUN, 0)
+    with RemoteShareEndpoint(way, retry=ONCE) as endpoint, pytest.raises(RefusedError) as refusal:
+        endpoint.attempt(RUN, 0)
     assert refusal.value.code == Refusal.WRONG_CERTIFICATE
 
 

@@ -18,8 +18,8 @@ from fedrec.federation.protocol import LedgerGrowth, LedgerHead, Refusal
 from fedrec.federation.round_driver import AggregatedLink, Patience
 from fedrec.federation.rounds import train
 from fedrec.federation.wire import pack_release
-from fedrec.sharing.three_desk import ThreeDesk
-from fedrec.transport.aggregator_client import RemoteReleaseDesk, RemoteReportDesk
+from fedrec.sharing.three_endpoints import ThreeEndpoints
+from fedrec.transport.aggregator_client import RemoteReleaseEndpoint, RemoteReportEndpoint
 from fedrec.transport.channel import Access
 from fedrec.transport.leaf_client import RemoteLeaf
 from fedrec.transport.share_client import RemotePeer
@@ -83,13 +83,13 @@ def test_a_training_over_three_trees_releases_the_loopbacks_bytes(
         made = federation(cores, stack, *PUBLISHED, clients=2)
         clients = participants(made, trees.folder, tmp_path, trees.addresses, stack)
         there = replace(made, participants=clients)
-        desks = [
-            stack.enter_context(RemoteReleaseDesk(trees.access(root, "server"), retry=QUICK))
+        endpoints = [
+            stack.enter_context(RemoteReleaseEndpoint(trees.access(root, "server"), retry=QUICK))
             for root in ROOTS
         ]
         patience = Patience(round_s=HANG_S, pause_s=0.05)
-        desk = ThreeDesk(desks)
-        link = AggregatedLink(there.terms, there.prepared.plan, desk, there, patience)
+        endpoint = ThreeEndpoints(endpoints)
+        link = AggregatedLink(there.terms, there.prepared.plan, endpoint, there, patience)
         link.num_users = there.data.num_users
         joined = lambda: not any(each.refusal for each in there.join(there.terms))  # noqa: E731
         until(joined, "that leaves hear of their roots' ledgers", pause_s=0.2)
@@ -128,7 +128,7 @@ def test_a_leaf_gives_its_term_to_its_own_root_alone_and_no_root_is_a_peer(trees
             other.standing("run", 0)
         assert caught.value.code == Refusal.FORBIDDEN
     with (
-        RemoteReportDesk(trees.access("1", "client-client-1"), retry=ONCE) as client,
+        RemoteReportEndpoint(trees.access("1", "client-client-1"), retry=ONCE) as client,
         pytest.raises(FedRecError),
     ):
         client.enroll([bytes(16)])

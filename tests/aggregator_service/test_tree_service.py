@@ -24,12 +24,12 @@ from fedrec.operations.addresses import Address
 from fedrec.operations.certificates import write_development_certificates
 from fedrec.operations.pins import read_pins, write_pins
 from fedrec.run.job import shards
-from fedrec.transport.aggregator_client import RemoteReleaseDesk, RemoteReportDesk
+from fedrec.transport.aggregator_client import RemoteReleaseEndpoint, RemoteReportEndpoint
 from fedrec.transport.channel import Access
 from fedrec.transport.leaf_client import RemoteLeaf
 from fedrec_aggregator import main
 from fedrec_aggregator.settings import AggregatorSettings, validated
-from fedrec_client.leaves import Leaves
+from fedrec_client.leaves import LeafEndpoints
 from fedrec_client.ledger import ClientLedger
 from fedrec_client.participant import Participant
 from fedrec_client.settings import validated as client_settings
@@ -139,9 +139,9 @@ def test_a_training_over_leaves_and_root_gives_the_bytes_of_a_loopback(
     with ExitStack() as stack:
         participants = list[Participant]()
         for number, shard in enumerate(shards(data, 3), start=1):
-            desks = [
+            endpoints = [
                 stack.enter_context(
-                    RemoteReportDesk(tree.access(place, f"client-client-{number}"), retry=QUICK)
+                    RemoteReportEndpoint(tree.access(place, f"client-client-{number}"), retry=QUICK)
                 )
                 for place in (0, 1)
             ]
@@ -154,17 +154,17 @@ def test_a_training_over_leaves_and_root_gives_the_bytes_of_a_loopback(
                     shard.name,
                     users,
                     ledger,
-                    Leaves(desks, RANGES),
+                    LeafEndpoints(endpoints, RANGES),
                     tmp_path / shard.name,
                     users_per_batch=2,
                 )
             )
-        desk = stack.enter_context(RemoteReleaseDesk(tree.access(2, "server"), retry=QUICK))
-        federation = Federation(data, prepared, terms, desk, Called(participants))
+        endpoint = stack.enter_context(RemoteReleaseEndpoint(tree.access(2, "server"), retry=QUICK))
+        federation = Federation(data, prepared, terms, endpoint, Called(participants))
         clients, recipe = federation.clients, prepared.recipe
         assert [answer.refusal for answer in clients.join(terms)] == [""] * 3
-        assert desk.enrolled() == data.num_users
-        link = AggregatedLink(terms, prepared.plan, desk, clients, Patience(attempts=2))
+        assert endpoint.enrolled() == data.num_users
+        link = AggregatedLink(terms, prepared.plan, endpoint, clients, Patience(attempts=2))
         ours = list(train(recipe, link, recipe.begin()))
         theirs = list(train(recipe, federation.loopback, recipe.begin()))
         assert [pack_release(each.answer) for each in ours] == [
@@ -215,13 +215,13 @@ def test_a_leaf_gives_its_sums_to_its_root_alone(tree: Tree) -> None:
         with RemoteLeaf(tree.access(0, who), retry=ONCE) as leaf, pytest.raises(FedRecError):
             leaf.freeze("run", 0, digest="", attempt=1, epoch="")
     with (
-        RemoteReleaseDesk(tree.access(0, "server"), retry=ONCE) as server,
+        RemoteReleaseEndpoint(tree.access(0, "server"), retry=ONCE) as server,
         pytest.raises(RefusedError) as caught,
     ):
         server.close("run", 0)
     assert caught.value.code == Refusal.FORBIDDEN
     with (
-        RemoteReportDesk(tree.access(2, "client-client-1"), retry=ONCE) as client,
+        RemoteReportEndpoint(tree.access(2, "client-client-1"), retry=ONCE) as client,
         pytest.raises(RefusedError) as caught,
     ):
         client.enroll([bytes(16)])

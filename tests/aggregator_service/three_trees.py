@@ -10,7 +10,7 @@ from fedrec.federation.leaves import even_ranges
 from fedrec.operations.certificates import write_development_certificates
 from fedrec.operations.pins import write_pins
 from fedrec_client.ledger import ClientLedger
-from fedrec_client.opened import _desk
+from fedrec_client.opened import _endpoint
 from fedrec_client.participant import Participant
 from fedrec_client.settings import ClientSettings
 from fedrec_client.settings import validated as client_settings
@@ -121,6 +121,6 @@ def participants(
             closing(ClientLedger(state / f"{each.name}.sqlite", limit=PROMISE))
         )
         settings = of_client(certificates, state, each.name, addresses)
-        way: Any = _desk(settings, QUICK, stack)
+        way: Any = _endpoint(settings, QUICK, stack)
         found.append(Participant(each.name, each.users, ledger, way, state / each.name))
     return found

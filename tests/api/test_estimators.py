@@ -134,7 +134,8 @@ def test_a_new_user_gets_a_list_without_training_and_never_what_was_given(
 def test_everything_of_a_catalogue_may_be_asked_for(model: fedrec.Recommender) -> None:
     assert len(model.recommend(history=[], k=10_000)) == len(model.item_ids)
     assert len(model.recommend(history=model.item_ids, k=5)) == 0
-    assert model.recommend(history=["no such item"], k=2).equals(model.recommend(history=[], k=2))
+    with pytest.raises(fedrec.DataError, match="no 'no such item'"):
+        model.recommend(history=["no such item"], k=2)
     assert model.similar_items(model.item_ids[0], k=3)["rank"].to_list() == [1, 2, 3]
 
 
@@ -394,13 +395,13 @@ def test_a_divided_data_set_is_trained_on_its_training_rows() -> None:
     assert "7" in fedrec.Popularity(noise="seeded").fit(kept).recommend(users=["0"], k=9)["item"]
 
 
-FRAME = pl.DataFrame({"user": ["ann"], "item": ["3"]})
+FRAME = pl.DataFrame({"who": ["ann"], "what": ["3"]})
 MISUSED: dict[str, tuple[Any, str]] = {
     "not trained": (lambda m: fedrec.ItemItem().recommend(history=[]), "not trained"),
     "nothing asked": (lambda m: m.recommend(), "found nothing"),
     "two things asked": (lambda m: m.recommend(history=[], users=["1"]), "history and users"),
     "a text for a list": (lambda m: m.recommend(history="3"), "is one text"),
-    "a text for users": (lambda m: m.recommend(users="1"), "users is one text"),
+    "a text that is no user": (lambda m: m.recommend("nobody"), "no user 'nobody'"),
     "a word for a rating": (lambda m: m.recommend(history={m.item_ids[0]: "a"}), "is no number"),
     "half a k": (lambda m: m.recommend(history=[], k=2.5), "whole number"),
     "a frame to evaluate": (lambda m: fedrec.evaluate(m, pl.DataFrame()), "needs a test set"),
@@ -418,7 +419,7 @@ MISUSED: dict[str, tuple[Any, str]] = {
     ),
     "no id": (lambda m: m.recommend(histories={"ann": [None]}), "None in the place of an id"),
     "a gap for an id": (lambda m: m.recommend(history=[float("nan")]), "nan in the place"),
-    "a list for an id": (lambda m: m.recommend(history=[["3"]]), "no list of item ids"),
+    "a list for an id": (lambda m: m.recommend(history=[["3"]]), "an id is a list"),
     "half a prediction": (lambda m: m.predict(history=[]), "needs pairs"),
     "a frame without items": (lambda m: m.predict({"user": ["1"]}), "no column 'item'"),
     "no such folder": (lambda m: fedrec.load("nowhere"), "holds no model"),
@@ -432,9 +433,9 @@ MISUSED: dict[str, tuple[Any, str]] = {
     "an unknown scenario": (lambda m: fedrec.simulate("plantet"), "plantet"),
     "no run": (lambda m: fedrec.compare(), "no run"),
     "a list of histories": (lambda m: m.recommend(histories=[["3"]]), "histories is a list"),
-    "a frame of histories": (lambda m: m.recommend(histories=FRAME), "histories is a DataFrame"),
-    "a frame for a history": (lambda m: m.recommend(history=FRAME), "history is a DataFrame"),
-    "a number for users": (lambda m: m.recommend(users=3), "users is a int"),
+    "a frame of histories": (lambda m: m.recommend(histories=FRAME), "no columns of users"),
+    "a frame for a history": (lambda m: m.recommend(history=FRAME), "no columns of items"),
+    "a fraction for users": (lambda m: m.recommend(users=3.5), "users is a float"),
     "a text for items": (lambda m: m.predict(history=[], items="12"), "items is one text, '12'"),
     "a number for items": (lambda m: m.predict(history=[], items=12), "items is a int"),
     "a word for k": (lambda m: m.similar_items(m.item_ids[0], k="a"), "whole number"),

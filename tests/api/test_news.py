@@ -23,7 +23,8 @@ def test_news_are_trained_asked_and_exported(tmp_path: Path) -> None:
     assert repr(model.guarantee).startswith("(5, 1e-05)-DP per click (replace)")
     assert 0.5 < model.metrics["auc"] < 1
     history = ["N1", "N2", "no such news"]
-    listed = model.recommend(history=history, k=5)
+    with pytest.warns(fedrec.UnknownIdsWarning, match="1 of the 3 ids"):
+        listed = model.recommend(history=history, k=5)
     assert listed["rank"].to_list() == [1, 2, 3, 4, 5]
     assert not set(listed["item"]) & set(history)
     for wrong in ("N1", [1.5, None], [" N1"]):

@@ -2,6 +2,7 @@
 
 import pytest
 
+from fedrec.auditing import membership
 from fedrec.news.topics import public_vectors
 from fedrec.news.trained import Catalogue
 from fedrec.run.data.news import NewsData, load_news
@@ -15,6 +16,12 @@ NEWS = [
     "privacy.unit=click",
     "privacy.epsilon=5",
 ]
+
+
+@pytest.fixture(autouse=True)
+def few_tried(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of how many users the one with the longest reports is attacked."""
+    monkeypatch.setattr(membership, "_TRIED_USERS", 40)
 
 
 @pytest.fixture(scope="session")

@@ -1,3 +1,4 @@
+import functools
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
@@ -22,6 +23,7 @@ from fedrec.sharing import layout
 DRAWS = 6_000
 
 
+@functools.cache
 def prepared_with(*overrides: str) -> tuple[Prepared, Interactions]:
     scenario = load(None, ["data.preset=small", *overrides])
     dataset = load_dataset(scenario)

@@ -33,7 +33,7 @@ from fedrec_client.store import LocalUsers
 
 
 @dataclass
-class Desk:
+class Endpoint:
     """Counts every report id once, as an aggregator does, and keeps the bytes.
 
     `lost` messages never arrive; `turned_away` gives codes."""
@@ -72,7 +72,7 @@ class Site:
 
     folder: Path
     users: LocalUsers
-    desk: Any = field(default_factory=Desk)
+    endpoint: Any = field(default_factory=Endpoint)
     limit: Guarantee = field(default_factory=lambda: Guarantee(5.0, 1e-5))
     clock: Callable[[], float] = lambda: 1_000_000.0
     options: dict[str, Any] = field(default_factory=dict)
@@ -83,7 +83,7 @@ class Site:
     def start(self) -> None:
         ledger = ClientLedger(self.folder / "ledger.sqlite", limit=self.limit, clock=self.clock)
         self.participant = Participant(
-            "site", self.users, ledger, self.desk, self.folder, **self.options
+            "site", self.users, ledger, self.endpoint, self.folder, **self.options
         )
 
     def restart(self) -> None:

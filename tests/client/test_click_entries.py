@@ -13,7 +13,7 @@ from fedrec.errors import RunError
 from fedrec.privacy.accounting import GaussianEvent
 from fedrec.privacy.click_accounting import Costs
 from fedrec.privacy.guarantee import Guarantee
-from fedrec_client.click_entries import GENESIS, next_head
+from fedrec_client.click_entries import CLICKS
 from fedrec_client.click_ledger import ClickLedger
 
 LIMIT = Guarantee(10.0, 1e-5, "click", "replace")
@@ -34,7 +34,7 @@ def test_a_charge_that_a_newer_version_wrote_is_not_read_as_another(
         content["history"][0][0] = word
         changed = (*row[:4], json.dumps(content, sort_keys=True))
         update = "UPDATE entries SET content = ?, head = ? WHERE number = 1"
-        database.execute(update, (changed[4], next_head(GENESIS, changed)))
+        database.execute(update, (changed[4], CLICKS.entries.head(CLICKS.entries.begins, changed)))
         database.commit()
     if word == "gaussian":
         with closing(ClickLedger(path, limit=LIMIT)) as ledger:

@@ -12,7 +12,7 @@ import pytest
 
 from fedrec.errors import RefusedError, RunError
 from fedrec.federation.protocol import LedgerHead, Refusal
-from fedrec.operations.ledger_files import HeadFile
+from fedrec.ledgers.head_file import HeadFile
 from fedrec.privacy.accounting import epsilon_of, mu_for
 from fedrec.privacy.calibration import Plan, calibrate
 from fedrec.privacy.guarantee import Guarantee
@@ -258,8 +258,8 @@ def test_entries_can_be_read_while_a_client_runs(opened: Any, path: Path) -> Non
 
 def test_a_full_disk_is_an_error_and_no_charge(opened: Any, path: Path) -> None:
     ledger = opened()
-    ledger._database.execute(
-        f"PRAGMA max_page_count = {ledger._database.execute('PRAGMA page_count').fetchone()[0]}"
+    ledger._db.execute(
+        f"PRAGMA max_page_count = {ledger._db.execute('PRAGMA page_count').fetchone()[0]}"
     )
     with pytest.raises(RunError, match="full"):
         charged(ledger, 0, "counts", run="a run with a name that does not fit a page" * 200)

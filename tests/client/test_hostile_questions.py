@@ -23,7 +23,7 @@ from fedrec.privacy.calibration import among_three
 from fedrec.privacy.guarantee import Guarantee
 from fedrec.settings import load
 from fedrec.sharing.layout import plain_numbers, plan_layout
-from fedrec_client.answering import Bounds, answered, require_answerable
+from fedrec_client.answering import AnswerBounds, answered, require_answerable
 from fedrec_client.three_way import sharing_check
 
 from .conftest import Run
@@ -104,13 +104,13 @@ def test_a_question_that_no_recipe_asks_is_refused_free_of_charge_and_nothing_le
 ) -> None:
     answer = joined.participant.answer(run.invitation(CHANGES[change](step_of(run))))
     assert answer.refusal in {Refusal.MALFORMED, Refusal.TOO_LARGE, Refusal.WRONG_PLAN}, answer
-    assert not joined.desk.batches
+    assert not joined.endpoint.batches
     assert not joined.participant.ledger.entries
     assert joined.participant.answer(run.invitation(step_of(run))).accepted == 30
 
 
 def test_public_arrays_larger_than_this_machine_takes_are_refused(make_site, run) -> None:
-    site = make_site(run.users, options={"bounds": Bounds(public_bytes=1_000)})
+    site = make_site(run.users, options={"bounds": AnswerBounds(public_bytes=1_000)})
     site.participant.join(replace(run.terms, items=run.terms.items))
     assert site.participant.answer(run.invitation(step_of(run))).refusal == Refusal.TOO_LARGE
 
@@ -138,7 +138,7 @@ def test_arrays_that_fail_on_one_item_only_do_not_tell_the_server_who_has_it(joi
     variance[item] = 0.0
     hostile = with_array(question, "variance", variance)
     assert joined.participant.answer(run.invitation(hostile)) == Answer("site", 30, accepted=30)
-    (batch,) = run.decoded(hostile, joined.desk.batches)
+    (batch,) = run.decoded(hostile, joined.endpoint.batches)
     raters = np.isin(np.arange(30), run.events.users[run.events.items == item])
     silent = np.array([not any(part.any() for part in report_of(batch, k)) for k in range(30)])
     assert np.array_equal(silent, raters)
@@ -168,7 +168,7 @@ def test_a_step_that_makes_too_large_a_report_leaves_that_user_silent(
         "fedrec_client.run_checks.client_steps", lambda recipe, kind: {question.step: greedy}
     )
     assert site.participant.answer(run.invitation(question)).accepted == 30
-    (batch,) = run.decoded(question, site.desk.batches)
+    (batch,) = run.decoded(question, site.endpoint.batches)
     assert [k for k in range(30) if not any(part.any() for part in report_of(batch, k))] == [17]
 
 
@@ -190,7 +190,7 @@ def test_bags_made_long_for_one_item_do_not_tell_the_server_who_has_it(make_site
     assert site.participant.answer(run.invitation(hostile)) == taken
     lengths = [
         int(length)
-        for batch in run.decoded(hostile, site.desk.batches, most=50 * 1_024)
+        for batch in run.decoded(hostile, site.endpoint.batches, most=50 * 1_024)
         for length in np.diff(batch.reports.user_ptr)
     ]
     assert lengths == [0, 19 * 1_024]
@@ -262,7 +262,7 @@ def asked(run: Any) -> Question:
 
 def is_refused(question: Question, step: Any, terms: Any) -> bool:
     try:
-        require_answerable(question, step, terms, Bounds())
+        require_answerable(question, step, terms, AnswerBounds())
     except RefusedError:
         return True
     return False

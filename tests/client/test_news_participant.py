@@ -39,7 +39,7 @@ from fedrec.privacy.guarantee import Guarantee
 from fedrec.privacy.padding import PaddedEvent
 from fedrec.privacy.selection import PureEvent
 from fedrec.settings import Scenario, load
-from fedrec_client.click_entries import Bound
+from fedrec_client.click_entries import RunBinding
 from fedrec_client.click_ledger import ClickLedger
 from fedrec_client.news import NewsParticipant, NewsTrust, _digest
 from fedrec_client.readers import PRIVATE_COLUMNS, LocalReaders, read_news_shard, write_news_shard
@@ -638,7 +638,10 @@ def test_a_run_past_the_limit_per_user_is_refused_before_anything_is_told(
 
 
 def test_the_limit_per_user_holds_over_all_runs_together(tmp_path: Path) -> None:
-    costs, bound = Costs(gaussians(5.0), (PureEvent("label", 5.0),)), Bound(history=20, labels=3)
+    costs, bound = (
+        Costs(gaussians(5.0), (PureEvent("label", 5.0),)),
+        RunBinding(history=20, labels=3),
+    )
     mu = gaussians(5.0)[0].mu
     with closing(
         ClickLedger(tmp_path / "clicks.sqlite", limit=Guarantee(50.0, 1e-5, "click", "replace"))
@@ -683,7 +686,7 @@ def test_a_ledger_knows_who_answered_what_and_an_answer_that_is_struck_out_is_no
 ) -> None:
     path, everybody = tmp_path / "clicks.sqlite", np.ones(11, bool)
     with closing(ClickLedger(path, limit=LIMIT)) as ledger:
-        ledger.charge("a", Costs(gaussians(1.0, 1.0), ()), Bound("t", "d", 20, 3))
+        ledger.charge("a", Costs(gaussians(1.0, 1.0), ()), RunBinding("t", "d", 20, 3))
         assert ledger.answer("a", 1, "question", everybody, most=2)
         assert not ledger.answer("a", 1, "question", everybody, most=2)
         with pytest.raises(RefusedError, match="another question"):
@@ -694,10 +697,10 @@ def test_a_ledger_knows_who_answered_what_and_an_answer_that_is_struck_out_is_no
             ledger.answer("a", 3, "third", np.arange(11) == 10, most=2)
         assert ledger.answer("a", 3, "third", np.arange(11) == 9, most=2)
         for other in (
-            Bound("u", "d", 20, 3),
-            Bound("t", "e", 20, 3),
-            Bound("t", "d", 21, 3),
-            Bound("t", "d", 20, 4),
+            RunBinding("u", "d", 20, 3),
+            RunBinding("t", "e", 20, 3),
+            RunBinding("t", "d", 21, 3),
+            RunBinding("t", "d", 20, 4),
         ):
             with pytest.raises(RefusedError, match="bound to"):
                 ledger.charge("a", Costs(gaussians(1.0, 1.0), ()), other)
@@ -724,5 +727,5 @@ def test_a_ledger_composes_runs_by_role_and_notices_a_changed_entry(tmp_path: Pa
         database.execute(
             "UPDATE entries SET content = '{\"history\": [], \"labels\": []}' WHERE run = 'a'"
         )
-    with pytest.raises(RunError, match="chain is broken"):
+    with pytest.raises(RunError, match="does not follow"):
         ClickLedger(tmp_path / "clicks.sqlite", limit=LIMIT)

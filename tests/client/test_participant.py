@@ -47,7 +47,7 @@ def test_what_leaves_in_every_round_of_every_recipe_is_what_the_same_users_repor
     site.participant.join(run.terms)
     for question in run.questions():
         assert site.participant.answer(run.invitation(question)) == Answer("site", 30, accepted=30)
-        sent = [batch.reports for batch in run.decoded(question, site.desk.batches)]
+        sent = [batch.reports for batch in run.decoded(question, site.endpoint.batches)]
         assert [reports.num_users for reports in sent] == [7, 7, 7, 7, 2]
         expected = run.prepared.steps[question.step](question, run.events)
         assert flat(sent, question) == flat([expected], question)
@@ -84,17 +84,17 @@ def test_an_aggregator_whose_ledger_went_back_gets_no_user_no_charge_and_no_repo
             )
         return LedgerGrowth(heads[now[0]], ("aa",) * (now[0] - since.number))
 
-    site.desk.grow = grow
+    site.endpoint.grow = grow
     assert not site.participant.join(run.terms).refusal
     site.restart()
     now[0] = 5
-    enrolled, before = set(site.desk.enrolled), site.participant.ledger.entries
+    enrolled, before = set(site.endpoint.enrolled), site.participant.ledger.entries
     assert site.participant.join(run.terms).refusal == Refusal.STALE_LEDGER
     assert site.participant.join(replace(run.terms, run="run-2")).refusal == Refusal.STALE_LEDGER
     assert (
         site.participant.answer(run.invitation(run.questions()[0])).refusal == Refusal.STALE_LEDGER
     )
-    assert (site.desk.enrolled, site.desk.batches, site.participant.ledger.entries) == (
+    assert (site.endpoint.enrolled, site.endpoint.batches, site.participant.ledger.entries) == (
         enrolled,
         [],
         before,
@@ -108,7 +108,7 @@ def test_an_aggregator_whose_ledger_went_back_gets_no_user_no_charge_and_no_repo
 
 def test_the_aggregator_is_told_how_many_entries_this_clients_ledger_has(site, run) -> None:
     told = list[int]()
-    site.desk.grow = lambda since, charged: (told.append(charged), LedgerGrowth(since))[1]
+    site.endpoint.grow = lambda since, charged: (told.append(charged), LedgerGrowth(since))[1]
     site.participant.join(run.terms)
     for question in run.questions()[:2]:
         site.participant.answer(run.invitation(question))
@@ -118,19 +118,19 @@ def test_the_aggregator_is_told_how_many_entries_this_clients_ledger_has(site, r
 
 def test_joining_enrols_a_pseudonym_for_every_user_and_again_the_same_ones(site, run) -> None:
     assert site.participant.join(run.terms) == Answer("site", 30)
-    first = set(site.desk.enrolled)
+    first = set(site.endpoint.enrolled)
     assert len(first) == 30
     assert {len(token) for token in first} == {16}
     site.restart()
     site.participant.join(run.terms)
-    assert site.desk.enrolled == first
+    assert site.endpoint.enrolled == first
 
 
 def test_another_site_gives_the_same_users_other_pseudonyms(make_site, run) -> None:
     one, other = make_site(run.users, "one"), make_site(run.users, "other")
     for each in (one, other):
         each.participant.join(run.terms)
-    assert not one.desk.enrolled & other.desk.enrolled
+    assert not one.endpoint.enrolled & other.endpoint.enrolled
 
 
 def test_the_same_invitation_again_sends_the_same_bytes_and_is_charged_once(site, run) -> None:
@@ -139,7 +139,7 @@ def test_the_same_invitation_again_sends_the_same_bytes_and_is_charged_once(site
     first = site.participant.answer(invitation)
     site.restart()
     assert site.participant.answer(invitation) == first == Answer("site", 30, accepted=30)
-    assert site.desk.batches[0] == site.desk.batches[1]
+    assert site.endpoint.batches[0] == site.endpoint.batches[1]
     assert len(site.participant.ledger.entries) == 1
 
 
@@ -150,22 +150,22 @@ def test_killed_between_charge_and_last_batch_a_client_resends_what_is_missing_a
     site = make_site(run.users, options={"users_per_batch": 8})
     site.participant.join(run.terms)
     invitation = run.invitation(run.questions()[0])
-    site.desk.lost = chain(repeat(False, arrived), repeat(True))
+    site.endpoint.lost = chain(repeat(False, arrived), repeat(True))
     answer = site.participant.answer(invitation)
     assert (answer.refusal, answer.accepted) == ("unreachable", 8 * arrived)
     assert len(site.participant.ledger.entries) == 1
-    site.desk.lost = None
+    site.endpoint.lost = None
     site.restart()
     assert site.participant.answer(invitation).accepted == 30
-    assert len(site.desk.counted) == 30
+    assert len(site.endpoint.counted) == 30
     assert len(site.participant.ledger.entries) == 1
 
 
 def test_nothing_leaves_before_the_charge_is_durable(site, run, monkeypatch) -> None:
     site.participant.join(run.terms)
     charged_when_sent = []
-    report = site.desk.report
-    site.desk.report = lambda *message: (
+    report = site.endpoint.report
+    site.endpoint.report = lambda *message: (
         charged_when_sent.append(len(site.participant.ledger.entries)) or report(*message)
     )
     for question in run.questions()[:2]:
@@ -175,10 +175,10 @@ def test_nothing_leaves_before_the_charge_is_durable(site, run, monkeypatch) -> 
 
 def test_a_ledger_that_cannot_be_written_keeps_everything_at_home(site, run) -> None:
     site.participant.join(run.terms)
-    site.participant.ledger._database.close()
+    site.participant.ledger._db.close()
     answer = site.participant.answer(run.invitation(run.questions()[0]))
     assert answer.refusal == "failed"
-    assert not site.desk.batches
+    assert not site.endpoint.batches
 
 
 def test_a_run_it_does_not_know_is_refused_and_answered_after_joining(site, run) -> None:
@@ -193,10 +193,10 @@ def test_another_question_in_the_same_round_is_refused_and_sends_nothing(site, r
     site.participant.join(run.terms)
     question = run.questions()[0]
     site.participant.answer(run.invitation(question))
-    sent = len(site.desk.batches)
+    sent = len(site.endpoint.batches)
     other = replace(question, public={**question.public, "mean_energy": np.array(0.5)})
     assert site.participant.answer(run.invitation(other)).refusal == Refusal.ALREADY_REPORTED
-    assert len(site.desk.batches) == sent
+    assert len(site.endpoint.batches) == sent
 
 
 def test_a_release_asked_for_again_in_a_later_round_is_refused(site, run) -> None:
@@ -234,7 +234,7 @@ def test_terms_that_change_during_a_run_are_refused_and_the_first_ones_kept(site
     assert site.participant.answer(run.invitation(question)).accepted == 30
     expected = run.prepared.steps[question.step](question, run.events)
     assert flat(
-        [batch.reports for batch in run.decoded(question, site.desk.batches)], question
+        [batch.reports for batch in run.decoded(question, site.endpoint.batches)], question
     ) == flat([expected], question)
 
 
@@ -243,7 +243,7 @@ def test_a_plan_too_weak_for_the_limit_is_refused_before_its_first_round(make_si
     site.participant.join(run.terms)
     answer = site.participant.answer(run.invitation(run.questions()[0]))
     assert (answer.refusal, answer.accepted) == (Refusal.BUDGET, 0)
-    assert not site.desk.batches
+    assert not site.endpoint.batches
     assert not site.participant.ledger.entries
 
 
@@ -277,7 +277,7 @@ def test_a_plan_per_example_or_without_a_proof_is_refused(site, run, make_run) -
         )
     examples = make_run(*PUBLISHED, "privacy.unit=example", name="examples")
     assert site.participant.join(examples.terms).refusal == Refusal.WRONG_PLAN
-    assert not site.desk.batches
+    assert not site.endpoint.batches
 
 
 def test_a_plan_that_spends_more_than_it_says_is_refused(site, run) -> None:
@@ -331,14 +331,14 @@ def test_a_run_whose_name_leads_out_of_the_folder_is_refused(site, run, name: st
 def test_terms_that_are_none_are_refused(site, run, change: dict[str, Any]) -> None:
     answer = site.participant.join(replace(run.terms, **change))
     assert answer.refusal in {Refusal.MALFORMED, Refusal.TOO_LARGE, "unsuited"}
-    assert not site.desk.enrolled
+    assert not site.endpoint.enrolled
 
 
 def test_an_aggregator_that_does_not_answer_an_enrolment_is_an_answer(site, run) -> None:
     def silent(tokens: Any) -> int:
         raise UnreachableError("no answer", "Send it again.")
 
-    site.desk.enroll = silent
+    site.endpoint.enroll = silent
     assert site.participant.join(run.terms).refusal == "unreachable"
 
 
@@ -352,7 +352,7 @@ def test_an_aggregator_that_refuses_leaves_its_words_with_the_client(
         )
 
     site.participant.join(run.terms)
-    site.desk.enroll = site.desk.report = refuse
+    site.endpoint.enroll = site.endpoint.report = refuse
     for answer in (
         site.participant.join(run.terms),
         site.participant.answer(run.invitation(run.questions()[0])),
@@ -364,10 +364,10 @@ def test_an_aggregator_that_refuses_leaves_its_words_with_the_client(
 def test_a_round_that_is_over_is_not_sent_the_rest(make_site, run) -> None:
     site = make_site(run.users, options={"users_per_batch": 4})
     site.participant.join(run.terms)
-    site.desk.turned_away = lambda batch: Refusal.ROUND_CLOSED
+    site.endpoint.turned_away = lambda batch: Refusal.ROUND_CLOSED
     answer = site.participant.answer(run.invitation(run.questions()[0]))
     assert answer == Answer("site", 30, rejected={"round-closed": 30})
-    assert len(site.desk.batches) == 1
+    assert len(site.endpoint.batches) == 1
 
 
 def test_a_user_too_large_for_the_aggregator_costs_the_others_nothing(site, run) -> None:
@@ -380,7 +380,7 @@ def test_a_user_too_large_for_the_aggregator_costs_the_others_nothing(site, run)
         lengths = np.frombuffer(batch, "<u4", users, 44 + 32 * users)
         return Refusal.TOO_LARGE if lengths.max() == longest else None
 
-    site.desk.turned_away = greedy
+    site.endpoint.turned_away = greedy
     assert site.participant.answer(run.invitation(run.questions()[0])) == Answer(
         "site", 30, 30 - too_many, {"too-large": too_many}
     )
@@ -392,12 +392,14 @@ def test_what_is_kept_of_a_round_is_what_left(make_site, run) -> None:
     question = run.questions()[0]
     site.participant.answer(run.invitation(question))
     folder = site.folder / "sent" / "run-1"
-    assert [(folder / f"round-000-00{n}.frr").read_bytes() for n in range(2)] == site.desk.batches
+    assert [
+        (folder / f"round-000-00{n}.frr").read_bytes() for n in range(2)
+    ] == site.endpoint.batches
     note = json.loads((folder / "round-000.json").read_text())
     assert note["digest"] == run.digest(question)
     assert note["header"]["step"] == "default/counts"
     assert note["receipt"] == {"accepted": 30, "rejected": {}}
-    assert note["bytes_sent"] == sum(map(len, site.desk.batches))
+    assert note["bytes_sent"] == sum(map(len, site.endpoint.batches))
 
 
 @pytest.mark.parametrize("epsilon", [1, 20])
@@ -421,8 +423,8 @@ def test_a_client_of_143_ratings_sends_at_most_4_kilobytes_in_every_round_of_a_m
     questions = run.questions()
     for question in questions:
         assert site.participant.answer(run.invitation(question)).accepted == 1
-    assert len(site.desk.batches) == len(questions) >= 4
-    assert max(map(len, site.desk.batches)) <= 4_096
+    assert len(site.endpoint.batches) == len(questions) >= 4
+    assert max(map(len, site.endpoint.batches)) <= 4_096
 
 
 def test_a_user_of_10_000_ratings_reports_in_one_message(make_run, make_site) -> None:
@@ -440,7 +442,7 @@ def test_a_user_of_10_000_ratings_reports_in_one_message(make_run, make_site) ->
     assert [
         site.participant.answer(run.invitation(question)).accepted for question in run.questions()
     ] == [1, 1, 1]
-    assert len(site.desk.batches) == 3
+    assert len(site.endpoint.batches) == 3
 
 
 def test_what_a_user_reports_does_not_depend_on_the_others(make_run, make_site, run) -> None:
@@ -453,7 +455,7 @@ def test_what_a_user_reports_does_not_depend_on_the_others(make_run, make_site, 
     for question in run.questions():
         for one in (site, alone):
             one.participant.answer(run.invitation(question))
-        among, single = (run.decoded(question, one.desk.batches)[0] for one in (site, alone))
+        among, single = (run.decoded(question, one.endpoint.batches)[0] for one in (site, alone))
         kept = np.arange(30) == 11
         mine = select_users(among, kept, question.blocks).reports
         assert flat([mine], question) == flat([single.reports], question)
@@ -474,7 +476,7 @@ def test_a_site_with_a_limit_of_its_own_is_heard_and_charged_so_much_and_no_more
         for each in (site, plain):
             assert each.participant.answer(run.invitation(question)).accepted == 30
         heard, whole = (
-            run.decoded(question, each.desk.batches)[0].reports for each in (site, plain)
+            run.decoded(question, each.endpoint.batches)[0].reports for each in (site, plain)
         )
         for ours, theirs in zip(heard.blocks, whole.blocks, strict=True):
             np.testing.assert_array_equal(ours.coefficients, np.trunc(theirs.coefficients * share))
@@ -491,7 +493,7 @@ def test_a_site_with_a_limit_of_its_own_refuses_a_run_that_announces_none_as_sma
             run.users, f"site-{len(overrides)}", limit=GENEROUS, options={"personal_epsilon": 2.0}
         )
         assert site.participant.join(run.terms).refusal == Refusal.BUDGET
-        assert not site.desk.enrolled
+        assert not site.endpoint.enrolled
         assert not site.participant.ledger.entries
 
 

@@ -84,7 +84,7 @@ def test_a_run_that_the_limit_does_not_hold_is_refused_before_anybody_enrols(
     site = make_site(run.users, limit=Guarantee(4.99, 1e-5))
     answer = site.participant.join(run.terms)
     assert (answer.refusal, site.participant.ledger.entries) == (Refusal.BUDGET, ())
-    assert not site.desk.enrolled
+    assert not site.endpoint.enrolled
 
 
 def test_terms_that_promise_less_than_the_plan_takes_do_not_pass_the_limit(

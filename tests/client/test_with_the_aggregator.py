@@ -40,21 +40,21 @@ class Flaky:
     """Loses a third of the messages, on their way there or the receipts on their way back, and the
     first of each."""
 
-    def __init__(self, desk: Any) -> None:
-        self.desk, self.rng, self.lost = desk, np.random.default_rng(1), ["there", "back"]
+    def __init__(self, endpoint: Any) -> None:
+        self.endpoint, self.rng, self.lost = endpoint, np.random.default_rng(1), ["there", "back"]
 
     def enroll(self, tokens: Any) -> int:
-        return int(self.desk.enroll(tokens))
+        return int(self.endpoint.enroll(tokens))
 
     def growth(self, since: LedgerHead, charged: int) -> LedgerGrowth:
-        growth: LedgerGrowth = self.desk.growth(since, charged)
+        growth: LedgerGrowth = self.endpoint.growth(since, charged)
         return growth
 
     def report(self, run: str, round: int, batch: bytes) -> Receipt:
         fate = self.lost.pop() if self.lost else self.rng.choice(["there", "back", "", "", "", ""])
         if fate == "there":
             raise UnreachableError("lost on the way there", "Send it again.")
-        receipt = self.desk.report(run, round, batch)
+        receipt = self.endpoint.report(run, round, batch)
         if fate == "back":
             raise UnreachableError("lost on the way back", "Send it again.")
         return receipt
@@ -87,7 +87,9 @@ def test_two_sites_release_the_bytes_that_one_process_releases(
 def test_lost_messages_and_restarts_count_every_user_once(make_run, make_site, aggregator) -> None:
     run = make_run()
     site = make_site(
-        run.users, desk=Flaky(aggregator.client_desk("site")), options={"users_per_batch": 20}
+        run.users,
+        endpoint=Flaky(aggregator.client_endpoint("site")),
+        options={"users_per_batch": 20},
     )
     site.participant.join(run.terms)
     aggregator.open_run(run.name, run.prepared.plan)
@@ -107,7 +109,9 @@ def test_users_whose_reports_cannot_be_made_are_counted_as_any_others(
     make_run, make_site, aggregator
 ) -> None:
     run = make_run()
-    site = make_site(run.users, desk=aggregator.client_desk("site"), limit=Guarantee(50.0, 1e-5))
+    site = make_site(
+        run.users, endpoint=aggregator.client_endpoint("site"), limit=Guarantee(50.0, 1e-5)
+    )
     site.participant.join(run.terms)
     aggregator.open_run(run.name, run.prepared.plan)
     question = next(asked for asked in run.questions() if "variance" in asked.public)
@@ -126,7 +130,7 @@ def two_sites(run: Any, make_site: Any, aggregator: Aggregator) -> Iterator[Any]
         yield make_site(
             users,
             name,
-            desk=aggregator.client_desk(name),
+            endpoint=aggregator.client_endpoint(name),
             limit=Guarantee(50.0, 1e-5),
             options=options,
         )

@@ -10,9 +10,9 @@ from prometheus_client import generate_latest
 
 from fedrec.errors import DataError, RunError, SettingsError
 from fedrec.federation.protocol import Answer, Refusal
+from fedrec.ledgers.lock import FileLock
 from fedrec.operations.metrics import Metrics
 from fedrec_client import main, worker_main
-from fedrec_client.lock import locked
 from fedrec_client.settings import validated
 from fedrec_client.worker import Worker
 from tests.waiting import until
@@ -143,7 +143,7 @@ def test_what_a_worker_cannot_open_is_raised_here_with_its_exit_code(tmp_path: P
 def test_a_client_at_rest_keeps_its_folder_to_itself(tmp_path: Path) -> None:
     (tmp_path / "state").mkdir()
     with (
-        locked(tmp_path / "state" / "client"),
+        FileLock(tmp_path / "state" / "client.lock", "", ""),
         pytest.raises(RunError, match="in use by another process"),
     ):
         main.run(

@@ -28,12 +28,12 @@ from fedrec.federation.coding import deflated
 from fedrec.federation.protocol import Answer, Terms
 from fedrec.federation.wire import pack_terms, read_answer
 from fedrec.operations.certificates import write_development_certificates
+from fedrec.operations.flower_process import flower_environment
 from fedrec.recipes import client_recipe
 from fedrec.settings import Scenario
 from fedrec_aggregator import main as aggregator_main
 from fedrec_aggregator.settings import load as load_aggregator
 from fedrec_client.store import write_shard
-from fedrec_client.supernode import flower_environment
 from tests.waiting import HANG_S, until
 
 pytestmark = pytest.mark.processes

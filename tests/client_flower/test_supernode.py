@@ -13,14 +13,10 @@ from flwr.proto.runtime_pb2 import AcquireTaskRequest, AcquireTaskResponse
 
 from fedrec.errors import SettingsError
 from fedrec.operations import parent_death
+from fedrec.operations.flower_process import FLOWER_ENVIRONMENT, flower_environment
 from fedrec_client.executor import RuntimeApi, TaskLostError
 from fedrec_client.settings import SuperLinkAccess
-from fedrec_client.supernode import (
-    FLOWER_ENVIRONMENT,
-    SuperNode,
-    flower_environment,
-    supernode_command,
-)
+from fedrec_client.supernode import SuperNode, supernode_command
 from tests.waiting import until
 
 pytestmark = pytest.mark.processes
@@ -50,7 +46,7 @@ def nobody() -> str:
 @pytest.fixture
 def node(tmp_path: Path, nobody: str) -> Iterator[SuperNode]:
     running = SuperNode(
-        SuperLinkAccess(address=nobody, insecure=True), tmp_path / "state", first_pause_s=0.01
+        tmp_path / "state", SuperLinkAccess(address=nobody, insecure=True), first_pause_s=0.01
     )
     running.start()
     yield running
@@ -84,7 +80,7 @@ def test_the_secret_is_for_its_owner_alone_and_new_every_time(
     path = tmp_path / "state" / "runtime.secret"
     assert path.stat().st_mode & 0o777 == 0o600
     assert path.read_bytes() == node.secret
-    assert SuperNode(node.access, tmp_path).secret != node.secret
+    assert SuperNode(tmp_path, node.access).secret != node.secret
     assert node.secret.decode() not in repr(node)
 
 
@@ -100,6 +96,7 @@ def test_who_asks_without_the_secret_gets_no_task(node: SuperNode) -> None:
 PARENT = """
 import json, subprocess, sys, time
 from fedrec.operations import parent_death
+from fedrec.operations.flower_process import FLOWER_ENVIRONMENT, flower_environment
 child = subprocess.Popen(parent_death.command(
     [sys.executable, "-c", "print('up', flush=True); import time; time.sleep(600)"], max_bytes=2**30
 ))
@@ -191,5 +188,5 @@ def test_settings_that_cannot_work_are_refused_before_anything_starts(
     tmp_path: Path, access: SuperLinkAccess, said: str
 ) -> None:
     with pytest.raises(SettingsError, match=said):
-        SuperNode(access, tmp_path).start()
+        SuperNode(tmp_path, access).start()
     assert not (tmp_path / "runtime.secret").exists()

@@ -22,8 +22,8 @@ from fedrec.federation.protocol import (
     Broadcast,
     Invitation,
     Opening,
-    ReleaseDesk,
-    ReportDesk,
+    ReleaseEndpoint,
+    ReportEndpoint,
     Terms,
 )
 from fedrec.federation.round_driver import AggregatedLink, Patience
@@ -37,19 +37,19 @@ from fedrec.randomness import Streams
 from fedrec.recipes import Prepared, client_recipe, prepare
 from fedrec.run.job import Shard, shards
 from fedrec.settings import load
-from fedrec.transport.aggregator_client import RemoteReleaseDesk, RemoteReportDesk, Retry
+from fedrec.transport.aggregator_client import RemoteReleaseEndpoint, RemoteReportEndpoint, Retry
 from fedrec.transport.channel import Access
 from fedrec_aggregator import calls
 from fedrec_aggregator.core import Aggregator, Limits
 from fedrec_aggregator.leaf import LeafAggregator
-from fedrec_aggregator.leaf_visits import Leaf
+from fedrec_aggregator.leaf_visits import ListedLeaf
 from fedrec_aggregator.ledger import ReleaseLedger
 from fedrec_aggregator.main import run as serve
 from fedrec_aggregator.root import RootAggregator
 from fedrec_aggregator.settings import validated
-from fedrec_client.answering import Bounds
+from fedrec_client.answering import AnswerBounds
 from fedrec_client.flower import MESSAGE, client_app
-from fedrec_client.leaves import Leaves
+from fedrec_client.leaves import LeafEndpoints
 from fedrec_client.ledger import ClientLedger
 from fedrec_client.participant import Participant
 from fedrec_client.store import LocalUsers
@@ -60,7 +60,7 @@ from tests.waiting import HANG_S
 SEED, RUN, MIN_COHORT, CLIENTS = 7, "contract", 15, 3
 PROMISE = Guarantee(5.0, 1e-5)
 ITEMS = tuple(f"item-{j}" for j in range(20))
-TOO_SMALL = Bounds(batch_bytes=1)
+TOO_SMALL = AnswerBounds(batch_bytes=1)
 TRANSPORTS = (
     "core",
     "leaves",
@@ -93,7 +93,7 @@ class Federation:
     data: Interactions
     prepared: Prepared
     terms: Terms
-    desk: ReleaseDesk
+    endpoint: ReleaseEndpoint
     clients: Broadcast
 
     @property
@@ -105,7 +105,7 @@ class Federation:
     @property
     def link(self) -> AggregatedLink:
         return AggregatedLink(
-            self.terms, self.prepared.plan, self.desk, self.clients, Patience(attempts=1)
+            self.terms, self.prepared.plan, self.endpoint, self.clients, Patience(attempts=1)
         )
 
     @property
@@ -187,20 +187,20 @@ def _federation(
 ) -> Iterator[Federation]:
     prepared, terms = prepared_for(data)
     with ExitStack() as stack:
-        desks = (
+        endpoints = (
             _over_grpc(folder)
             if "grpc" in transport
             else _of_leaves(folder)
             if "leaves" in transport
             else _at_hand(folder)
         )
-        desk, desk_of = stack.enter_context(desks)
+        endpoint, endpoint_of = stack.enter_context(endpoints)
         participants = [
             _participant(
                 shard,
                 folder,
-                TOO_SMALL if number in unwilling else Bounds(),
-                desk_of(shard.name),
+                TOO_SMALL if number in unwilling else AnswerBounds(),
+                endpoint_of(shard.name),
                 stack,
             )
             for number, shard in enumerate(shards(data, CLIENTS))
@@ -215,7 +215,7 @@ def _federation(
             if "flower" in transport
             else Called(participants)
         )
-        yield Federation(data, prepared, terms, desk, clients)
+        yield Federation(data, prepared, terms, endpoint, clients)
 
 
 def _of_version_1(app: App) -> App:
@@ -237,26 +237,30 @@ def _of_version_1(app: App) -> App:
 
 
 def _participant(
-    shard: Shard, folder: Path, bounds: Bounds, desk: ReportDesk | Leaves, stack: ExitStack
+    shard: Shard,
+    folder: Path,
+    bounds: AnswerBounds,
+    endpoint: ReportEndpoint | LeafEndpoints,
+    stack: ExitStack,
 ) -> Participant:
     own = folder / shard.name
     ledger = stack.enter_context(closing(ClientLedger(own / "ledger.sqlite", limit=PROMISE)))
     users = LocalUsers(shard.events, ITEMS, shard.user_ids)
-    return Participant(shard.name, users, ledger, desk, own, users_per_batch=3, bounds=bounds)
+    return Participant(shard.name, users, ledger, endpoint, own, users_per_batch=3, bounds=bounds)
 
 
-Desks = tuple[ReleaseDesk, Callable[[str], ReportDesk | Leaves]]
+Endpoints = tuple[ReleaseEndpoint, Callable[[str], ReportEndpoint | LeafEndpoints]]
 
 
 @contextmanager
-def _at_hand(folder: Path) -> Iterator[Desks]:
+def _at_hand(folder: Path) -> Iterator[Endpoints]:
     with closing(ReleaseLedger(folder / "aggregator", limit=PROMISE)) as ledger:
         aggregator = Aggregator(ledger, Limits(min_cohort=MIN_COHORT), noise=Streams(SEED))
-        yield aggregator, aggregator.client_desk
+        yield aggregator, aggregator.client_endpoint
 
 
 @contextmanager
-def _of_leaves(folder: Path) -> Iterator[Desks]:
+def _of_leaves(folder: Path) -> Iterator[Endpoints]:
     """A root and three leaves, each client's users at all of them."""
     ranges, limits = even_ranges(3), Limits(min_cohort=MIN_COHORT)
     with ExitStack() as stack:
@@ -268,15 +272,18 @@ def _of_leaves(folder: Path) -> Iterator[Desks]:
             LeafAggregator(ledgers[i], limits, name=f"leaf-{i}", range=ranges[i]) for i in range(3)
         ]
         ledger = stack.enter_context(closing(ReleaseLedger(folder / "aggregator", limit=PROMISE)))
-        listed = [Leaf(leaf.name, leaf, leaf.range) for leaf in leaves]
+        listed = [ListedLeaf(leaf.name, leaf, leaf.range) for leaf in leaves]
         root = RootAggregator(ledger, limits, noise=Streams(SEED), leaves=listed)
         stack.callback(root.shut)
         root.tick()
-        yield root, lambda name: Leaves([leaf.client_desk(name) for leaf in leaves], ranges)
+        yield (
+            root,
+            lambda name: LeafEndpoints([leaf.client_endpoint(name) for leaf in leaves], ranges),
+        )
 
 
 @contextmanager
-def _over_grpc(folder: Path) -> Iterator[Desks]:
+def _over_grpc(folder: Path) -> Iterator[Endpoints]:
     """A real service on a free port, in a thread."""
     settings = validated(
         {
@@ -310,8 +317,10 @@ def _over_grpc(folder: Path) -> Iterator[Desks]:
             return Access(str(at[0]), name, insecure=True)
 
         yield (
-            stack.enter_context(RemoteReleaseDesk(access("server"), retry=Retry(patience_s=2.0))),
-            lambda name: stack.enter_context(RemoteReportDesk(access(name))),
+            stack.enter_context(
+                RemoteReleaseEndpoint(access("server"), retry=Retry(patience_s=2.0))
+            ),
+            lambda name: stack.enter_context(RemoteReportEndpoint(access(name))),
         )
     stop.set()
     thread.join()

@@ -40,9 +40,9 @@ class TestTransport:
         would refuse it."""
         federation = found()
         federation.clients.join(federation.terms)
-        federation.desk.open_run(federation.terms.run, federation.prepared.plan)
+        federation.endpoint.open_run(federation.terms.run, federation.prepared.plan)
         question = federation.first
-        federation.desk.open_round(federation.opening(question))
+        federation.endpoint.open_round(federation.opening(question))
         answers = federation.clients.ask(federation.invitation(question))
         assert [answer.refusal for answer in answers] == [""] * 3
         assert sum(answer.accepted for answer in answers) == federation.data.num_users
@@ -52,8 +52,8 @@ class TestTransport:
         federation = found(unwilling={2})
         question = federation.first
         federation.clients.join(federation.terms)
-        federation.desk.open_run(federation.terms.run, federation.prepared.plan)
-        federation.desk.open_round(federation.opening(question))
+        federation.endpoint.open_run(federation.terms.run, federation.prepared.plan)
+        federation.endpoint.open_round(federation.opening(question))
         first = federation.clients.ask(federation.invitation(question))
         again = federation.clients.ask(federation.invitation(question))
         assert (
@@ -61,7 +61,7 @@ class TestTransport:
             == [answer.accepted for answer in first]
             == [8, 8, 0]
         )
-        status = federation.desk.close(federation.terms.run, question.round)
+        status = federation.endpoint.close(federation.terms.run, question.round)
         assert (status.reported, status.rejected.get(Refusal.REPLAYED)) == (16, 16)
 
     def test_a_released_round_is_the_same_bytes_however_often_it_is_asked_for(
@@ -73,8 +73,8 @@ class TestTransport:
         assert same(federation.link.answer(federation.first), first)
         run, round_ = federation.terms.run, federation.first.round
         assert (
-            federation.desk.release(run, round_)
-            == federation.desk.release(run, round_)
+            federation.endpoint.release(run, round_)
+            == federation.endpoint.release(run, round_)
             == pack_release(first)
         )
 
@@ -100,7 +100,7 @@ class TestTransport:
         assert caught.value.code == Refusal.TOO_FEW
         assert "Nothing was released or spent" in caught.value.remedy
         with pytest.raises(RefusedError):
-            federation.desk.release(federation.terms.run, federation.first.round)
+            federation.endpoint.release(federation.terms.run, federation.first.round)
 
     def test_a_client_that_never_heard_of_the_run_is_told_and_takes_part(
         self, found: Callable[..., Any]
@@ -138,7 +138,7 @@ class TestTransport:
             answer.refusal for answer in federation.clients.ask(federation.invitation(other))
         )
         with pytest.raises(RefusedError) as caught:
-            federation.desk.open_round(federation.opening(other))
+            federation.endpoint.open_round(federation.opening(other))
         assert caught.value.code == Refusal.WRONG_QUESTION
 
     def test_what_the_server_hears_besides_releases_does_not_depend_on_a_rating(

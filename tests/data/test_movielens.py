@@ -209,7 +209,7 @@ def test_a_bad_film_is_named_by_file_and_line(tmp_path, form, bad):
 
 
 def test_latin_1_films_read_as_10m_are_refused_not_garbled(tmp_path):
-    with pytest.raises(DataError, match="not utf-8"):
+    with pytest.raises(DataError, match="line 2: expected UTF-8"):
         read_films(ml_1m(tmp_path) / "movies.dat", ML_10M)
 
 

@@ -118,7 +118,10 @@ def test_an_item_table_gives_titles_bags_and_items_nobody_met(tmp_path):
     np.testing.assert_array_equal(
         data.features.bags["genre"].counts.toarray(), [[1, 1], [0, 1], [0, 0]]
     )
-    assert data.provenance.report.notes == ("1 of 2 items with events are not in items.csv",)
+    assert data.provenance.report.notes == (
+        "columns not used: other",
+        "1 of 2 items with events are not in items.csv",
+    )
     np.testing.assert_array_equal(data.interactions.items, [0, 2, 0])
 
 
@@ -198,7 +201,7 @@ def test_a_scale_means_ratings_and_never_clicks(tmp_path: Path) -> None:
     pl.DataFrame({"user": [1], "item": [2], "rating": [3.0]}).write_parquet(tmp_path / "r.parquet")
     with pytest.raises(SettingsError, match="rating_range"):
         read(tmp_path / "r.parquet")
-    (tmp_path / "n.csv").write_text("user,item,stars\na,b,3\n")
+    (tmp_path / "n.csv").write_text("user,item,plus\na,b,3\n")
     with pytest.raises(DataError, match="rating"):
         read(tmp_path / "n.csv", rating_range=(1, 5))
 

@@ -17,7 +17,7 @@ from fedrec_server.gathering import Gathering
 from fedrec_server.public import PublicData
 from fedrec_server.rounds import run_rounds
 from fedrec_server.runs import Runs
-from fedrec_server.schedule import Schedule
+from fedrec_server.schedule import TrainingSchedule
 from fedrec_server.trainings import Trainings
 from fedrec_simulations.demo.trial import TRAININGS, Trial
 from fedrec_simulations.runtimes.in_process import grid, parties_of
@@ -39,18 +39,18 @@ def test_two_trainings_by_real_parties_the_second_from_the_first_are_those_of_on
         runs = Runs(there.server)
         trainings = Trainings(
             runs,
-            Schedule(there.server, again=training > 0),
+            TrainingSchedule(there.server, again=training > 0),
             guarantee_of(trial.scenario.privacy),
             noise="seeded",
             name="demo",
         )
         with ExitStack() as stack:
-            desk, participants = played(parties_of(trial.job(training), catalogue, 2), stack)
+            endpoint, participants = played(parties_of(trial.job(training), catalogue, 2), stack)
             for entry in trainings.each(lambda seconds: None):
                 rounds = run_rounds(
                     trial.scenario,
                     public,
-                    desk,
+                    endpoint,
                     FlowerBroadcast(grid(participants), SLOWEST_ROUND_S),
                     trainings.folder,
                     gathering=Gathering(

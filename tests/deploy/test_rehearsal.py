@@ -293,7 +293,7 @@ def test_the_page_is_carried_out_on_four_hosts(hosts: dict[str, Host], tmp_path:
         hospital.run(command("doctor --client"), expected=UNREACHABLE),
     )
     training = server.start(command("server --settings"))
-    until(lambda: hospital.listens("server", 7002), "the gate listens")
+    until(lambda: hospital.listens("server", 7002), "the proxy listens")
     for site in (hospital, library):
         site.run(command("doctor --client"))
         site.start(command("client --settings"))

@@ -30,19 +30,19 @@ from fedrec.recipes import client_recipe
 from fedrec.run.data.datasets import public_facts
 from fedrec.run.data.sealed import load_sealed
 from fedrec.settings import load
-from fedrec.transport.aggregator_client import RemoteReleaseDesk
+from fedrec.transport.aggregator_client import RemoteReleaseEndpoint
 from fedrec.transport.channel import Access
 from fedrec_aggregator import main
 from fedrec_aggregator.core import Limits
 from fedrec_aggregator.device_content import FolderContent, HttpsContent
 from fedrec_aggregator.device_intake import DeviceIntake
 from fedrec_aggregator.leaf import LeafAggregator
-from fedrec_aggregator.leaf_visits import Leaf
+from fedrec_aggregator.leaf_visits import ListedLeaf
 from fedrec_aggregator.ledger import ReleaseLedger
 from fedrec_aggregator.root import RootAggregator
 from fedrec_aggregator.settings import validated
 from fedrec_client.device import Device, History, Leaves, Limit, Service
-from fedrec_client.leaves import Leaves as ClientLeaves
+from fedrec_client.leaves import LeafEndpoints as ClientLeaves
 from fedrec_client.ledger import ClientLedger
 from fedrec_client.participant import Participant
 from fedrec_client.store import LocalUsers
@@ -116,7 +116,7 @@ def test_light_devices_and_a_site_over_leaves_give_the_bytes_of_a_loopback(tmp_p
             LeafAggregator(ledger(f"leaf-{i}", None), limits, name=f"leaf-{i}", range=ranges[i])
             for i in (0, 1)
         ]
-        listed = [Leaf(leaf.name, leaf, leaf.range) for leaf in leaves]
+        listed = [ListedLeaf(leaf.name, leaf, leaf.range) for leaf in leaves]
         root = RootAggregator(
             ledger("root", small.prepared.plan.guarantee),
             limits,
@@ -152,8 +152,8 @@ def test_light_devices_and_a_site_over_leaves_give_the_bytes_of_a_loopback(tmp_p
             small.terms.items,
             tuple(map(str, range(users - DEVICES))),
         )
-        desks = ClientLeaves([leaf.client_desk("site") for leaf in leaves], ranges)
-        site = Site(Participant("site", at_site, own, desks, tmp_path / "site"))
+        endpoints = ClientLeaves([leaf.client_endpoint("site") for leaf in leaves], ranges)
+        site = Site(Participant("site", at_site, own, endpoints, tmp_path / "site"))
         looked = list[bool]()
 
         def look(_: float) -> None:
@@ -198,7 +198,7 @@ def test_a_round_waits_for_devices_no_longer_than_its_window(tmp_path: Path) -> 
         leaf = LeafAggregator(ledger, Limits(), name="leaf", range=even_ranges(1)[0])
         with closing(ReleaseLedger(tmp_path / "root", limit=None)) as own:
             root = RootAggregator(
-                own, Limits(), noise=Streams(SEED), leaves=[Leaf("leaf", leaf, leaf.range)]
+                own, Limits(), noise=Streams(SEED), leaves=[ListedLeaf("leaf", leaf, leaf.range)]
             )
             leaf.enroll("device-1", [bytes(16)])
             clients = DeviceClients(
@@ -319,12 +319,14 @@ def test_an_aggregator_s_process_answers_devices_from_the_published_folder(tmp_p
         until(lambda: bool(found))
         told = json.loads((tmp_path / "aggregator" / "address.json").read_text())
         with (
-            RemoteReleaseDesk(Access(told["address"], "server", insecure=True)) as desk,
+            RemoteReleaseEndpoint(Access(told["address"], "server", insecure=True)) as endpoint,
             ExitStack() as stack,
         ):
-            desk.open_run(RUN, small.prepared.plan)
+            endpoint.open_run(RUN, small.prepared.plan)
             header = question_header(question, run=RUN, plan=small.prepared.plan.digest())
-            desk.open_round(Opening(RUN, question.round, header, question_digest(header), 600.0))
+            endpoint.open_round(
+                Opening(RUN, question.round, header, question_digest(header), 600.0)
+            )
             me = Device(
                 tmp_path / "me",
                 small.history(3),
@@ -333,7 +335,7 @@ def test_an_aggregator_s_process_answers_devices_from_the_published_folder(tmp_p
             )
             stack.callback(me.ledger.close)
             assert me.take_part()
-            assert desk.status(RUN, question.round).reported == 1
+            assert endpoint.status(RUN, question.round).reported == 1
     finally:
         stop.set()
         thread.join(HANG_S)

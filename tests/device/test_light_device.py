@@ -41,7 +41,7 @@ from fedrec.randomness import Streams
 from fedrec_aggregator.device_intake import DeviceIntake
 from fedrec_client.device import Device, History, Limit, Service
 from fedrec_client.device.questions import delta_of, read_header, read_plan, read_terms
-from fedrec_client.device.reports import Part, require_sound, silence
+from fedrec_client.device.reports import ReportPart, require_sound, silence
 from fedrec_client.device.steps import STEPS
 from fedrec_client.pseudonyms import report_ids, user_tokens
 from tests.device.worlds import InProcess, World, closed, listening, opened, world
@@ -161,7 +161,7 @@ def test_a_report_that_is_too_long_is_not_sent(world: World, longer: float) -> N
     release = question.releases[0]
     first = round(longer * release.radius / release.blocks[0].coefficient_step)
     parts = silence(release.blocks)
-    one = Part(np.array([first], np.int32), np.full((1, 1), 2**14, np.int32))
+    one = ReportPart(np.array([first], np.int32), np.full((1, 1), 2**14, np.int32))
     spec = replace(release.blocks[0], vector_step=2.0**-14)
     alone = [replace(release, blocks=(spec, *release.blocks[1:]))]
     items = np.array([4], np.int32)
@@ -319,7 +319,7 @@ def test_a_changed_ledger_is_noticed_and_a_torn_line_is_dropped(
     assert len(torn.ledger.entries) == 1
     torn.ledger.close()
     path.write_bytes(whole.replace(b", 0, ", b", 7, "))
-    with pytest.raises(RunError, match="damaged at line 1"):
+    with pytest.raises(RunError, match="damaged: entry 1"):
         device(world, tmp_path / "me", 3, held.leaf)
 
 

@@ -17,7 +17,7 @@ from fedrec.randomness import Streams
 from fedrec.recipes import prepare
 from fedrec.settings import load
 
-SHAPE = PlantedShape(users=1_500, items=1_000, events=45_000)
+SHAPE = PlantedShape(users=800, items=800, events=24_000)
 
 
 @pytest.mark.parametrize("epsilon", [5.0, np.inf])

@@ -4,6 +4,7 @@ default, of ratings and of clicks."""
 from __future__ import annotations
 
 import dataclasses
+import functools
 import itertools
 import math
 from collections.abc import Iterator, Sequence
@@ -286,22 +287,23 @@ def test_with_an_infinite_budget_releases_are_the_plain_sums(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", USER_LEVEL)
-@settings(max_examples=12)
-@given(seed=st.integers(0, 10_000), leaver=st.integers(0, 7), epsilon=st.sampled_from(["5", "inf"]))
+@settings(max_examples=4)
+@given(seed=st.integers(0, 10_000), epsilon=st.sampled_from(["5", "inf"]))
 def test_every_release_moves_by_at_most_its_radius_when_a_user_leaves(
-    name: str, seed: int, leaver: int, epsilon: str
+    name: str, seed: int, epsilon: str
 ) -> None:
+    """Whichever of the eight leaves: a training costs more than all of its neighbours' sums."""
     ratings = some_events(name, seed)
     made = prepared_for(name, ratings, epsilon)
-    staying = ratings.select(np.repeat(np.arange(8) != leaver, np.diff(ratings.user_ptr)))
+    owners = np.repeat(np.arange(8), np.diff(ratings.user_ptr))
     # the same public state for both neighbours, as in adaptive composition
     for question in questions_of(ratings, made):
-        pairs = zip(
-            plain_sums(question, ratings, made), plain_sums(question, staying, made), strict=True
-        )
-        moved = [float(np.sum((a - b) ** 2)) for a, b in pairs]
-        for spec in question.releases:
-            assert math.fsum(moved.pop(0) for _ in spec.blocks) <= spec.radius**2
+        whole = plain_sums(question, ratings, made)
+        for leaver in range(8):
+            rest = plain_sums(question, ratings.select(owners != leaver), made)
+            moved = [float(np.sum((a - b) ** 2)) for a, b in zip(whole, rest, strict=True)]
+            for spec in question.releases:
+                assert math.fsum(moved.pop(0) for _ in spec.blocks) <= spec.radius**2
 
 
 def test_one_example_is_bounded_where_the_unit_is_an_example() -> None:
@@ -339,6 +341,7 @@ def noise_of(
     return found
 
 
+@functools.cache
 def asked_and_summed(name: str) -> tuple[Prepared, list[tuple[Question, tuple[np.ndarray, ...]]]]:
     if name == "three aggregators":
         made, asked = asked_and_summed("default, features")
@@ -431,14 +434,14 @@ def test_noise_a_seventh_off_in_one_kind_of_block_is_seen(
 @pytest.mark.parametrize("system", [False, True], ids=["seeded", "system"])
 @every_recipe
 def test_the_noise_of_blocks_releases_and_questions_is_independent(name: str, system: bool) -> None:
-    """Correlation of the first two numbers of every block of a run, over 300 runs' noise: below 7
-    standard errors for every pair.
+    """Correlation of the first two numbers of every block of a run, over 150 runs' noise: below 7
+    standard errors, .57, for every pair.
 
     Noise of one key has correlation near 1. False alarms: below 1e-11 a pair, 1e-6 of all recipes
     together.
     """
     made, asked = asked_and_summed(name)
-    rows, runs = [], 300
+    rows, runs = [], 150
     for seed in range(runs):
         noise = SystemStreams() if system else Streams(seed)
         drawn = [
@@ -453,8 +456,9 @@ def test_the_noise_of_blocks_releases_and_questions_is_independent(name: str, sy
     assert np.abs(correlation).max() < 7 / math.sqrt(runs)
 
 
-@pytest.mark.parametrize("epsilon", [1.0, 5.0, 20.0])
-@pytest.mark.parametrize("name", USER_LEVEL)
+@pytest.mark.parametrize(
+    ("name", "epsilon"), list(zip(USER_LEVEL, itertools.cycle([1.0, 5.0, 20.0]), strict=False))
+)
 def test_epsilon_equals_an_independent_computation(name: str, epsilon: float) -> None:
     """The stds that are really used, recombined by hand: the whole plan has the mu whose exact
     epsilon was asked for."""
@@ -488,12 +492,12 @@ def test_the_privacy_loss_distribution_of_dp_accounting_prices_a_plan_at_its_eps
 @pytest.mark.parametrize(
     ("keys", "users", "gains"),
     [
-        (["recipe=default"], 1_500, {"inf": 0.87, "20": 0.91, "5": 0.96}),
-        (["recipe=default", "model.encoder=id"], 1_500, {"inf": 0.87, "20": 0.91, "5": 0.96}),
-        (["recipe=dp-bias"], 1_500, {"inf": 0.87, "20": 0.88, "5": 0.88, "1": 0.9}),
-        (["recipe=fast-dpmf"], 3_000, {"inf": 0.87, "20": 0.89, "5": 0.92}),
-        (["recipe=dp-gd"], 3_000, {"inf": 0.87, "20": 0.89, "5": 0.92}),
-        (["recipe=am-dpsgd"], 3_000, {"inf": 0.89, "20": 0.90, "5": 0.92}),
+        (["recipe=default"], 1_500, {"inf": 0.87, "5": 0.96}),
+        (["recipe=default", "model.encoder=id"], 1_500, {"inf": 0.87, "5": 0.96}),
+        (["recipe=dp-bias"], 1_500, {"inf": 0.87, "1": 0.9}),
+        (["recipe=fast-dpmf"], 3_000, {"inf": 0.87, "5": 0.92}),
+        (["recipe=dp-gd"], 3_000, {"inf": 0.87, "5": 0.92}),
+        (["recipe=am-dpsgd"], 3_000, {"inf": 0.89, "5": 0.92}),
     ],
 )
 def test_a_planted_answer_is_found(keys: list[str], users: int, gains: dict[str, float]) -> None:

@@ -138,7 +138,7 @@ def run(case: str, folder: Path) -> Path:
         result = simulate.run(
             chosen,
             name="golden",
-            cast=RuntimeChoice("flower" if runtime == "flower" else "loopback"),
+            choice=RuntimeChoice("flower" if runtime == "flower" else "loopback"),
             quiet=True,
         )
     return Path(result["run_dir"])

@@ -85,7 +85,7 @@ def test_an_older_backup_of_the_aggregator_is_refused_by_its_peers_and_the_newes
     )
     peers = [
         lambda: follow(
-            lambda since: world.aggregator.client_desk("client-0").growth(since, 0), client
+            lambda since: world.aggregator.client_endpoint("client-0").growth(since, 0), client
         )
     ]
     peers.append(lambda: follow(world.aggregator.growth, server))
@@ -140,7 +140,7 @@ def test_an_older_backup_of_a_client_is_refused_by_the_aggregator_and_the_newest
         secrets.add(ledger.secret)
         ledger.charge("run", round, f"{round}", PLAN, [f"x/{round}"])
         backup(settings / "client.toml", settings / f"{round}.tar")  # it runs
-        world.aggregator.client_desk("client-0").growth(LedgerHead(), len(ledger.entries))
+        world.aggregator.client_endpoint("client-0").growth(LedgerHead(), len(ledger.entries))
         ledger.close()
     assert len(secrets) == 1
     for round, charged in ((0, 1), (1, 2)):
@@ -150,11 +150,13 @@ def test_an_older_backup_of_a_client_is_refused_by_the_aggregator_and_the_newest
         assert ledger.secret in secrets
         if round == 0:
             assert (
-                refused(lambda: world.aggregator.client_desk("client-0").growth(LedgerHead(), 1))
+                refused(
+                    lambda: world.aggregator.client_endpoint("client-0").growth(LedgerHead(), 1)
+                )
                 == "stale-ledger"
             )
         else:
-            world.aggregator.client_desk("client-0").growth(LedgerHead(), 2)
+            world.aggregator.client_endpoint("client-0").growth(LedgerHead(), 2)
             assert ledger.charge("run", 2, "2", PLAN, ["x/2"])
         ledger.close()
     world.stop()
@@ -454,8 +456,5 @@ def test_a_restored_ledger_is_the_same_chain(settings: Path) -> None:
     )
     assert json.loads(mended.output) == {"repaired": []}
     with sqlite3.connect(settings / "a" / "ledger.sqlite") as database:
-        assert (
-            read(database.execute("SELECT content, hash FROM entries ORDER BY seq"))[-1].hash
-            == head
-        )
+        assert read(database, "a")[-1].head == head
     database.close()

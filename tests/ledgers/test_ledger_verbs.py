@@ -10,12 +10,12 @@ from typer.testing import CliRunner
 from fedrec.cli.ledgers import inventory, repair, verification
 from fedrec.cli.main import app
 from fedrec.errors import RunError, SettingsError
+from fedrec.ledgers.sqlite_ledger import read_clock
 from fedrec.operations.clock import ClockJump, Clocks
 from fedrec.privacy.calibration import calibrate
 from fedrec.privacy.guarantee import Guarantee
 from fedrec_client.click_ledger import ClickLedger
-from fedrec_client.click_ledger import read_clock as read_click_clock
-from fedrec_client.ledger import ClientLedger, read_clock
+from fedrec_client.ledger import ClientLedger
 from tests.aggregator.conftest import World
 
 DAY_S, EVERYBODY = 86_400.0, list(range(12))
@@ -125,7 +125,7 @@ def test_a_client_writes_a_jump_back_down_with_its_next_entry(tmp_path: Path) ->
     clicks.note_clock(ClockJump(1.0, 2.0))
     assert clicks.note_clock() is None
     clicks.close()
-    assert read_click_clock(tmp_path / "clicks.sqlite") == ((0, ClockJump(1.0, 2.0)),)
+    assert read_clock(tmp_path / "clicks.sqlite") == ((0, ClockJump(1.0, 2.0)),)
 
 
 def test_repair_clears_what_a_crash_left_half_written_and_begins_no_new_ledger(

@@ -99,8 +99,9 @@ def test_a_published_model_is_not_centred_and_nobody_without_clicks_has_a_vector
         assert not user_vectors(model, np.full((2, 5), -1)).any()
 
 
-@pytest.mark.parametrize("kind", ["nrms", "naml", "plm-nr"])
-@pytest.mark.parametrize("basis", [1, CLUSTERS, 9])
+@pytest.mark.parametrize(
+    ("kind", "basis"), [("nrms", 1), ("nrms", 9), ("naml", CLUSTERS), ("plm-nr", CLUSTERS)]
+)
 def test_the_start_is_finite_and_a_function_of_public_things_and_the_stream(
     kind: str, basis: int
 ) -> None:

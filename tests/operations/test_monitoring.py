@@ -16,7 +16,7 @@ from fedrec.federation.protocol import Refusal
 from fedrec.operations.metrics import OUTCOMES, Metrics
 from fedrec.operations.monitoring import ALERTS, DASHBOARD
 from fedrec.operations.party_state import Awaited, Doing
-from fedrec_server.serving.counts import Counts
+from fedrec_server.serving.counts import ServingCounts
 from fedrec_server.serving.refusals import Code
 from tests.waiting import HANG_S
 
@@ -40,7 +40,7 @@ def exposition() -> str:
         metrics.state.round(1)
         metrics.state.quorum(needed=1, there=1)
         texts.append(generate_latest(metrics.registry))
-    counts = Counts("1")
+    counts = ServingCounts("1")
     counts.answered("grpc", 0.1)
     counts.batch(1)
     counts.sent(1)
@@ -110,7 +110,7 @@ def test_what_is_exported_is_named_as_prometheus_asks() -> None:
                 "direction",
                 "phase",
                 "state",
-                "door",
+                "protocol",
                 "le",
             }
 

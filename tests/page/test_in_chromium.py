@@ -369,7 +369,9 @@ def test_a_model_that_is_asked_by_attention_is_answered_through_the_server(
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("screen", [_PHONE, {"width": 1200, "height": 900}], ids=["phone", "desk"])
+@pytest.mark.parametrize(
+    "screen", [_PHONE, {"width": 1200, "height": 900}], ids=["phone", "endpoint"]
+)
 def test_it_fits_the_screen_and_every_text_has_contrast(browser, site, scheme, screen):
     visit = Visit(browser, site, viewport=screen, color_scheme=scheme)
     visit.pick("space", "violin", "garden")

@@ -318,7 +318,7 @@ def _raising(said: str) -> Callable[..., Any]:
 def test_a_node_with_other_code_is_refused_before_it_maps_a_part(
     parts: Parts, monkeypatch: pytest.MonkeyPatch, version: Callable[..., Any], said: str
 ) -> None:
-    monkeypatch.setattr(on_ray.Worker, "version", version)
+    monkeypatch.setattr(on_ray.RayWorker, "version", version)
     engine, fake = _engine(parts, monkeypatch, 2, lambda name, call: False)
     with pytest.raises(RunError, match=said) as refused:
         engine.reduce(CountTask(), _quiet)

@@ -69,7 +69,7 @@ def test_partitions_give_the_model_and_the_errors_of_the_whole(tmp_path: Path, w
     chosen = _settings(tmp_path, _parts(tmp_path), *WAYS[way])
     whole, apart = (
         run(chosen, name="r", quiet=True),
-        run_over(chosen, name="r", cast=PARTITIONS, quiet=True),
+        run_over(chosen, name="r", choice=PARTITIONS, quiet=True),
     )
     assert _model(apart) == _model(whole)
     assert apart["guarantee"] == whole["guarantee"]
@@ -96,19 +96,19 @@ def test_parts_planted_where_they_are_read_give_the_model_of_the_same_parts_writ
     whole = run(_settings(tmp_path, path), name="whole", quiet=True)
     for folder in ("read", "written"):
         chosen = _settings(tmp_path, f'data.path="{tmp_path / folder}"')
-        apart = run_over(chosen, name=folder, cast=PARTITIONS, quiet=True)
+        apart = run_over(chosen, name=folder, choice=PARTITIONS, quiet=True)
         assert _model(apart) == _model(whole)
         assert apart["metrics"] == pytest.approx(whole["metrics"], rel=1e-5, abs=1e-5)
 
 
 def test_a_run_goes_on_over_partitions_to_the_same_bytes(tmp_path: Path) -> None:
     chosen = _settings(tmp_path, _parts(tmp_path))
-    whole = run_over(chosen, name="r", cast=PARTITIONS, quiet=True)
+    whole = run_over(chosen, name="r", choice=PARTITIONS, quiet=True)
     before, kept = _model(whole), Path(whole["run_dir"])
     rounds = sorted((kept / "epsilon-5" / "checkpoints").iterdir())
     rounds[-1].unlink()
     (kept / "model" / "model.safetensors").unlink()
-    assert _model(run_over(chosen, name="r", cast=PARTITIONS, resume=True, quiet=True)) == before
+    assert _model(run_over(chosen, name="r", choice=PARTITIONS, resume=True, quiet=True)) == before
 
 
 @pytest.mark.parametrize(
@@ -125,7 +125,7 @@ def test_what_needs_all_users_at_once_is_refused(
 ) -> None:
     with pytest.raises(SettingsError, match=said):
         run_over(
-            _settings(tmp_path, _parts(tmp_path), *words), name="r", cast=PARTITIONS, quiet=True
+            _settings(tmp_path, _parts(tmp_path), *words), name="r", choice=PARTITIONS, quiet=True
         )
 
 
@@ -133,7 +133,7 @@ def test_data_that_is_not_partitioned_is_refused_with_the_command_that_divides_i
     tmp_path: Path,
 ) -> None:
     with pytest.raises(SettingsError, match="needs data in partitions") as refused:
-        run_over(load(None, QUICK), name="r", cast=PARTITIONS, quiet=True)
+        run_over(load(None, QUICK), name="r", choice=PARTITIONS, quiet=True)
     assert "fedrec data partition" in refused.value.remedy
 
 
@@ -141,7 +141,7 @@ def test_a_damaged_part_ends_the_run(tmp_path: Path) -> None:
     chosen = _settings(tmp_path, _parts(tmp_path))
     (tmp_path / "parts" / "part-00002.parquet").write_bytes(b"")
     with pytest.raises(DataError, match="part-00002"):
-        run_over(chosen, name="r", cast=PARTITIONS, quiet=True)
+        run_over(chosen, name="r", choice=PARTITIONS, quiet=True)
 
 
 def test_flags_of_ray_are_refused_elsewhere() -> None:

@@ -26,7 +26,7 @@ from fedrec.operations.addresses import Address
 from fedrec.operations.certificates import write_development_certificates
 from fedrec.transport.aggregator_api import aggregator_pb2 as pb
 from fedrec.transport.aggregator_api import methods
-from fedrec.transport.aggregator_client import RemoteReleaseDesk, RemoteReportDesk, Retry
+from fedrec.transport.aggregator_client import RemoteReleaseEndpoint, RemoteReportEndpoint, Retry
 from fedrec.transport.channel import Access, open_channel
 from tests.waiting import HANG_S
 
@@ -130,9 +130,9 @@ def forge(run: Any, certificates: Path) -> Counter[str]:
     digest = report_digest(digest, opened["quorum"])
     stolen = _users_of(run, "client-2")
     batch = _batch(question, stolen, digest)
-    with RemoteReportDesk(access) as desk:
+    with RemoteReportEndpoint(access) as endpoint:
         with pytest.raises(RefusedError, match="belongs to the client") as refusal:
-            desk.enroll(stolen)
+            endpoint.enroll(stolen)
         assert refusal.value.code == "forbidden"
         for code, forged in {
             "forbidden": batch,
@@ -143,7 +143,7 @@ def forge(run: Any, certificates: Path) -> Counter[str]:
             "malformed": b"FRR1" + os.urandom(70_000),
             "too-large": batch[:36] + (100_000).to_bytes(4, "little") + batch[40:],
         }.items():
-            receipt = desk.report(job.run, 0, forged)
+            receipt = endpoint.report(job.run, 0, forged)
             assert (code, receipt.accepted) == (code, 0)
             turned_away += Counter(receipt.rejected)
         assert set(turned_away) >= {
@@ -153,9 +153,9 @@ def forge(run: Any, certificates: Path) -> Counter[str]:
             "out-of-range",
             "too-large",
         }
-        assert desk.report(job.run, 0, bytes(20 * 2**20)).rejected == {"too-large": 1}
-        assert set(desk.report(job.run, 7, batch).rejected) == {"round-unknown"}
-        assert set(desk.report("another", 0, batch).rejected) == {"run-unknown"}
+        assert endpoint.report(job.run, 0, bytes(20 * 2**20)).rejected == {"too-large": 1}
+        assert set(endpoint.report(job.run, 7, batch).rejected) == {"round-unknown"}
+        assert set(endpoint.report("another", 0, batch).rejected) == {"run-unknown"}
     _lie_about_lengths(access, job.run)
     _come_as_somebody_else(run, access)
     return turned_away
@@ -203,17 +203,17 @@ def _lie_about_lengths(access: Access, run: str) -> None:
 
 def _come_as_somebody_else(run: Any, access: Access) -> None:
     """As a server, with a certificate of another authority, and without TLS."""
-    with RemoteReleaseDesk(access) as desk, pytest.raises(RefusedError) as refusal:
-        desk.close(run.files.job.run, 0)
+    with RemoteReleaseEndpoint(access) as endpoint, pytest.raises(RefusedError) as refusal:
+        endpoint.close(run.files.job.run, 0)
     assert refusal.value.code == "forbidden"
     elsewhere = run.files.root / "another-authority"
     write_development_certificates(elsewhere, clients=["client-2"])
     own = _access(run, elsewhere, "client-2", ca=access.ca)
     with (
-        RemoteReportDesk(own, retry=Retry(patience_s=1.0)) as desk,
+        RemoteReportEndpoint(own, retry=Retry(patience_s=1.0)) as endpoint,
         pytest.raises((RefusedError, UnreachableError)),
     ):
-        desk.enroll([os.urandom(16)])
+        endpoint.enroll([os.urandom(16)])
     where = Address.of(access.address)
     with socket.create_connection((where.host, where.port)) as plain, suppress(OSError):
         plain.sendall(os.urandom(100_000))

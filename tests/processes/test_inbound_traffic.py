@@ -1,7 +1,7 @@
 """Everything that reaches the server of real processes, recorded in front of it: before the first
 release nothing depends on a user.
 
-Between aggregator and server stands a gRPC relay, between SuperNodes and gate an HTTP one; both end
+Between aggregator and server stands a gRPC relay, between SuperNodes and proxy an HTTP one; both end
 TLS with the party's own keys. Two runs differ in one user's ratings. What they heard must be the
 same but for random names, times, and what follows from these.
 """
@@ -302,7 +302,7 @@ class Inbound:
 
 @dataclass(frozen=True)
 class TappedFiles(PartyFiles):
-    """Files that lead the server to the aggregator, and the clients to the server's gate, by way of
+    """Files that lead the server to the aggregator, and the clients to the server's proxy, by way of
     relays."""
 
     stack: ExitStack = field(kw_only=True)
@@ -322,12 +322,12 @@ class TappedFiles(PartyFiles):
             )
         super().write_server(listen=listen, aggregator=self.relays[aggregator])
 
-    def write_client(self, shard: Any, *, gate: str, aggregator: str) -> None:
-        # the gate knows each client by its certificate
-        if (way := f"{shard.name} to {gate}") not in self.relays:
-            relay = http_relay(gate, self.root / "certificates", self.inbound, client=shard.name)
+    def write_client(self, shard: Any, *, proxy: str, aggregator: str) -> None:
+        # the proxy knows each client by its certificate
+        if (way := f"{shard.name} to {proxy}") not in self.relays:
+            relay = http_relay(proxy, self.root / "certificates", self.inbound, client=shard.name)
             self.relays[way] = self.stack.enter_context(relay)
-        super().write_client(shard, gate=self.relays[way], aggregator=aggregator)
+        super().write_client(shard, proxy=self.relays[way], aggregator=aggregator)
 
 
 @contextmanager
@@ -392,7 +392,7 @@ def _own(metadata: Any) -> tuple[tuple[str, Any], ...]:
 
 @contextmanager
 def http_relay(upstream: str, keys: Path, inbound: Inbound, *, client: str) -> Iterator[str]:
-    """Connections of one client's SuperNode, passed on to the gate byte for byte; requests are
+    """Connections of one client's SuperNode, passed on to the proxy byte for byte; requests are
     kept. Yields its address."""
     loop = asyncio.new_event_loop()
     thread = threading.Thread(target=loop.run_forever)

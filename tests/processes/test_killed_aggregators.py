@@ -15,10 +15,10 @@ from fedrec.federation.round_driver import AggregatedLink, Patience
 from fedrec.federation.wire import pack_release
 from fedrec.operations.certificates import PLACES, write_development_certificates
 from fedrec.operations.pins import read_pins, write_pins
-from fedrec.sharing.three_desk import ThreeDesk
-from fedrec.transport.aggregator_client import RemoteReleaseDesk, healthy
+from fedrec.sharing.three_endpoints import ThreeEndpoints
+from fedrec.transport.aggregator_client import RemoteReleaseEndpoint, healthy
 from fedrec.transport.channel import Access
-from fedrec.transport.share_client import RemoteShareDesk
+from fedrec.transport.share_client import RemoteShareEndpoint
 from fedrec_aggregator.ledger import ReleaseLedger
 from fedrec_client.ledger import ClientLedger
 from fedrec_client.participant import Participant
@@ -106,9 +106,9 @@ def test_whichever_aggregator_is_killed_whenever_the_round_is_released_once_with
                 closing(ClientLedger(tmp_path / each.name / "ledger.sqlite", limit=PROMISE))
             )
             ways = [three.access(place, f"client-{each.name}") for place in range(3)]
-            desks = [stack.enter_context(RemoteShareDesk(way, retry=QUICK)) for way in ways]
+            endpoints = [stack.enter_context(RemoteShareEndpoint(way, retry=QUICK)) for way in ways]
             way = ThreeWay(
-                desks, names_of([three.pins[f"fedrec:aggregator:{name}"] for name in PLACES])
+                endpoints, names_of([three.pins[f"fedrec:aggregator:{name}"] for name in PLACES])
             )
             participants.append(
                 Participant(each.name, each.users, ledger, way, tmp_path / each.name)
@@ -116,18 +116,18 @@ def test_whichever_aggregator_is_killed_whenever_the_round_is_released_once_with
         made.participants, question, plan = participants, made.first, made.prepared.plan
         made.join(made.terms)
         ways = [
-            stack.enter_context(RemoteReleaseDesk(three.access(place, "server"), retry=QUICK))
+            stack.enter_context(RemoteReleaseEndpoint(three.access(place, "server"), retry=QUICK))
             for place in range(3)
         ]
-        desk = ThreeDesk(ways)
-        desk.open_run(RUN, plan)
+        endpoint = ThreeEndpoints(ways)
+        endpoint.open_run(RUN, plan)
         for place in range(3):
-            assert desk.open_round(made.opening(question, quorum=USERS)).phase is Phase.OPEN
+            assert endpoint.open_round(made.opening(question, quorum=USERS)).phase is Phase.OPEN
             answer = participants[0].answer(Invitation(RUN, plan, question, quorum=USERS))
             assert (answer.refusal, answer.accepted) == ("", answer.users)
             three.kill(place)
         link = AggregatedLink(
-            made.terms, plan, desk, made, Patience(round_s=HANG_S, pause_s=0.05, min_share=1.0)
+            made.terms, plan, endpoint, made, Patience(round_s=HANG_S, pause_s=0.05, min_share=1.0)
         )
         link.num_users = USERS
         released = pack_release(link.answer(question))

@@ -14,8 +14,8 @@ from fedrec.errors import FedRecError
 from fedrec.federation.protocol import Invitation, Phase
 from fedrec.federation.round_driver import AggregatedLink, Patience
 from fedrec.federation.wire import pack_release
-from fedrec.sharing.three_desk import ThreeDesk
-from fedrec.transport.aggregator_client import RemoteReleaseDesk, healthy
+from fedrec.sharing.three_endpoints import ThreeEndpoints
+from fedrec.transport.aggregator_client import RemoteReleaseEndpoint, healthy
 from fedrec.transport.channel import Access
 from fedrec_aggregator.ledger import ReleaseLedger
 from fedrec_simulations.runtimes.deployment_files import toml
@@ -93,19 +93,19 @@ def test_killed_leaves_and_roots_cost_attempts_and_the_round_is_released_once(
             return not any(answer.refusal for answer in there.join(there.terms))
 
         until(joined, "that leaves hear of their roots' ledgers", pause_s=0.2)
-        desks = [
-            stack.enter_context(RemoteReleaseDesk(trees.access(root), retry=QUICK))
+        endpoints = [
+            stack.enter_context(RemoteReleaseEndpoint(trees.access(root), retry=QUICK))
             for root in ROOTS
         ]
-        desk = ThreeDesk(desks)
-        desk.open_run(RUN, plan)
+        endpoint = ThreeEndpoints(endpoints)
+        endpoint.open_run(RUN, plan)
         for name in ("b-2", "1"):
-            assert desk.open_round(there.opening(question, quorum=USERS)).phase is Phase.OPEN
+            assert endpoint.open_round(there.opening(question, quorum=USERS)).phase is Phase.OPEN
             clients[0].answer(Invitation(RUN, plan, question, quorum=USERS))
             trees.kill(name)
             until(joined, "that leaves hear of their roots' ledgers", pause_s=0.2)
         patience = Patience(round_s=HANG_S, pause_s=0.05, min_share=1.0)
-        link = AggregatedLink(there.terms, plan, desk, there, patience)
+        link = AggregatedLink(there.terms, plan, endpoint, there, patience)
         link.num_users = USERS
         released = pack_release(link.answer(question))
         assert released == pack_release(made.loopback.answer(question))

@@ -20,7 +20,7 @@ from fedrec.serving import bundle as bundles
 from fedrec.serving import ranking
 from fedrec.serving.texts import Texts
 from fedrec.serving.user_map import UserMap
-from fedrec_client.serving_link import WRONG_VERSION, Left, Query, Reply
+from fedrec_client.serving_link import WRONG_VERSION, Left, ServingQuery, ServingReply
 from fedrec_server.serving.main import Serving, run
 from fedrec_server.serving.settings import validated
 from tests.waiting import HANG_S
@@ -77,11 +77,11 @@ class PlainServer:
     `retired` versions are refused."""
 
     paths: list[Path]
-    queries: list[Query] = field(default_factory=list)
+    queries: list[ServingQuery] = field(default_factory=list)
     journal: list[Left] = field(default_factory=list)
     retired: set[str] = field(default_factory=set)
     fetched: int = 0
-    answers: Callable[[Reply], Reply] = lambda reply: reply
+    answers: Callable[[ServingReply], ServingReply] = lambda reply: reply
     fault: Exception | None = None
     rankers: dict[str, ranking.Exact] = field(default_factory=dict)
 
@@ -94,7 +94,7 @@ class PlainServer:
             path for path in self.paths if bundles.sha256_of(path)[:16] == version
         ).read_bytes()
 
-    def recommend(self, query: Query) -> Reply:
+    def recommend(self, query: ServingQuery) -> ServingReply:
         self.queries.append(query)
         self.journal.append(Left("plain", (), query.sent.tobytes()))
         if self.fault:
@@ -109,7 +109,7 @@ class PlainServer:
         best = self.rankers[query.version](
             [ranking.Query(query.sent, query.k, query.category_bits)]
         )[0]
-        return self.answers(Reply(query.version, best.items.astype(np.int64), best.scores))
+        return self.answers(ServingReply(query.version, best.items.astype(np.int64), best.scores))
 
     def close(self) -> None:
         pass

@@ -213,7 +213,7 @@ def test_whether_bytes_repeat_does_not_tell_a_rating(tmp_path: Path, rating: flo
         server.retired.add(server.newest())
         server.paths.append(second)
         assert recommender.recommend(clicks).fresh
-        assert len(recommender.ledger.answers) == 2
+        assert len(recommender.ledger.entries) == 2
 
 
 def test_an_earlier_history_that_comes_back_is_a_new_question(
@@ -282,7 +282,7 @@ def test_every_bundle_is_charged_to_the_one_ledger_and_past_the_limit_none_is_an
                 assert recommender.recommend(HISTORIES[0]).fresh
         with pytest.raises(BudgetExceededError):
             recommender.recommend(HISTORIES[0])
-        assert len(recommender.ledger.answers) == 3
+        assert len(recommender.ledger.entries) == 3
         assert not [query for query in server.queries if query.version == server.newest()]
         assert mu_for(recommender.ledger.epsilon, 1e-5) == pytest.approx(
             math.sqrt(3) * mu_for(5.0, 1e-5), rel=1e-6

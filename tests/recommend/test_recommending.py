@@ -194,7 +194,7 @@ def test_bytes_of_another_version_are_refused_and_nothing_is_asked(
     with pytest.raises(ProtocolError, match="its bytes are those of"):
         recommender.recommend(CLICKS)
     assert not served.queries
-    assert not recommender.ledger.answers
+    assert not recommender.ledger.entries
     assert not list((tmp_path / "state" / "bundles").glob("*.safetensors"))
 
 
@@ -226,7 +226,7 @@ def test_a_new_model_with_the_same_rows_costs_nothing_and_one_with_others_does(
     write_bundle(served.paths[-1], seed=5, rows_seed=1)
     served.retired.add(second.bundle.version)
     assert recommender.recommend(CLICKS).fresh
-    assert len(recommender.ledger.answers) == 2
+    assert len(recommender.ledger.entries) == 2
 
 
 def test_one_call_never_pays_twice_however_fast_models_are_retired(
@@ -243,7 +243,7 @@ def test_one_call_never_pays_twice_however_fast_models_are_retired(
     served.recommend = retire_at_once  # type: ignore[method-assign]
     with pytest.raises(ProtocolError, match="retired"):
         recommender.recommend(CLICKS)
-    assert len(recommender.ledger.answers) == 1
+    assert len(recommender.ledger.entries) == 1
 
 
 def test_what_a_lying_server_answers_is_refused(opened: Open, served: PlainServer) -> None:
@@ -258,7 +258,7 @@ def test_what_a_lying_server_answers_is_refused(opened: Open, served: PlainServe
         served.answers = lie
         with pytest.raises(ProtocolError, match="the server's list"):
             recommender.recommend(CLICKS)
-    assert len(recommender.ledger.answers) == 1
+    assert len(recommender.ledger.entries) == 1
 
 
 def test_a_lost_question_is_asked_again_for_nothing(opened: Open, served: PlainServer) -> None:

@@ -18,11 +18,11 @@ import numpy as np
 import pytest
 
 from fedrec.errors import BudgetExceededError, PrivacyError, RunError, UnitMismatchError
-from fedrec.operations.ledger_files import HeadFile
+from fedrec.ledgers.head_file import HeadFile
 from fedrec.privacy.accounting import GaussianEvent, epsilon_of, mu_for
 from fedrec.privacy.guarantee import Guarantee
 from fedrec.privacy.padding import PaddedEvent
-from fedrec_client.serving_entries import Drawn, Question, event_of
+from fedrec_client.serving_entries import Drawn, ServingQuestion, event_of
 from fedrec_client.serving_ledger import ServingLedger
 from tests.waiting import HANG_S
 
@@ -30,13 +30,15 @@ LIMIT, ANSWER = Guarantee(10.0, 1e-5, "click", "replace"), Guarantee(5.0, 1e-5, 
 DAY_S = 86_400.0
 
 
-def question(history: str = "a", rows: str = "rows", guarantee: Guarantee = ANSWER) -> Question:
-    return Question(
+def question(
+    history: str = "a", rows: str = "rows", guarantee: Guarantee = ANSWER
+) -> ServingQuestion:
+    return ServingQuestion(
         "0" * 16, rows, history, guarantee, event_of(mu_for(guarantee.epsilon, guarantee.delta))
     )
 
 
-def drawn(asked: Question, number: float = 1.0) -> Drawn:
+def drawn(asked: ServingQuestion, number: float = 1.0) -> Drawn:
     return Drawn(np.full(4, number), np.full(4, number, np.float32), 0.5, asked.price)
 
 
@@ -60,7 +62,9 @@ def opened(path: Path) -> Iterator[Callable[..., ServingLedger]]:
         ledger.close()
 
 
-def answered(ledger: ServingLedger, asked: Question, number: float = 1.0) -> tuple[Any, bool]:
+def answered(
+    ledger: ServingLedger, asked: ServingQuestion, number: float = 1.0
+) -> tuple[Any, bool]:
     return ledger.answer(asked, lambda: drawn(asked, number))
 
 
@@ -75,7 +79,7 @@ def test_the_same_question_finds_its_answer_in_this_process_and_the_next(opened:
             first.sent.tobytes(),
             first.head,
         ]
-    assert len(opened().answers) == 1
+    assert len(opened().entries) == 1
 
 
 @pytest.mark.parametrize(
@@ -149,7 +153,7 @@ def test_an_answer_with_less_noise_than_was_agreed_does_not_leave(opened: Any) -
     ledger = opened()
     with pytest.raises(PrivacyError, match="less noise"):
         answered(ledger, replace(question(), noise_std=0.6))
-    assert not ledger.answers
+    assert not ledger.entries
 
 
 def test_a_question_that_does_not_say_its_noise_is_refused_under_a_limit_per_user(
@@ -191,7 +195,7 @@ def test_what_costs_other_than_agreed_or_protects_another_unit_never_enters(open
             ledger.answer(asked, lambda event=event: replace(drawn(asked), event=event))
     with pytest.raises(UnitMismatchError):
         answered(ledger, question(guarantee=Guarantee(5.0, 1e-5)))
-    assert not ledger.answers
+    assert not ledger.entries
 
 
 def test_padded_answers_are_kept_and_composed_as_such(opened: Any) -> None:
@@ -275,7 +279,7 @@ def test_a_crash_while_drawing_costs_nothing(opened: Any) -> None:
     with pytest.raises(Crash):
         ledger.answer(question(), draw)
     again = opened()
-    assert not again.answers
+    assert not again.entries
     assert answered(again, question())[1]
 
 
@@ -294,19 +298,19 @@ def test_a_crash_between_the_entry_and_its_head_file_loses_neither_answer_nor_pr
             answered(ledger, question("b"), 7.0)
     again, fresh = answered(opened(), question("b"), 8.0)
     assert (fresh, again.sent[0]) == (False, 7.0)
-    assert len(opened().answers) == 2
+    assert len(opened().entries) == 2
 
 
 def test_a_full_disk_refuses_and_nothing_is_spent(opened: Any) -> None:
     ledger = opened()
     answered(ledger, question("a"))
     big = Drawn(np.ones(100_000), np.ones(4, np.float32), 0.5, question("b").price)
-    pages = ledger._database.execute("PRAGMA page_count").fetchone()[0]
-    ledger._database.execute(f"PRAGMA max_page_count={pages}")
+    pages = ledger._db.execute("PRAGMA page_count").fetchone()[0]
+    ledger._db.execute(f"PRAGMA max_page_count={pages}")
     with pytest.raises(RunError, match=r"cannot be written: .*full"):
         ledger.answer(question("b"), lambda: big)
-    assert len(ledger.answers) == 1
-    assert len(opened().answers) == 1
+    assert len(ledger.entries) == 1
+    assert len(opened().entries) == 1
     assert answered(opened(), question("b"))[1]
 
 
@@ -314,7 +318,7 @@ _VICTIM = """
 import os, signal, sys
 from pathlib import Path
 from fedrec_client.clicks import Clicks
-from fedrec.operations.ledger_files import HeadFile
+from fedrec.ledgers.head_file import HeadFile
 from fedrec_client.recommending import Recommender
 from tests.recommend.conftest import PlainServer
 
@@ -352,9 +356,9 @@ def test_after_kill_9_the_answer_that_was_paid_for_is_sent_and_nothing_more_is_p
     )
     assert victim.returncode == -signal.SIGKILL
     with Recommender(served, tmp_path / "state") as recommender:
-        assert len(recommender.ledger.answers) == 1
+        assert len(recommender.ledger.entries) == 1
         answer = recommender.recommend(Clicks.of(["i1", "i2", "i3"]))
         assert not answer.fresh
-        assert len(recommender.ledger.answers) == 1
+        assert len(recommender.ledger.entries) == 1
     if where == "send":
         assert served.queries[0].sent.tobytes() == (tmp_path / "sent").read_bytes()

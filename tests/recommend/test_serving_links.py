@@ -23,7 +23,7 @@ from fedrec_client.explaining import decoded, explained
 from fedrec_client.recommending import Recommender
 from fedrec_client.serving_connection import connect
 from fedrec_client.serving_http import HttpServer
-from fedrec_client.serving_link import Query, Trust
+from fedrec_client.serving_link import ServingQuery, Trust
 
 from .conftest import HISTORY, PlainServer, write_bundle
 
@@ -53,7 +53,7 @@ def test_both_ways_give_the_same_list_and_carry_the_noised_numbers(
         with Recommender(url, tmp_path / "state") as recommender:
             found = recommender.recommend(CLICKS, categories=["drama"])
             lists[kind] = [(item.id, item.score) for item in found.items]
-            sent = recommender.ledger.answers[0].sent
+            sent = recommender.ledger.entries[0].sent
             if kind == "grpc":
                 assert found.left[-1].what == "/fedrec.serving.v1.Recommender/Recommend"
                 message = pb.RecommendRequest.FromString(found.left[-1].body)
@@ -76,7 +76,7 @@ def test_both_ways_give_the_same_list_and_carry_the_noised_numbers(
                     "host", "accept", "accept-encoding", "connection", "user-agent",
                     "content-length", "content-type",
                 }  # fmt: skip
-            assert len(recommender.ledger.answers) == 1
+            assert len(recommender.ledger.entries) == 1
     assert lists["grpc"] == lists["http"]
     assert len(lists["grpc"]) == 10
 
@@ -136,7 +136,7 @@ def test_tls_by_authority_pin_or_both_and_with_a_certificate_of_ones_own(
         ) as recommender:
             with pytest.raises(ProtocolError):
                 recommender.recommend(CLICKS)
-            assert not recommender.ledger.answers
+            assert not recommender.ledger.entries
 
 
 def test_a_wrong_certificate_is_refused_before_anything_is_asked(
@@ -154,7 +154,7 @@ def test_a_wrong_certificate_is_refused_before_anything_is_asked(
                 with pytest.raises(RefusedError, match=r"certificate") as caught:
                     recommender.recommend(CLICKS)
                 assert caught.value.code == Refusal.WRONG_CERTIFICATE
-                assert not recommender.ledger.answers
+                assert not recommender.ledger.entries
 
 
 def test_a_certificate_of_another_role_is_no_serving_servers(
@@ -180,7 +180,7 @@ def test_a_certificate_of_another_role_is_no_serving_servers(
                 with pytest.raises(RefusedError, match="needed is fedrec:server") as caught:
                     recommender.recommend(CLICKS)
                 assert caught.value.code == Refusal.WRONG_CERTIFICATE
-                assert not recommender.ledger.answers
+                assert not recommender.ledger.entries
 
 
 @pytest.mark.parametrize("kind", ["grpc", "http"])
@@ -190,7 +190,7 @@ def test_nobody_there_is_said_in_a_line_and_nothing_is_paid(kind: str, tmp_path:
     ) as recommender:
         with pytest.raises(UnreachableError, match=r"no answer from the server at 127.0.0.1"):
             recommender.recommend(CLICKS)
-        assert not recommender.ledger.answers
+        assert not recommender.ledger.entries
 
 
 def test_tls_with_a_server_without_it_is_named_in_both_ways(
@@ -249,7 +249,7 @@ def test_an_address_that_is_none_or_would_be_readable_is_refused(url: str) -> No
 
 @pytest.mark.parametrize(
     "ask",
-    [HttpServer.newest, lambda server: server.recommend(Query("0" * 16, np.zeros(3), 5))],
+    [HttpServer.newest, lambda server: server.recommend(ServingQuery("0" * 16, np.zeros(3), 5))],
     ids=["newest", "recommend"],
 )
 @pytest.mark.parametrize(

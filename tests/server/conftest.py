@@ -37,9 +37,9 @@ from fedrec_client.participant import Participant
 from fedrec_client.store import LocalUsers
 from fedrec_server.gathering import Gathering
 from fedrec_server.public import PublicData
-from fedrec_server.rounds import Progress, run_rounds
+from fedrec_server.rounds import KeptRound, run_rounds
 from fedrec_server.runs import Runs
-from fedrec_server.schedule import Schedule
+from fedrec_server.schedule import TrainingSchedule
 from fedrec_server.trainings import Trainings
 
 BOUNDARIES = (0, 13, 27, 40)
@@ -154,15 +154,17 @@ class World:
         ledger = ClientLedger(
             folder / "ledger.sqlite", limit=Guarantee(self.client_limit, 1e-5), clock=self.time
         )
-        return Site(Participant(name, users, ledger, DeskOf(self, name), folder), folder / "terms")
+        return Site(
+            Participant(name, users, ledger, EndpointOf(self, name), folder), folder / "terms"
+        )
 
     def start_aggregator(self) -> None:
         """A new process on the old folder, the old one having lost its memory."""
-        if hasattr(self, "desk"):
-            self.desk.ledger.close()
+        if hasattr(self, "endpoint"):
+            self.endpoint.ledger.close()
         limit = None if self.aggregator_limit is None else Guarantee(self.aggregator_limit, 1e-5)
         ledger = ReleaseLedger(self.folder / "aggregator", limit=limit, clock=self.time)
-        self.desk = Aggregator(
+        self.endpoint = Aggregator(
             ledger,
             Limits(min_cohort=self.min_cohort),
             noise=Streams(self.scenario.seed),
@@ -170,18 +172,18 @@ class World:
         )
 
     def close(self) -> None:
-        self.desk.ledger.close()
+        self.endpoint.ledger.close()
         for site in self.sites:
             site.participant.ledger.close()
 
     def run(
         self,
         *,
-        desk: Any = None,
+        endpoint: Any = None,
         clients: Any = None,
         scenario: Scenario | None = None,
         **options: Any,
-    ) -> list[Progress]:
+    ) -> list[KeptRound]:
         """The server's run from start, or from where it stopped, to its end."""
         gathering = Gathering(
             expected_users=BOUNDARIES[-1],
@@ -200,7 +202,7 @@ class World:
         rounds = run_rounds(
             scenario or self.scenario,
             self.public,
-            desk or self.desk,
+            endpoint or self.endpoint,
             clients or self.clients,
             self.folder / "server",
             **arguments,
@@ -212,14 +214,14 @@ class World:
         state = self.folder / "server"
         runs, schedule = (
             Runs(state),
-            Schedule(state, every_s, again, clock=self.time, monotonic=self.time),
+            TrainingSchedule(state, every_s, again, clock=self.time, monotonic=self.time),
         )
         runs.adopt()
         return Trainings(
             runs,
             schedule,
             guarantee_of(self.scenario.privacy),
-            self.desk.budget,
+            self.endpoint.budget,
             clock=self.time,
             **options,
         )
@@ -239,7 +241,7 @@ class World:
         options["earlier"] = trainings.earlier(self.public.items) if self.warm else None
         list(
             run_rounds(
-                self.scenario, self.public, self.desk, self.clients, trainings.folder, **options
+                self.scenario, self.public, self.endpoint, self.clients, trainings.folder, **options
             )
         )
 
@@ -286,7 +288,7 @@ class World:
     @property
     def charges(self) -> list[str]:
         """Names of the releases that the aggregator was charged for."""
-        return [charge.release for charge in self.desk.ledger.spends().charges]
+        return [charge.release for charge in self.endpoint.ledger.spends().charges]
 
 
 class CrashError(Exception):
@@ -309,7 +311,7 @@ class Steps:
 
 @dataclass
 class Watched:
-    """A desk or a broadcast: `before` and `after` are told of every call, and `after` what it
+    """An endpoint or a broadcast: `before` and `after` are told of every call, and `after` what it
     returned."""
 
     behind: Any
@@ -342,13 +344,13 @@ def crashing_run(monkeypatch: pytest.MonkeyPatch) -> Callable[..., int]:
             if ours:
                 steps.step()
 
-        desk, clients = (
+        endpoint, clients = (
             Watched(behind, steps.step, lambda name, result: steps.step())
-            for behind in (world.desk, world.clients)
+            for behind in (world.endpoint, world.clients)
         )
         with monkeypatch.context() as patch, suppress(CrashError):
             patch.setattr("fedrec.storage.os.replace", replacing)
-            world.run(desk=desk, clients=clients, **options)
+            world.run(endpoint=endpoint, clients=clients, **options)
         return steps.taken
 
     return run
@@ -375,35 +377,35 @@ def crashing_at(monkeypatch: pytest.MonkeyPatch) -> Callable[[World, Trainings, 
 
 @pytest.fixture
 def everything_the_server_hears() -> Callable[[World], list[tuple[str, Any]]]:
-    """Run a world's server to its end; what its desk and its broadcast returned, in order."""
+    """Run a world's server to its end; what its endpoint and its broadcast returned, in order."""
 
     def run(world: World) -> list[tuple[str, Any]]:
         heard = list[tuple[str, Any]]()
-        desk, clients = (
+        endpoint, clients = (
             Watched(behind, after=lambda name, result: heard.append((name, result)))
-            for behind in (world.desk, world.clients)
+            for behind in (world.endpoint, world.clients)
         )
-        world.run(desk=desk, clients=clients, run="the-same")
+        world.run(endpoint=endpoint, clients=clients, run="the-same")
         return heard
 
     return run
 
 
 @dataclass
-class DeskOf:
-    """The desk of a client at whichever aggregator is up."""
+class EndpointOf:
+    """The endpoint of a client at whichever aggregator is up."""
 
     world: World
     name: str
 
     def enroll(self, tokens: Sequence[bytes]) -> int:
-        return self.world.desk.client_desk(self.name).enroll(tokens)
+        return self.world.endpoint.client_endpoint(self.name).enroll(tokens)
 
     def growth(self, since: LedgerHead, charged: int) -> LedgerGrowth:
-        return self.world.desk.client_desk(self.name).growth(since, charged)
+        return self.world.endpoint.client_endpoint(self.name).growth(since, charged)
 
     def report(self, run: str, round: int, batch: bytes) -> Receipt:
-        return self.world.desk.client_desk(self.name).report(run, round, batch)
+        return self.world.endpoint.client_endpoint(self.name).report(run, round, batch)
 
 
 def as_bytes(state: Any) -> dict[str, bytes]:

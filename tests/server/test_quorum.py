@@ -129,7 +129,7 @@ def test_a_site_that_enrols_ten_times_its_users_and_reports_none_is_named_and_no
         absent = 0
 
         def join(self, terms: Any) -> Answer:
-            world.desk.client_desk("crowd").enroll(tokens)
+            world.endpoint.client_endpoint("crowd").enroll(tokens)
             return Answer("crowd", len(tokens))
 
         def answer(self, invitation: Any) -> Answer:
@@ -173,13 +173,13 @@ def test_an_aggregator_that_releases_below_the_quorum_it_was_given_ends_the_run(
 ) -> None:
     world = new_world()
     cut_off(world, in_round=1)
-    honest = world.desk._opened
+    honest = world.endpoint._opened
 
     def opened(opening: Any) -> Any:
         collection = honest(opening)
         collection.needed = 1
         return collection
 
-    world.desk._opened = opened
+    world.endpoint._opened = opened
     with pytest.raises(ProtocolError, match="released with 13 users, below its quorum of 32"):
         world.run(absent_s=0.0)

@@ -146,7 +146,7 @@ def test_a_round_that_the_aggregator_forgot_is_collected_again_and_charged_once(
         return answers
 
     world.clients.ask = ask
-    progress = run_following_the_desk(world)
+    progress = run_following_the_endpoint(world)
     # the missing site is asked again, then all of them, of a round that had to be opened again
     assert calls == [0, 1, 1, 1, 2]
     assert [step.line.attempt for step in progress] == [1, 2, 1]
@@ -203,9 +203,9 @@ def test_an_aggregator_that_comes_late_is_waited_for(new_world: NewWorld) -> Non
         def __getattr__(self, name: str) -> Any:
             if next(missed, None) is not None:
                 raise UnreachableError("the aggregator does not answer", "Start it.")
-            return getattr(world.desk, name)
+            return getattr(world.endpoint, name)
 
-    world.run(desk=Late())
+    world.run(endpoint=Late())
     assert world.states() == world.loopback()
 
 
@@ -368,12 +368,12 @@ def test_an_aggregator_put_back_in_time_is_refused(
 ) -> None:
     world = new_world()
     crashing_run(world, 27)
-    world.desk.ledger.close()
+    world.endpoint.ledger.close()
     shutil.copytree(world.folder / "aggregator", world.folder / "backup")
     world.start_aggregator()
     crashing_run(world, 27)
     assert len(world.states()) > 0
-    world.desk.ledger.close()
+    world.endpoint.ledger.close()
     shutil.rmtree(world.folder / "aggregator")
     shutil.move(world.folder / "backup", world.folder / "aggregator")
     world.start_aggregator()
@@ -456,11 +456,11 @@ def test_what_the_server_hears_does_not_tell_how_much_a_user_has_rated(
     assert without_hashes_of_the_release(one) == without_hashes_of_the_release(other)
 
 
-def run_following_the_desk(world: World) -> Any:
+def run_following_the_endpoint(world: World) -> Any:
     """The server's run over whichever aggregator is up at the moment."""
 
     class Current:
         def __getattr__(self, name: str) -> Any:
-            return getattr(world.desk, name)
+            return getattr(world.endpoint, name)
 
-    return world.run(desk=Current())
+    return world.run(endpoint=Current())

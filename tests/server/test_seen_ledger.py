@@ -10,13 +10,13 @@ import pytest
 from fedrec.errors import RefusedError, RunError
 from fedrec.federation.ledger_heads import grown
 from fedrec.federation.protocol import LedgerGrowth, LedgerHead
-from fedrec_server.seen_ledger import FollowedDesk, SeenLedger
+from fedrec_server.seen_ledger import FollowedEndpoint, SeenLedger
 
 ENTRIES = [f"{number:02x}" * 32 for number in range(9)]
 
 
 @dataclass
-class Desk:
+class Endpoint:
     """An aggregator whose ledger has the first so many entries; calls are only noted."""
 
     entries: list[str] = field(default_factory=lambda: ENTRIES[:3])
@@ -31,43 +31,43 @@ class Desk:
         return lambda *_arguments, **_named: (self.calls.append(name), b"")[1]
 
 
-def followed(desk: Desk, path: Path) -> Any:
-    return FollowedDesk(desk, SeenLedger(path))  # type: ignore[arg-type]
+def followed(endpoint: Endpoint, path: Path) -> Any:
+    return FollowedEndpoint(endpoint, SeenLedger(path))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("last", ["open_run", "enrolled", "release"])
 def test_an_aggregator_put_back_after_any_call_is_refused_in_the_next_run(
     tmp_path: Path, last: str
 ) -> None:
-    desk, path = Desk(), tmp_path / "seen.json"
-    getattr(followed(desk, path), last)(
+    endpoint, path = Endpoint(), tmp_path / "seen.json"
+    getattr(followed(endpoint, path), last)(
         *{"open_run": ("run", None), "enrolled": (), "release": ("run", 0)}[last]
     )
-    desk.entries, desk.calls = ENTRIES[:2], []
+    endpoint.entries, endpoint.calls = ENTRIES[:2], []
     for call in (
-        lambda: followed(desk, path).open_run("another", None),
-        followed(desk, path).enrolled,
+        lambda: followed(endpoint, path).open_run("another", None),
+        followed(endpoint, path).enrolled,
     ):
         with pytest.raises(RefusedError) as caught:
             call()
         assert caught.value.code == "stale-ledger"
-    assert desk.calls == []
-    desk.entries = [*ENTRIES[:2], "ff" * 32, "ee" * 32]  # grown again, on another way
+    assert endpoint.calls == []
+    endpoint.entries = [*ENTRIES[:2], "ff" * 32, "ee" * 32]  # grown again, on another way
     with pytest.raises(RefusedError):
-        followed(desk, path).open_run("another", None)
-    desk.entries = ENTRIES[:5]
-    followed(desk, path).open_run("another", None)
+        followed(endpoint, path).open_run("another", None)
+    endpoint.entries = ENTRIES[:5]
+    followed(endpoint, path).open_run("another", None)
     assert SeenLedger(path).ledger_head() == grown(LedgerHead(), ENTRIES[:5])
 
 
 def test_a_new_ledger_is_taken_only_once_the_old_one_is_forgotten(tmp_path: Path) -> None:
-    desk, path = Desk(), tmp_path / "seen.json"
-    followed(desk, path).enrolled()
-    desk.entries = ENTRIES[5:]
+    endpoint, path = Endpoint(), tmp_path / "seen.json"
+    followed(endpoint, path).enrolled()
+    endpoint.entries = ENTRIES[5:]
     with pytest.raises(RefusedError):
-        followed(desk, path).enrolled()
+        followed(endpoint, path).enrolled()
     SeenLedger(path).forget()
-    followed(desk, path).enrolled()
+    followed(endpoint, path).enrolled()
     assert SeenLedger(path).ledger_head().number == 4
 
 

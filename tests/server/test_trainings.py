@@ -26,7 +26,7 @@ from fedrec.settings import load
 from fedrec_server.budget import require_affordable
 from fedrec_server.run_record import only_one
 from fedrec_server.runs import Runs, TrainingRun, run_folder, together
-from fedrec_server.schedule import REQUEST, Schedule, ask_standing, duration_s, words_of
+from fedrec_server.schedule import REQUEST, TrainingSchedule, ask_standing, duration_s, words_of
 
 SMALL = ["recipe=published", "model.dimension=3", "model.steps=2", "model.encoder=id"]
 World = Any
@@ -195,7 +195,7 @@ def test_training_again_is_a_new_run_charged_on_top_by_aggregator_and_clients(
     assert (first.run, second.run) == ("books", "books-2")
     assert {path: path.read_bytes() for path in files} == files
     for spent in (
-        world.desk.ledger.spends().epsilon,
+        world.endpoint.ledger.spends().epsilon,
         *(site.participant.ledger.epsilon for site in world.sites),
     ):
         assert spent == pytest.approx(second.total.epsilon, rel=1e-6)
@@ -309,12 +309,12 @@ def test_a_second_training_begins_with_the_release_of_the_first_and_asks_for_les
     world, said = new_world("default", client_limit=8.0), list[str]()
     first = world.train().runs.finished
     trainings = world.train(again=True, say=said.append)
-    names = [charge.release for charge in world.desk.ledger.spends().charges]
+    names = [charge.release for charge in world.endpoint.ledger.spends().charges]
     assert names.count("biases") == 1  # of two trainings
     assert (trainings.entry.warm, first.warm) == (first.run, "")
     assert any("starts from the release of" in line for line in said)
     assert trainings.runs.finished.total.epsilon == pytest.approx(
-        world.desk.ledger.spends().epsilon, rel=1e-6
+        world.endpoint.ledger.spends().epsilon, rel=1e-6
     )
 
 
@@ -349,7 +349,9 @@ def test_where_the_last_release_is_no_start_a_training_begins_cold(
         world.warm = False
     trainings = world.train(again=True)
     assert trainings.entry.warm == ""
-    assert [charge.release for charge in world.desk.ledger.spends().charges].count("biases") == 2
+    assert [charge.release for charge in world.endpoint.ledger.spends().charges].count(
+        "biases"
+    ) == 2
 
 
 # --- what cannot be afforded ---
@@ -393,7 +395,7 @@ def test_an_aggregator_that_could_not_be_asked_is_asked_before_anybody_else_is(
         honest.append(1)
         if len(honest) == 1:
             raise UnreachableError("the aggregator does not answer", "Start it.")
-        found: Budget = world.desk.budget()
+        found: Budget = world.endpoint.budget()
         return found
 
     trainings.budget, charges = budget, world.charges
@@ -416,13 +418,13 @@ def test_an_aggregator_that_could_not_be_asked_is_asked_before_anybody_else_is(
 def test_what_is_said_to_be_still_possible_is_what_the_ledger_takes(new_world: NewWorld) -> None:
     world = new_world(client_limit=20.0, aggregator_limit=6.0)
     world.train()
-    left = world.desk.budget().left_epsilon
-    require_affordable(Guarantee(left, 1e-5), world.desk.budget())
+    left = world.endpoint.budget().left_epsilon
+    require_affordable(Guarantee(left, 1e-5), world.endpoint.budget())
     with pytest.raises(RefusedError):
-        require_affordable(Guarantee(left * 1.01, 1e-5), world.desk.budget())
+        require_affordable(Guarantee(left * 1.01, 1e-5), world.endpoint.budget())
     world.scenario = load(None, [*SMALL, f"privacy.epsilon={left * 0.9999}"])
     world.train(again=True)
-    assert world.desk.ledger.spends().epsilon == pytest.approx(6.0, rel=1e-3)
+    assert world.endpoint.ledger.spends().epsilon == pytest.approx(6.0, rel=1e-3)
 
 
 @pytest.mark.parametrize("epsilon", [1.0, 3.0, 4.7])
@@ -488,7 +490,7 @@ def test_durations_are_a_number_and_a_unit() -> None:
 
 def test_a_model_is_old_by_the_clock_or_by_how_long_the_process_has_waited(tmp_path: Path) -> None:
     wall, steady = [10_000.0], [0.0]
-    schedule = Schedule(tmp_path, 100.0, clock=lambda: wall[0], monotonic=lambda: steady[0])
+    schedule = TrainingSchedule(tmp_path, 100.0, clock=lambda: wall[0], monotonic=lambda: steady[0])
     last = TrainingRun("r", 0.0, finished_s=9_950.0)
     assert not schedule.due(last, begun=1)
     steady[0] = 49.0
@@ -531,7 +533,7 @@ def test_a_request_that_says_nothing_is_one(tmp_path: Path) -> None:
     last = TrainingRun("r", 0.0, finished_s=1e12)
     for content in ("", "[]", '{"asked_s": 1}', '{"after": "x"}'):
         (tmp_path / REQUEST).write_text(content)
-        assert Schedule(tmp_path, 1e9).due(last, begun=1), content
+        assert TrainingSchedule(tmp_path, 1e9).due(last, begun=1), content
 
 
 def test_a_request_is_taken_once_and_only_where_a_server_stands(
@@ -546,7 +548,7 @@ def test_a_request_is_taken_once_and_only_where_a_server_stands(
             ask_standing(tmp_path)
         (tmp_path / "server.json").write_text(json.dumps({"pid": 4711, "stands": True}))
         assert ask_standing(tmp_path) == 4711
-    schedule, last = Schedule(tmp_path, 1e9), TrainingRun("r", 0.0, finished_s=1e12)
+    schedule, last = TrainingSchedule(tmp_path, 1e9), TrainingRun("r", 0.0, finished_s=1e12)
     assert (tmp_path / REQUEST).exists()
     assert schedule.due(last, begun=0)
     assert not schedule.due(last, begun=1)  # another has begun since

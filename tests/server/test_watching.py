@@ -17,7 +17,7 @@ from fedrec.operations import logs
 from fedrec.operations.metrics import Metrics
 from fedrec.operations.party_state import Awaited, noting
 from fedrec_server.gathering import Gathering, gather
-from fedrec_server.watching import WatchedClients, WatchedDesk
+from fedrec_server.watching import WatchedClients, WatchedEndpoint
 
 
 def values(metrics: Metrics) -> dict[str, float]:
@@ -44,7 +44,7 @@ def doing(metrics: Metrics) -> tuple[str, str]:
 
 @dataclass
 class World:
-    """A desk and a broadcast that note what the metrics say while they are called."""
+    """An endpoint and a broadcast that note what the metrics say while they are called."""
 
     metrics: Metrics = field(default_factory=lambda: Metrics("server", "1"))
     during: dict[str, tuple[str, str]] = field(default_factory=dict)
@@ -90,21 +90,21 @@ QUESTION: Any = SimpleNamespace(question=SimpleNamespace(round=2))
 OPENING: Any = SimpleNamespace(run="r", round=2)
 
 
-def wired(world: World, **choices: Any) -> tuple[WatchedDesk, WatchedClients]:
+def wired(world: World, **choices: Any) -> tuple[WatchedEndpoint, WatchedClients]:
     both: Any = world
-    return WatchedDesk(both, world.metrics), WatchedClients(both, world.metrics, **choices)
+    return WatchedEndpoint(both, world.metrics), WatchedClients(both, world.metrics, **choices)
 
 
 def test_every_phase_of_a_round_shows_while_it_lasts() -> None:
     world = World()
-    desk, clients = wired(world, connected=lambda: 3.0)
-    assert gather(SimpleNamespace(run="r"), desk, clients, Gathering()) == 40  # type: ignore[arg-type]
-    desk.open_run("r", None)  # type: ignore[arg-type]
-    desk.open_round(OPENING)
+    endpoint, clients = wired(world, connected=lambda: 3.0)
+    assert gather(SimpleNamespace(run="r"), endpoint, clients, Gathering()) == 40  # type: ignore[arg-type]
+    endpoint.open_run("r", None)  # type: ignore[arg-type]
+    endpoint.open_round(OPENING)
     world.clients[1] = Answer("b", 0, refusal="unreachable")
     clients.ask(QUESTION)
-    desk.close("r", 2)
-    desk.release("r", 2)
+    endpoint.close("r", 2)
+    endpoint.release("r", 2)
     assert world.during == {
         "join": ("gathering", "clients"),
         "enrolled": ("gathering", "clients"),
@@ -137,7 +137,7 @@ def test_gathering_says_whether_clients_or_users_are_missing_and_how_long_it_wai
     there: list[Answer], expected: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     world = World(clients=there, users=5)
-    desk, clients = wired(world, min_clients=2)
+    endpoint, clients = wired(world, min_clients=2)
     said = list[str]()
     pause = clients.pausing(lambda _: said.append(doing(world.metrics)[1]))
     time_s = iter(range(100))
@@ -149,7 +149,7 @@ def test_gathering_says_whether_clients_or_users_are_missing_and_how_long_it_wai
         clock=lambda: float(next(time_s)),
     )
     with pytest.raises(UnreachableError, match="40 users; waited 3 s"):
-        gather(SimpleNamespace(run="r"), desk, clients, plan)  # type: ignore[arg-type]
+        gather(SimpleNamespace(run="r"), endpoint, clients, plan)  # type: ignore[arg-type]
     assert set(said) == {expected}
     (line,) = (str(vars(record)) for record in caplog.records if "needed" in str(vars(record)))
     assert "waited" not in line  # it had only begun to
@@ -157,13 +157,13 @@ def test_gathering_says_whether_clients_or_users_are_missing_and_how_long_it_wai
 
 def test_a_short_round_and_a_failed_one_are_counted_once_each() -> None:
     world = World(phase=Phase.SHORT)
-    desk, _ = wired(world)
-    desk.open_round(OPENING)
-    desk.close("r", 2)
-    desk.close("r", 2)
+    endpoint, _ = wired(world)
+    endpoint.open_round(OPENING)
+    endpoint.close("r", 2)
+    endpoint.close("r", 2)
     assert doing(world.metrics)[1] == "quorum"
     world.failure = RefusedError("budget", "the limit is passed", "Ask.")
-    for call in (lambda: desk.open_round(OPENING), lambda: desk.close("r", 2)):
+    for call in (lambda: endpoint.open_round(OPENING), lambda: endpoint.close("r", 2)):
         with pytest.raises(RefusedError):
             call()
     told = values(world.metrics)
@@ -188,7 +188,7 @@ def test_an_aggregator_that_is_away_shows_at_the_first_pause_and_until_it_answer
     log: Path,
 ) -> None:
     world = World(failure=UnreachableError("no answer", "Check."))
-    desk, _ = wired(world)
+    endpoint, _ = wired(world)
     waited = list[float]()
     pause = noting(
         world.metrics.state, Awaited.AGGREGATOR, waited.append, logging.getLogger("fedrec_server")
@@ -197,10 +197,10 @@ def test_an_aggregator_that_is_away_shows_at_the_first_pause_and_until_it_answer
     pause(2.0)
     assert doing(world.metrics)[1] == "aggregator"
     with pytest.raises(UnreachableError):
-        desk.enrolled()
+        endpoint.enrolled()
     assert doing(world.metrics)[1] == "aggregator"  # patience ended, and it is still away
     world.failure = None
-    desk.enrolled()
+    endpoint.enrolled()
     assert doing(world.metrics)[1] == "nothing"
     assert waited == [1.0, 2.0]
     lines = [json.loads(line) for line in log.read_text().splitlines()]

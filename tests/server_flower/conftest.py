@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from fedrec.operations.addresses import free_port
-from fedrec_client.supernode import flower_environment
+from fedrec.operations.flower_process import flower_environment
 from tests import waiting
 
 CLIENT = """
@@ -32,7 +32,7 @@ class Participant:
         return Answer(said, self.joined)
 logs.configure("client")
 own = dict(certificate=f"{keys}/client-{name}.pem", key=f"{keys}/client-{name}-key.pem", root_certificates=f"{keys}/ca.pem")
-node = SuperNode(SuperLinkAccess(address=address, **own), Path(folder))
+node = SuperNode(Path(folder), SuperLinkAccess(address=address, **own))
 node.start()
 Executor(client_app(Participant()), lambda: node.address, node.secret).run(threading.Event())
 """
@@ -45,14 +45,16 @@ class Clients:
     folder: Path
     stack: ExitStack = field(default_factory=ExitStack)
 
-    def start(self, name: str, *, gate: str, keys: Path, says: str = "") -> subprocess.Popen[bytes]:
+    def start(
+        self, name: str, *, proxy: str, keys: Path, says: str = ""
+    ) -> subprocess.Popen[bytes]:
         """A client with the certificate of that name in `keys`, which says it is `says`."""
         log = self.stack.enter_context((self.folder / f"{name}.log").open("ab"))
         command = [
             sys.executable,
             "-c",
             CLIENT,
-            gate,
+            proxy,
             str(keys),
             str(self.folder / name),
             name,
@@ -62,14 +64,14 @@ class Clients:
         self.stack.callback(_end, client)
         return client
 
-    def stock(self, *, gate: str, ca: Path) -> subprocess.Popen[bytes]:
+    def stock(self, *, proxy: str, ca: Path) -> subprocess.Popen[bytes]:
         """Flower's own SuperNode, with the authority's certificate and nothing else of ours."""
         log = self.stack.enter_context((self.folder / "stock.log").open("ab"))
         program = Path(sys.executable).parent / "flower-supernode"
         command = [
             str(program),
             "--superlink",
-            gate,
+            proxy,
             "--root-certificates",
             str(ca),
             "--isolation",

@@ -1,4 +1,4 @@
-"""The gate in front of a real small HTTP server that would answer anything."""
+"""The proxy in front of a real small HTTP server that would answer anything."""
 
 import gc
 import http.client
@@ -101,20 +101,20 @@ def upstream() -> Iterator[SuperLinkStandIn]:
     stand_in.server.server_close()
 
 
-def here(gate: FleetListener) -> tuple[str, int]:
-    return gate.address.host, gate.address.port
+def here(proxy: FleetListener) -> tuple[str, int]:
+    return proxy.address.host, proxy.address.port
 
 
-def raw(gate: FleetListener, request: bytes) -> bytes:
+def raw(proxy: FleetListener, request: bytes) -> bytes:
     """The first line of the answer to these very bytes."""
-    with socket.create_connection(here(gate), timeout=HANG_S) as line:
+    with socket.create_connection(here(proxy), timeout=HANG_S) as line:
         line.sendall(request)
         return line.makefile("rb").readline()
 
 
 def post(target: str, *more: str) -> bytes:
     return "\r\n".join(
-        [f"POST {target} HTTP/1.1", "host: gate", "content-length: 0", *more, "", ""]
+        [f"POST {target} HTTP/1.1", "host: proxy", "content-length: 0", *more, "", ""]
     ).encode()
 
 
@@ -128,8 +128,8 @@ def test_every_fleet_route_of_the_pinned_flower_passes_and_no_other_route_of_it(
         route.decode() for route in FLEET_ROUTES
     }
     with (
-        FleetListener(LOOPBACK, lambda: upstream.address) as gate,
-        httpx.Client(base_url=f"http://{gate.address}") as client,
+        FleetListener(LOOPBACK, lambda: upstream.address) as proxy,
+        httpx.Client(base_url=f"http://{proxy.address}") as client,
     ):
         statuses = {route: client.post(route).status_code for route in routes}
     assert {route for route, status in statuses.items() if status == 200} == {
@@ -164,12 +164,12 @@ def test_every_fleet_route_of_the_pinned_flower_passes_and_no_other_route_of_it(
         "/openapi.json",
         "/",
         "http://127.0.0.1:1/v1/control/start-run",
-        "https://gate/v1/runtime/acquire-task",
+        "https://proxy/v1/runtime/acquire-task",
     ],
 )
 def test_no_spelling_of_another_route_gets_through(upstream: SuperLinkStandIn, target: str) -> None:
-    with FleetListener(LOOPBACK, lambda: upstream.address) as gate:
-        assert raw(gate, post(target)).split()[1] in {b"404", b"400"}
+    with FleetListener(LOOPBACK, lambda: upstream.address) as proxy:
+        assert raw(proxy, post(target)).split()[1] in {b"404", b"400"}
     assert upstream.paths == []
 
 
@@ -185,15 +185,15 @@ def test_no_spelling_of_another_route_gets_through(upstream: SuperLinkStandIn, t
 def test_odd_targets_reach_nothing_but_the_fleet_route_itself(
     upstream: SuperLinkStandIn, target: str
 ) -> None:
-    with FleetListener(LOOPBACK, lambda: upstream.address) as gate:
-        raw(gate, post(target))
+    with FleetListener(LOOPBACK, lambda: upstream.address) as proxy:
+        raw(proxy, post(target))
     assert set(upstream.paths) <= {PULL}
 
 
 @pytest.mark.parametrize("method", ["GET", "PUT", "DELETE", "OPTIONS", "HEAD", "CONNECT", "PATCH"])
 def test_only_posts_get_through(upstream: SuperLinkStandIn, method: str) -> None:
-    with FleetListener(LOOPBACK, lambda: upstream.address) as gate:
-        assert raw(gate, post(PULL).replace(b"POST", method.encode())).split()[1] == b"404"
+    with FleetListener(LOOPBACK, lambda: upstream.address) as proxy:
+        assert raw(proxy, post(PULL).replace(b"POST", method.encode())).split()[1] == b"404"
     assert upstream.paths == []
 
 
@@ -201,7 +201,7 @@ def test_bodies_and_headers_pass_both_ways_unchanged_without_those_of_one_connec
     upstream: SuperLinkStandIn,
 ) -> None:
     body = bytes(range(256)) * 20_000
-    with FleetListener(LOOPBACK, lambda: upstream.address) as gate:
+    with FleetListener(LOOPBACK, lambda: upstream.address) as proxy:
         more = {
             "flwr-signature": "abc",
             "connection": "keep-alive, x-mine",
@@ -209,9 +209,9 @@ def test_bodies_and_headers_pass_both_ways_unchanged_without_those_of_one_connec
             "te": "trailers",
             "upgrade": "h2c",
         }
-        answer = httpx.post(f"http://{gate.address}{PULL}", content=body, headers=more)
+        answer = httpx.post(f"http://{proxy.address}{PULL}", content=body, headers=more)
         chunked = httpx.post(
-            f"http://{gate.address}{OBJECT}",
+            f"http://{proxy.address}{OBJECT}",
             content=(body[i : i + 70_000] for i in range(0, len(body), 70_000)),
         )
     assert answer.content == chunked.content == body
@@ -225,14 +225,14 @@ def test_bodies_and_headers_pass_both_ways_unchanged_without_those_of_one_connec
 def test_a_body_over_the_limit_is_refused_announced_or_not(upstream: SuperLinkStandIn) -> None:
     with FleetListener(
         LOOPBACK, lambda: upstream.address, limits=FleetLimits(max_body_bytes=1_000)
-    ) as gate:
-        url = f"http://{gate.address}{PULL}"
+    ) as proxy:
+        url = f"http://{proxy.address}{PULL}"
         assert httpx.post(url, content=b"x" * 1_000).status_code == 200
         assert httpx.post(url, content=b"x" * 1_001).status_code == 413
         parts = (b"x" * 100 for _ in range(11))
-        assert httpx.post(f"http://{gate.address}{OBJECT}", content=parts).status_code == 413
+        assert httpx.post(f"http://{proxy.address}{OBJECT}", content=parts).status_code == 413
         assert raw(
-            gate,
+            proxy,
             post(PULL).replace(b"content-length: 0", b"content-length: 99999999999999999999999"),
         ).split()[1] in {
             b"413",
@@ -244,8 +244,8 @@ def test_an_answer_over_the_limit_does_not_come_back(upstream: SuperLinkStandIn)
     upstream.reply = b"x" * 2_000
     with FleetListener(
         LOOPBACK, lambda: upstream.address, limits=FleetLimits(max_body_bytes=1_000)
-    ) as gate:
-        assert httpx.post(f"http://{gate.address}{PULL}").status_code == 502
+    ) as proxy:
+        assert httpx.post(f"http://{proxy.address}{PULL}").status_code == 502
 
 
 @pytest.mark.parametrize(
@@ -260,15 +260,15 @@ def test_a_peer_that_asks_for_too_much_at_once_is_turned_away_until_there_is_roo
     upstream: SuperLinkStandIn, limits: FleetLimits
 ) -> None:
     upstream.hold.clear()
-    with FleetListener(LOOPBACK, lambda: upstream.address, limits=limits) as gate:
+    with FleetListener(LOOPBACK, lambda: upstream.address, limits=limits) as proxy:
         held = [
-            http.client.HTTPConnection(gate.address.host, gate.address.port, timeout=HANG_S)
+            http.client.HTTPConnection(proxy.address.host, proxy.address.port, timeout=HANG_S)
             for _ in range(2)
         ]
         for connection in held:
             connection.request("POST", PULL, b"0123456789")
         until(lambda: len(upstream.paths) == 2, "both requests are held")
-        url = f"http://{gate.address}{PULL}"
+        url = f"http://{proxy.address}{PULL}"
         assert httpx.post(url, content=b"0123456789").status_code == 503
         upstream.hold.set()
         assert [connection.getresponse().read() for connection in held] == [b"0123456789"] * 2
@@ -293,26 +293,31 @@ def test_bytes_that_one_peer_announces_leave_room_for_others(
     upstream: SuperLinkStandIn, head: bytes
 ) -> None:
     limits = FleetLimits(max_body_bytes=100, max_bytes=400)
-    with FleetListener(LOOPBACK, lambda: upstream.address, limits=limits) as gate, ExitStack() as s:
+    with (
+        FleetListener(LOOPBACK, lambda: upstream.address, limits=limits) as proxy,
+        ExitStack() as s,
+    ):
         for _ in range(2):
-            line = s.enter_context(socket.create_connection(here(gate), timeout=HANG_S))
+            line = s.enter_context(socket.create_connection(here(proxy), timeout=HANG_S))
             line.sendall(head + (b"1\r\nx\r\n" if b"chunked" in head else b"x"))
         until(lambda: len(upstream.paths) == 2, "both requests are in progress")
-        assert raw(gate, post(PULL).replace(b"length: 0", b"length: 1") + b"x").split()[1] == b"503"
+        assert (
+            raw(proxy, post(PULL).replace(b"length: 0", b"length: 1") + b"x").split()[1] == b"503"
+        )
         other = s.enter_context(
-            socket.create_connection(here(gate), timeout=HANG_S, source_address=("127.0.0.2", 0))
+            socket.create_connection(here(proxy), timeout=HANG_S, source_address=("127.0.0.2", 0))
         )
         other.sendall(post(PULL).replace(b"length: 0", b"length: 99") + b"x" * 99)
         assert other.makefile("rb").readline().split()[1] == b"200"
 
 
 def test_a_length_is_needed_where_no_long_body_comes(upstream: SuperLinkStandIn) -> None:
-    with FleetListener(LOOPBACK, lambda: upstream.address) as gate:
+    with FleetListener(LOOPBACK, lambda: upstream.address) as proxy:
         for route in sorted(FLEET_ROUTES - {OBJECT.encode(), PUSH.encode()}):
             head = post(route.decode())
             for wrong in (b"transfer-encoding: chunked", b"x: y"):
                 asked = head.replace(b"content-length: 0", wrong)
-                assert raw(gate, asked).split()[1] == b"411", (route, wrong)
+                assert raw(proxy, asked).split()[1] == b"411", (route, wrong)
     assert upstream.paths == []
 
 
@@ -321,34 +326,34 @@ def test_a_request_that_stalls_in_its_middle_is_ended_and_frees_its_place(
 ) -> None:
     with FleetListener(
         LOOPBACK, lambda: upstream.address, limits=FleetLimits(max_requests=1, chunk_s=0.2)
-    ) as gate:
-        with socket.create_connection(here(gate), timeout=HANG_S) as line:
+    ) as proxy:
+        with socket.create_connection(here(proxy), timeout=HANG_S) as line:
             line.sendall(post(PULL).replace(b"content-length: 0", b"content-length: 10") + b"123")
             assert line.makefile("rb").readline().split()[1] == b"408"
         until(
-            lambda: httpx.post(f"http://{gate.address}{PULL}", timeout=HANG_S).status_code != 503,
+            lambda: httpx.post(f"http://{proxy.address}{PULL}", timeout=HANG_S).status_code != 503,
             "its place is free",
         )
 
 
 def test_a_request_waits_for_a_superlink_that_is_being_started(upstream: SuperLinkStandIn) -> None:
     address = list[str]()
-    with FleetListener(LOOPBACK, lambda: address[0] if address else "") as gate:
+    with FleetListener(LOOPBACK, lambda: address[0] if address else "") as proxy:
         threading.Timer(0.3, lambda: address.append(upstream.address)).start()
         assert (
-            httpx.post(f"http://{gate.address}{PULL}", content=b"body", timeout=HANG_S).content
+            httpx.post(f"http://{proxy.address}{PULL}", content=b"body", timeout=HANG_S).content
             == b"body"
         )
 
 
 def test_without_a_superlink_the_answer_is_503() -> None:
-    with FleetListener(LOOPBACK, lambda: "", limits=FleetLimits(away_s=0.1)) as gate:
-        assert httpx.post(f"http://{gate.address}{PULL}").status_code == 503
+    with FleetListener(LOOPBACK, lambda: "", limits=FleetLimits(away_s=0.1)) as proxy:
+        assert httpx.post(f"http://{proxy.address}{PULL}").status_code == 503
 
 
 @dataclass(frozen=True)
 class Site:
-    """Certificates of a gate and of clients, and requests with them."""
+    """Certificates of a proxy and of clients, and requests with them."""
 
     folder: Path
 
@@ -362,7 +367,7 @@ class Site:
 
     def post(
         self,
-        gate: FleetListener,
+        proxy: FleetListener,
         party: str,
         route: str = PULL,
         content: bytes = b"",
@@ -374,7 +379,7 @@ class Site:
             context.load_cert_chain(self.folder / f"{party}.pem", self.folder / f"{party}-key.pem")
         headers = {WAIT_HEADER.decode(): str(wait_s)}
         return httpx.post(
-            f"https://{gate.address}{route}", content=content, headers=headers, verify=context
+            f"https://{proxy.address}{route}", content=content, headers=headers, verify=context
         ).status_code
 
 
@@ -398,18 +403,18 @@ def test_who_shows_no_clients_certificate_does_not_pass(
     upstream: SuperLinkStandIn, site: Site, tmp_path: Path
 ) -> None:
     write_development_certificates(tmp_path, clients=["hospital"])  # of another authority
-    with FleetListener(LOOPBACK, lambda: upstream.address, site.certificate()) as gate:
-        assert site.post(gate, "client-hospital", content=pull(1)) == 200
+    with FleetListener(LOOPBACK, lambda: upstream.address, site.certificate()) as proxy:
+        assert site.post(proxy, "client-hospital", content=pull(1)) == 200
         before = len(upstream.paths)
-        assert site.post(gate, "server", content=pull(2)) == 403
+        assert site.post(proxy, "server", content=pull(2)) == 403
         context = ssl.create_default_context(cafile=str(site.folder / "ca.pem"))
         for strange in (None, tmp_path / "client-hospital.pem"):
             if strange:
                 context.load_cert_chain(strange, tmp_path / "client-hospital-key.pem")
             with pytest.raises(httpx.HTTPError):
-                httpx.post(f"https://{gate.address}{PULL}", content=pull(3), verify=context)
+                httpx.post(f"https://{proxy.address}{PULL}", content=pull(3), verify=context)
         with pytest.raises(httpx.HTTPError):
-            httpx.post(f"http://{gate.address}{PULL}", content=pull(4))
+            httpx.post(f"http://{proxy.address}{PULL}", content=pull(4))
     assert len(upstream.paths) == before
 
 
@@ -420,48 +425,48 @@ def test_a_client_whose_key_is_not_the_pinned_one_does_not_pass(
         "hospital": pins((site.folder / "client-hospital.pem").read_bytes()).public_key,
         "library": "0" * 64,
     }
-    with FleetListener(LOOPBACK, lambda: upstream.address, site.certificate(known)) as gate:
-        assert site.post(gate, "client-hospital", content=pull(1)) == 200
-        assert site.post(gate, "client-library", content=pull(2)) == 403
+    with FleetListener(LOOPBACK, lambda: upstream.address, site.certificate(known)) as proxy:
+        assert site.post(proxy, "client-hospital", content=pull(1)) == 200
+        assert site.post(proxy, "client-library", content=pull(2)) == 403
     with FleetListener(
         LOOPBACK, lambda: upstream.address, site.certificate({"hospital": known["hospital"]})
-    ) as gate:
-        assert site.post(gate, "client-library", content=pull(2)) == 403
+    ) as proxy:
+        assert site.post(proxy, "client-library", content=pull(2)) == 403
 
 
 def test_a_node_is_the_client_whose_certificate_it_came_with_and_no_others(
     upstream: SuperLinkStandIn, site: Site
 ) -> None:
-    with FleetListener(LOOPBACK, lambda: upstream.address, site.certificate()) as gate:
-        assert gate.owner(7) == ""
-        assert site.post(gate, "client-hospital", content=pull(7)) == 200
-        assert gate.owner(7) == "hospital"
-        assert site.post(gate, "client-library", content=pull(7)) == 403
-        assert site.post(gate, "client-library", PUSH, push(7, 7)) == 403
-        assert gate.owner(7) == "hospital"
-        assert site.post(gate, "client-library", content=pull(8)) == 200
-        assert site.post(gate, "client-library", PUSH, push(8, 8)) == 200
-        assert (gate.owner(7), gate.owner(8)) == ("hospital", "library")
+    with FleetListener(LOOPBACK, lambda: upstream.address, site.certificate()) as proxy:
+        assert proxy.owner(7) == ""
+        assert site.post(proxy, "client-hospital", content=pull(7)) == 200
+        assert proxy.owner(7) == "hospital"
+        assert site.post(proxy, "client-library", content=pull(7)) == 403
+        assert site.post(proxy, "client-library", PUSH, push(7, 7)) == 403
+        assert proxy.owner(7) == "hospital"
+        assert site.post(proxy, "client-library", content=pull(8)) == 200
+        assert site.post(proxy, "client-library", PUSH, push(8, 8)) == 200
+        assert (proxy.owner(7), proxy.owner(8)) == ("hospital", "library")
 
 
 def test_a_client_pushes_no_message_from_another_node_than_its_own(
     upstream: SuperLinkStandIn, site: Site
 ) -> None:
-    with FleetListener(LOOPBACK, lambda: upstream.address, site.certificate()) as gate:
-        site.post(gate, "client-hospital", content=pull(7))
-        site.post(gate, "client-library", content=pull(8))
+    with FleetListener(LOOPBACK, lambda: upstream.address, site.certificate()) as proxy:
+        site.post(proxy, "client-hospital", content=pull(7))
+        site.post(proxy, "client-library", content=pull(8))
         for sources in ((7,), (8, 7), (9,)):
-            assert site.post(gate, "client-library", PUSH, push(8, *sources)) == 403
-        assert site.post(gate, "client-library", PUSH, b"no protobuf \xff\xff") == 403
+            assert site.post(proxy, "client-library", PUSH, push(8, *sources)) == 403
+        assert site.post(proxy, "client-library", PUSH, b"no protobuf \xff\xff") == 403
 
 
 def test_a_request_that_the_superlink_refuses_makes_no_node_a_clients(
     upstream: SuperLinkStandIn, site: Site
 ) -> None:
     upstream.status = 401  # the node's key was not its
-    with FleetListener(LOOPBACK, lambda: upstream.address, site.certificate()) as gate:
-        assert site.post(gate, "client-library", content=pull(7)) == 401
-        assert gate.owner(7) == ""
+    with FleetListener(LOOPBACK, lambda: upstream.address, site.certificate()) as proxy:
+        assert site.post(proxy, "client-library", content=pull(7)) == 401
+        assert proxy.owner(7) == ""
 
 
 # --- requests that wait for a message ---
@@ -470,19 +475,19 @@ def test_a_request_that_the_superlink_refuses_makes_no_node_a_clients(
 @pytest.fixture
 def holding(upstream: SuperLinkStandIn, site: Site) -> Iterator[FleetListener]:
     """Node 7 asked once, and there was nothing."""
-    with FleetListener(LOOPBACK, lambda: upstream.address, site.certificate(), holds=True) as gate:
-        assert site.post(gate, "client-hospital", content=pull(7)) == 200
-        yield gate
+    with FleetListener(LOOPBACK, lambda: upstream.address, site.certificate(), holds=True) as proxy:
+        assert site.post(proxy, "client-hospital", content=pull(7)) == 200
+        yield proxy
 
 
-def line_of(site: Site, gate: FleetListener, request: bytes) -> ssl.SSLSocket:
+def line_of(site: Site, proxy: FleetListener, request: bytes) -> ssl.SSLSocket:
     """A connection of the hospital's on which this was asked."""
     context = ssl.create_default_context(cafile=str(site.folder / "ca.pem"))
     context.load_cert_chain(
         site.folder / "client-hospital.pem", site.folder / "client-hospital-key.pem"
     )
     line = context.wrap_socket(
-        socket.create_connection((gate.address.host, gate.address.port), timeout=HANG_S),
+        socket.create_connection((proxy.address.host, proxy.address.port), timeout=HANG_S),
         server_hostname="127.0.0.1",
     )
     line.sendall(
@@ -584,16 +589,16 @@ def test_held_requests_take_no_place_of_others_and_end_when_the_gate_closes(
     with (
         FleetListener(
             LOOPBACK, lambda: upstream.address, site.certificate(), limits=limits, holds=True
-        ) as gate,
+        ) as proxy,
         ExitStack() as lines,
     ):
         held = list[ssl.SSLSocket]()
         for node in range(1, MOST_NODES + 1):
-            held.append(lines.enter_context(line_of(site, gate, pull(node))))
-            until(lambda: gate.held == len(held), "it is held")
+            held.append(lines.enter_context(line_of(site, proxy, pull(node))))
+            until(lambda: proxy.held == len(held), "it is held")
         # past its room a client is not held
-        assert site.post(gate, "client-hospital", content=pull(1), wait_s=60) == 200
-        gate.hold_nobody()
+        assert site.post(proxy, "client-hospital", content=pull(1), wait_s=60) == 200
+        proxy.hold_nobody()
         assert {line.makefile("rb").readline().split()[1] for line in held} == {b"503"}
 
 
@@ -618,8 +623,8 @@ def test_what_it_cannot_listen_on_or_show_is_said_plainly(tmp_path: Path) -> Non
     ):
         pass
     with (
-        FleetListener(LOOPBACK, lambda: "") as gate,
+        FleetListener(LOOPBACK, lambda: "") as proxy,
         pytest.raises(SettingsError, match="cannot listen"),
-        FleetListener(gate.address, lambda: ""),
+        FleetListener(proxy.address, lambda: ""),
     ):
         pass

@@ -94,7 +94,7 @@ def test_it_ends_when_it_is_told_and_leaves_nothing_running_even_when_it_is_kill
         )
         told = json.loads(status.read_text())
         assert _is_running(told["superlink_pid"])
-        assert all(told[key].startswith("127.0.0.1:") for key in ("gate", "superlink", "metrics"))
+        assert all(told[key].startswith("127.0.0.1:") for key in ("proxy", "superlink", "metrics"))
         server.send_signal(number)
         assert server.wait(HANG_S) == expected
         until(lambda pid=told["superlink_pid"]: not _is_running(pid), "the end of the SuperLink")

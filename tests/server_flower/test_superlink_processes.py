@@ -1,4 +1,4 @@
-"""A real SuperLink behind the gate, real SuperNodes over TLS, and the executor: what a network
+"""A real SuperLink behind the proxy, real SuperNodes over TLS, and the executor: what a network
 reaches, and what a kill costs."""
 
 import os
@@ -18,7 +18,7 @@ from fedrec.errors import RunError, SettingsError
 from fedrec.federation.protocol import Answer, Broadcast, Terms
 from fedrec.operations.addresses import Address
 from fedrec.operations.certificates import write_development_certificates
-from fedrec_server.executor import Executor, require_pinned_flower
+from fedrec_server.executor import AppRunner, require_pinned_flower
 from fedrec_server.fleet_listener import FleetListener
 from fedrec_server.fleet_proxy import Certificate
 from fedrec_server.flower import bundle, server_app
@@ -35,15 +35,15 @@ class Stack:
     """What a server starts."""
 
     superlink: SuperLink
-    gate: FleetListener
+    proxy: FleetListener
     keys: Path
 
     @property
     def ca(self) -> Path:
         return self.keys / "ca.pem"
 
-    def executor(self, **more: Any) -> Executor:
-        return Executor(self.superlink.address, self.superlink.secret, **more)
+    def executor(self, **more: Any) -> AppRunner:
+        return AppRunner(self.superlink.address, self.superlink.secret, **more)
 
 
 @pytest.fixture
@@ -53,16 +53,16 @@ def stack(tmp_path: Path) -> Iterator[Stack]:
     certificate = Certificate(keys / "server.pem", keys / "server-key.pem", keys / "ca.pem")
     with (
         SuperLink(tmp_path / "flower", tmp_path / "flower" / "superlink.sqlite") as superlink,
-        FleetListener(Address("127.0.0.1", 0), lambda: superlink.address, certificate) as gate,
+        FleetListener(Address("127.0.0.1", 0), lambda: superlink.address, certificate) as proxy,
     ):
-        yield Stack(superlink, gate, keys)
+        yield Stack(superlink, proxy, keys)
 
 
 def test_rounds_pass_the_gate_and_go_on_when_the_superlink_is_killed_while_control_stays_inside(
     stack: Stack, clients: Any, until: Callable[..., None]
 ) -> None:
     for name in ("library", "hospital"):
-        clients.start(name, gate=str(stack.gate.address), keys=stack.keys)
+        clients.start(name, proxy=str(stack.proxy.address), keys=stack.keys)
     stack.superlink.wait_until_up()
     heard = list[list[Answer]]()
 
@@ -73,7 +73,7 @@ def test_rounds_pass_the_gate_and_go_on_when_the_superlink_is_killed_while_contr
         heard.append(list(broadcast.join(TERMS)))
 
     stack.executor().run(
-        server_app(serve, timeout_s=HANG_S, owner=stack.gate.owner), bundle("0" * 64)
+        server_app(serve, timeout_s=HANG_S, owner=stack.proxy.owner), bundle("0" * 64)
     )
     for answers in heard:
         assert sorted(answer.client for answer in answers) == ["hospital", "library"]
@@ -90,7 +90,7 @@ def _control_is_closed(stack: Stack) -> None:
     kind = {"content-type": "application/protobuf"}
     inside, outside = (
         httpx.Client(base_url=f"http://{stack.superlink.address}"),
-        httpx.Client(base_url=f"https://{stack.gate.address}", verify=context),
+        httpx.Client(base_url=f"https://{stack.proxy.address}", verify=context),
     )
     with inside, outside:
         assert inside.post("/v1/control/list-runs", headers=kind).status_code == 200
@@ -114,10 +114,10 @@ def test_a_stock_supernode_cannot_join_and_a_sites_key_cannot_take_another_sites
 ) -> None:
     """A stranger with ca.pem is no node at all; the library, which says it is the hospital, is
     heard as the library, and refused."""
-    gate = str(stack.gate.address)
+    proxy = str(stack.proxy.address)
     stack.superlink.wait_until_up()
-    clients.stock(gate=gate, ca=stack.ca)
-    clients.start("library", gate=gate, keys=stack.keys, says="hospital")
+    clients.stock(proxy=proxy, ca=stack.ca)
+    clients.start("library", proxy=proxy, keys=stack.keys, says="hospital")
     until(
         lambda: (
             "certificate required" in clients.log("stock").lower()
@@ -132,8 +132,8 @@ def test_a_stock_supernode_cannot_join_and_a_sites_key_cannot_take_another_sites
         heard.append(list(broadcast.join(TERMS)))
         nodes = list(broadcast.grid.get_node_ids())  # type: ignore[attr-defined]
         # the stranger is not among them
-        assert [stack.gate.owner(node) for node in nodes] == ["library"]
-        clients.start("hospital", gate=gate, keys=stack.keys)
+        assert [stack.proxy.owner(node) for node in nodes] == ["library"]
+        clients.start("hospital", proxy=proxy, keys=stack.keys)
         until(
             lambda: "hospital" in {answer.client for answer in broadcast.join(TERMS)},
             "the real hospital",
@@ -141,7 +141,7 @@ def test_a_stock_supernode_cannot_join_and_a_sites_key_cannot_take_another_sites
         heard.append(list(broadcast.join(TERMS)))
 
     stack.executor().run(
-        server_app(serve, timeout_s=HANG_S, owner=stack.gate.owner), bundle("0" * 64)
+        server_app(serve, timeout_s=HANG_S, owner=stack.proxy.owner), bundle("0" * 64)
     )
     assert [(answer.client, answer.refusal) for answer in heard[0]] == [("library", "forbidden")]
     assert {(answer.client, answer.refusal) for answer in heard[1]} == {
@@ -162,7 +162,7 @@ def test_the_next_run_begins_at_once_and_an_error_of_the_app_keeps_its_type(stac
     stack.executor().run(server_app(served.append, timeout_s=1.0), bundle("0" * 64))
     assert len(served) == 1
     with pytest.raises(RunError, match="secret"):
-        Executor(stack.superlink.address, b"another").run(
+        AppRunner(stack.superlink.address, b"another").run(
             server_app(served.append, timeout_s=1.0), bundle("0" * 64)
         )
 

@@ -1,4 +1,4 @@
-"""Both doors give the answer that sorting every score gives, and turn away what is wrong at no cost
+"""Both protocols give the answer that sorting every score gives, and turn away what is wrong at no cost
 and with a stable code."""
 
 import json
@@ -197,7 +197,7 @@ def test_counts_are_there_and_every_code_has_a_status(running: Any) -> None:
     running.recommend(running.told.newest, RIGHT)
     running.post({"version": running.told.newest, "coefficients": [], "k": 1})
     lines = running.http.get("/metrics").text.splitlines()
-    assert 'fedrec_query_seconds_count{door="grpc"} 1.0' in lines
+    assert 'fedrec_query_seconds_count{protocol="grpc"} 1.0' in lines
     assert 'fedrec_requests_refused_total{reason="wrong-length"} 1.0' in lines
     assert set(HTTP_STATUS) == set(Code)
     assert json.loads(running.http.get("/health/live").text) == {"status": "live"}

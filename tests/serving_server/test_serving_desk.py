@@ -1,4 +1,4 @@
-"""Queries that wait are ranked together; callers that gave up, a full desk and a ranker that fails
+"""Queries that wait are ranked together; callers that gave up, a full endpoint and a ranker that fails
 hurt nobody else."""
 
 import asyncio
@@ -12,111 +12,113 @@ import pytest
 
 from fedrec.errors import RefusedError
 from fedrec.serving.ranking import Query
-from fedrec_server.serving import batcher as desks
+from fedrec_server.serving import batcher as endpoints
 from fedrec_server.serving.batcher import Batcher
-from fedrec_server.serving.counts import Counts
+from fedrec_server.serving.counts import ServingCounts
 from fedrec_server.serving.settings import RankingTable, validated
-from fedrec_server.serving.store import Model, load
+from fedrec_server.serving.store import ServedModel, load
 from tests.serving_server.conftest import B, planted
 
 QUERIES = [Query(np.full(B, n, np.float32), 3) for n in range(1, 7)]
 
 
 @pytest.fixture(params=["on the loop", "in the thread"])
-def model(tmp_path: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Model:
+def model(
+    tmp_path: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> ServedModel:
     if request.param == "in the thread":
-        monkeypatch.setattr(desks, "_SMALL_BYTES", 0)
+        monkeypatch.setattr(endpoints, "_SMALL_BYTES", 0)
     planted(tmp_path / "a")
     return load(tmp_path / "a", RankingTable())
 
 
-def at_a_desk(work: Callable[[Batcher], Awaitable[None]], **tables: Any) -> None:
+def at_a_endpoint(work: Callable[[Batcher], Awaitable[None]], **tables: Any) -> None:
     async def open_and_work() -> None:
-        desk = Batcher(validated(tables), Counts("0"))
+        endpoint = Batcher(validated(tables), ServingCounts("0"))
         try:
-            await asyncio.wait_for(work(desk), 10)
+            await asyncio.wait_for(work(endpoint), 10)
         finally:
-            desk.close()
+            endpoint.close()
 
     asyncio.run(open_and_work())
 
 
-def test_queries_of_one_turn_are_ranked_together_and_answered_each(model: Model) -> None:
+def test_queries_of_one_turn_are_ranked_together_and_answered_each(model: ServedModel) -> None:
     sizes = list[int]()
 
     def rank(queries: Any) -> Any:
         sizes.append(len(queries))
         return model.rank(queries)
 
-    async def work(desk: Batcher) -> None:
+    async def work(endpoint: Batcher) -> None:
         watched = replace(model, rank=rank)
-        waiting = [desk.answer(watched, query) for query in QUERIES]
+        waiting = [endpoint.answer(watched, query) for query in QUERIES]
         waiting[1].cancel()
         for place, query in enumerate(QUERIES):
             if place != 1:
                 assert (await waiting[place]).items.tolist() == model.rank([query])[
                     0
                 ].items.tolist()
-        await desk.answer(watched, QUERIES[0])
+        await endpoint.answer(watched, QUERIES[0])
         assert sizes == [4, 1, 1]
 
-    at_a_desk(work, ranking={"together": 4})
+    at_a_endpoint(work, ranking={"together": 4})
 
 
 def test_a_query_waits_for_others_only_where_there_are_some_and_never_past_a_full_batch(
-    model: Model, monkeypatch: pytest.MonkeyPatch
+    model: ServedModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(desks, "_GATHER_S", 1e6)
+    monkeypatch.setattr(endpoints, "_GATHER_S", 1e6)
     sizes = list[int]()
 
     def rank(queries: Any) -> Any:
         sizes.append(len(queries))
         return model.rank(queries)
 
-    async def work(desk: Batcher) -> None:
+    async def work(endpoint: Batcher) -> None:
         watched = replace(model, rank=rank)
-        with desk.coming():
-            await desk.answer(watched, QUERIES[0])  # alone
-            with desk.coming():
-                first = desk.answer(watched, QUERIES[1])
+        with endpoint.coming():
+            await endpoint.answer(watched, QUERIES[0])  # alone
+            with endpoint.coming():
+                first = endpoint.answer(watched, QUERIES[1])
                 await asyncio.sleep(0.01)
                 assert not first.done()
-                await asyncio.gather(first, desk.answer(watched, QUERIES[2]))
-        first = desk.answer(watched, QUERIES[3])  # the batch before held two
+                await asyncio.gather(first, endpoint.answer(watched, QUERIES[2]))
+        first = endpoint.answer(watched, QUERIES[3])  # the batch before held two
         await asyncio.sleep(0.01)
         assert not first.done()
-        await asyncio.gather(first, desk.answer(watched, QUERIES[4]))
+        await asyncio.gather(first, endpoint.answer(watched, QUERIES[4]))
         assert sizes == [1, 2, 2]
 
-    at_a_desk(work, ranking={"together": 2})
+    at_a_endpoint(work, ranking={"together": 2})
 
 
-def test_versions_are_not_mixed_in_one_product(model: Model, tmp_path: Path) -> None:
+def test_versions_are_not_mixed_in_one_product(model: ServedModel, tmp_path: Path) -> None:
     planted(tmp_path / "b", seed=2)
     other = load(tmp_path / "b", RankingTable())
 
-    async def work(desk: Batcher) -> None:
+    async def work(endpoint: Batcher) -> None:
         waiting = [
-            (one, query, desk.answer(one, query)) for query in QUERIES for one in (model, other)
+            (one, query, endpoint.answer(one, query)) for query in QUERIES for one in (model, other)
         ]
         for one, query, future in waiting:
             assert (await future).scores.tolist() == one.rank([query])[0].scores.tolist()
 
-    at_a_desk(work)
+    at_a_endpoint(work)
 
 
-def test_a_full_desk_is_busy_and_a_ranker_that_fails_tells_everybody(model: Model) -> None:
+def test_a_full_desk_is_busy_and_a_ranker_that_fails_tells_everybody(model: ServedModel) -> None:
     def broken(_: Any) -> Any:
         raise MemoryError
 
-    async def work(desk: Batcher) -> None:
+    async def work(endpoint: Batcher) -> None:
         failing = replace(model, rank=broken)
-        waiting = [desk.answer(failing, query) for query in QUERIES[:2]]
+        waiting = [endpoint.answer(failing, query) for query in QUERIES[:2]]
         with pytest.raises(RefusedError, match="waiting"):
-            desk.answer(model, QUERIES[0])
+            endpoint.answer(model, QUERIES[0])
         for future in waiting:
             with pytest.raises(MemoryError):
                 await future
-        assert len((await desk.answer(model, QUERIES[0])).items) == 3
+        assert len((await endpoint.answer(model, QUERIES[0])).items) == 3
 
-    at_a_desk(work, limits={"waiting": 2})
+    at_a_endpoint(work, limits={"waiting": 2})

@@ -9,14 +9,14 @@ import pytest
 
 from fedrec.errors import RefusedError, RunError
 from fedrec_server.serving.settings import ModelsTable, RankingTable
-from fedrec_server.serving.store import Model, Store, load
+from fedrec_server.serving.store import ModelStore, ServedModel, load
 from tests.serving_server.conftest import planted
 from tests.waiting import until
 
 NUMBERS = [1.0, 0.0, -1.0, 0.5, 0.0, 2.0]
 
 
-def model(folder: Path, seed: int) -> Model:
+def model(folder: Path, seed: int) -> ServedModel:
     planted(folder / f"{seed}.safetensors", seed=seed)
     return load(folder / f"{seed}.safetensors", RankingTable())
 
@@ -30,7 +30,7 @@ class Clock:
 
 def test_replaced_versions_answer_until_they_are_too_old_or_too_many(tmp_path: Path) -> None:
     clock, run = Clock(), Path("run")
-    store = Store(ModelsTable(kept=2, retire_s=100.0), clock=clock)
+    store = ModelStore(ModelsTable(kept=2, retire_s=100.0), clock=clock)
     models = [model(tmp_path, seed) for seed in range(5)]
     for number, one in enumerate(models[:4]):
         clock.now_s = 10.0 * number
@@ -56,7 +56,7 @@ def test_replaced_versions_answer_until_they_are_too_old_or_too_many(tmp_path: P
 
 def test_what_stands_at_a_path_is_never_retired(tmp_path: Path) -> None:
     clock = Clock()
-    store = Store(ModelsTable(kept=0, retire_s=0.0), clock=clock)
+    store = ModelStore(ModelsTable(kept=0, retire_s=0.0), clock=clock)
     first, second = model(tmp_path, 1), model(tmp_path, 2)
     store.put(Path("a"), first)
     store.put(Path("b"), second)

@@ -12,7 +12,7 @@ from scipy import stats
 from fedrec.arrays import UInt64s
 from fedrec.errors import ProtocolError
 from fedrec.sharing.checks import coin_term
-from fedrec.sharing.layout import Layout, plain_numbers, plan_layout, with_own_noise
+from fedrec.sharing.layout import RowLayout, plain_numbers, plan_layout, with_own_noise
 from fedrec.sharing.protocol import Standing
 from fedrec.sharing.record import noise_keys, read_output
 from fedrec.sharing.shared_users import TOO_FEW
@@ -25,7 +25,7 @@ LONG = {1, 3}
 class WithCheaters(World):
     """Users of `LONG` share a coefficient of 2^40."""
 
-    def numbers(self, user: int, honest: UInt64s, shape: Layout) -> UInt64s:
+    def numbers(self, user: int, honest: UInt64s, shape: RowLayout) -> UInt64s:
         if user in LONG:
             honest[:, 0] = np.uint64(2**40)
         return honest

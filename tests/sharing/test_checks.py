@@ -28,7 +28,13 @@ from fedrec.federation.reports import RealBlock, block, bounded
 from fedrec.privacy.calibration import Plan, among_three, calibrate
 from fedrec.privacy.guarantee import Guarantee
 from fedrec.sharing.checks import accepted, coin_term, opening, projection
-from fedrec.sharing.layout import Checked, Layout, checked_layout, plain_numbers, with_own_noise
+from fedrec.sharing.layout import (
+    CheckedRow,
+    RowLayout,
+    checked_layout,
+    plain_numbers,
+    with_own_noise,
+)
 from fedrec.sharing.shares import fresh_seeds, share
 from fedrec.sharing.squares import LARGEST, four_squares
 
@@ -63,7 +69,7 @@ ASKED = on_checked_grid(QUESTION, plan())
 LAYOUT = checked_layout(ASKED)
 
 
-def checked() -> Checked:
+def checked() -> CheckedRow:
     assert LAYOUT.checked is not None
     return LAYOUT.checked
 
@@ -89,7 +95,7 @@ def with_noise(rows: UInt64s, seed: int = 0) -> UInt64s:
     )
 
 
-def openings(rows: UInt64s, coin: bytes = b"c", shape: Layout = LAYOUT) -> list[UInt64s]:
+def openings(rows: UInt64s, coin: bytes = b"c", shape: RowLayout = LAYOUT) -> list[UInt64s]:
     sent, C = (
         share(rows, fresh_seeds(len(rows))),
         projection([coin_term(key, coin, b"b") for key in KEYS], checked().data.stop),

@@ -192,9 +192,9 @@ def test_a_client_of_many_users_sends_one_sum_and_takes_nobody_elses_users(tmp_p
         sets = ("recipe=published", "model.steps=1", "model.encoder=id", "model.dimension=2")
         there = federation(cores, stack, *sets)
         there.join(there.terms)
-        desk, question = there.desk(), there.first
-        desk.open_run(RUN, there.prepared.plan)
-        assert desk.open_round(there.opening(question)).phase is Phase.OPEN
+        endpoint, question = there.endpoint(), there.first
+        endpoint.open_run(RUN, there.prepared.plan)
+        assert endpoint.open_round(there.opening(question)).phase is Phase.OPEN
         cores.sleep(1.0)
         rows = site_rows(layout(question))
         answer = there.participants[0].answer(Invitation(RUN, there.prepared.plan, question))
@@ -213,9 +213,9 @@ def test_a_client_of_many_users_sends_one_sum_and_takes_nobody_elses_users(tmp_p
             names = row_names(tokens, rows)
             sent = addressed(numbers, names, names, ticket, secret=b"s" * 32)[0]
             message = pack_site(tokens, pack_shares(sent, 0, ticket))
-            receipt = core.share_desk("client-1").report(RUN, 0, message)
+            receipt = core.share_endpoint("client-1").report(RUN, 0, message)
             assert (receipt.accepted, receipt.rejected) == (0, {code: len(tokens)})
-        assert core.share_desk("client-2").report(RUN, 0, b"FRG1").rejected == {
+        assert core.share_endpoint("client-2").report(RUN, 0, b"FRG1").rejected == {
             Refusal.MALFORMED: 1
         }
         release = there.link(min_share=1.0).answer(question)

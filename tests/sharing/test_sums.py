@@ -11,7 +11,7 @@ from fedrec.errors import PrivacyError
 from fedrec.federation.messages import Question, ReleaseSpec, Reports
 from fedrec.federation.reports import block
 from fedrec.federation.sums import exact_sums
-from fedrec.sharing.layout import Layout, layout, plain_numbers, require_sharable
+from fedrec.sharing.layout import RowLayout, layout, plain_numbers, require_sharable
 from fedrec.sharing.record import upload_bytes
 from fedrec.sharing.servers import ShareSums, total
 from fedrec.sharing.shares import Shares, fresh_seeds, share
@@ -154,7 +154,9 @@ def test_masks_cancel_and_belong_to_their_context() -> None:
     assert not (masks[0] == zero_share(keys[0], keys[1], b"b", 500)).any()
 
 
-def guess_is_confirmed(reports: Reports, guessed: np.ndarray, layout: Layout, mask: bool) -> bool:
+def guess_is_confirmed(
+    reports: Reports, guessed: np.ndarray, layout: RowLayout, mask: bool
+) -> bool:
     """Aggregator 1 and the server look at aggregator 0's output.
 
     Aggregator 1 lacks share 0, but a guess of the report gives it."""

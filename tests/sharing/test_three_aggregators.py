@@ -33,7 +33,7 @@ from fedrec.run.runtime_choice import RuntimeChoice
 from fedrec.settings import load
 from fedrec.sharing.promises import sentences, stated
 from fedrec.transport.aggregator_client import Retry
-from fedrec_server.aggregation import desk_and_budget
+from fedrec_server.aggregation import endpoint_and_budget
 from fedrec_server.settings import validated
 
 ITEMS = 30
@@ -324,7 +324,7 @@ def test_a_server_runs_a_scenario_with_the_aggregators_that_it_names_and_no_othe
         }
         settings, metrics = validated(content, source="test"), Metrics("server", "0")
         with ExitStack() as stack, pytest.raises(SettingsError, match="name aggregators for"):
-            desk_and_budget(load(None, sets).privacy, settings, metrics, Retry(), stack)
+            endpoint_and_budget(load(None, sets).privacy, settings, metrics, Retry(), stack)
 
 
 def test_a_simulation_of_processes_needs_no_word_on_shares() -> None:
@@ -332,6 +332,6 @@ def test_a_simulation_of_processes_needs_no_word_on_shares() -> None:
         simulate.run(
             load(None, [*THREE, "privacy.shares=real"]),
             name="x",
-            cast=RuntimeChoice("flower"),
+            choice=RuntimeChoice("flower"),
             quiet=True,
         )

@@ -18,7 +18,7 @@ from fedrec.federation.messages import Reports
 from fedrec.federation.protocol import Answer, Invitation, Phase, Refusal
 from fedrec.federation.rounds import train
 from fedrec.federation.wire import pack_release
-from fedrec.sharing.layout import Layout, layout
+from fedrec.sharing.layout import RowLayout, layout
 from fedrec.sharing.protocol import Standing
 from fedrec.sharing.record import addressed, pack_shares
 from fedrec_aggregator.ledger import ReleaseLedger
@@ -100,9 +100,9 @@ def test_an_aggregator_that_forgets_an_open_round_costs_nothing_and_the_round_be
     found: Found, place: int
 ) -> None:
     there = found(*PUBLISHED)
-    desk, question = there.desk(), there.first
-    desk.open_run(RUN, there.prepared.plan)
-    assert desk.open_round(there.opening(question, quorum=USERS)).phase is Phase.OPEN
+    endpoint, question = there.endpoint(), there.first
+    endpoint.open_run(RUN, there.prepared.plan)
+    assert endpoint.open_round(there.opening(question, quorum=USERS)).phase is Phase.OPEN
     there.cores.restart(place)
     release = there.link(min_share=1.0).answer(question)
     assert pack_release(release) == pack_release(there.loopback.answer(question))
@@ -116,9 +116,9 @@ def test_an_attempt_that_is_on_disk_and_was_reported_as_failed_is_followed_by_th
     found: Found, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     there = found(*PUBLISHED)
-    desk, question = there.desk(), there.first
-    desk.open_run(RUN, there.prepared.plan)
-    desk.open_round(there.opening(question, quorum=USERS))
+    endpoint, question = there.endpoint(), there.first
+    endpoint.open_run(RUN, there.prepared.plan)
+    endpoint.open_round(there.opening(question, quorum=USERS))
     there.cores.restart(1)  # which has lost it, so that another begins
     honest = ReleaseLedger.begin
 
@@ -129,7 +129,7 @@ def test_an_attempt_that_is_on_disk_and_was_reported_as_failed_is_followed_by_th
 
     monkeypatch.setattr(ReleaseLedger, "begin", begin)
     with pytest.raises(RunError):
-        desk.open_round(there.opening(question, quorum=USERS))
+        endpoint.open_round(there.opening(question, quorum=USERS))
     release = there.link(min_share=1.0).answer(question)
     assert pack_release(release) == pack_release(there.loopback.answer(question))
 
@@ -159,7 +159,7 @@ def test_a_client_of_three_refuses_the_plan_of_one_and_a_client_of_one_the_plan_
         of_three.name,
         of_three.users,
         of_three.ledger,
-        there.cores.running[0].client_desk("x"),
+        there.cores.running[0].client_endpoint("x"),
         there.cores.folder,
     )  # type: ignore[union-attr]
     of_one.join(there.terms)
@@ -172,14 +172,14 @@ def test_a_client_shares_nothing_where_aggregators_were_asked_another_question_o
     found: Found,
 ) -> None:
     there = found(*PUBLISHED)
-    desk, question = there.desk(), there.first
-    desk.open_run(RUN, there.prepared.plan)
-    desk.open_round(there.opening(question, quorum=3))
+    endpoint, question = there.endpoint(), there.first
+    endpoint.open_run(RUN, there.prepared.plan)
+    endpoint.open_round(there.opening(question, quorum=3))
     there.cores.sleep(1.0)
     answers = there.ask(Invitation(RUN, there.prepared.plan, question, quorum=USERS))
     assert {answer.refusal for answer in answers} == {Refusal.WRONG_QUESTION}
     assert [core.collections()[0].reported for core in there.cores.running if core] == [0, 0, 0]
-    way = there.participants[0]._desk
+    way = there.participants[0]._endpoint
     assert isinstance(way, ThreeWay)
     way.names = (NAMES[0], NAMES[1], b"another key")
     answer = there.participants[0].answer(Invitation(RUN, there.prepared.plan, question, quorum=3))
@@ -188,23 +188,23 @@ def test_a_client_shares_nothing_where_aggregators_were_asked_another_question_o
 
 def test_shares_of_a_user_whom_another_client_enrolled_are_not_taken(found: Found) -> None:
     there = found(*PUBLISHED)
-    desk, question, core = there.desk(), there.first, there.cores.running[0]
+    endpoint, question, core = there.endpoint(), there.first, there.cores.running[0]
     assert core is not None
-    desk.open_run(RUN, there.prepared.plan)
-    desk.open_round(there.opening(question))
+    endpoint.open_run(RUN, there.prepared.plan)
+    endpoint.open_round(there.opening(question))
     there.cores.sleep(1.0)
     ticket = core.attempt(RUN, question.round).ticket
     of_another = next(token for token, owner in core.ledger.owners().items() if owner == "client-2")
     numbers = np.zeros((1, layout(question).length), np.uint64)
     sent = addressed(numbers, [b"r" * 16], [of_another], ticket, secret=b"s" * 32)[0]
     message = pack_shares(sent, 0, ticket)
-    assert core.share_desk("client-1").report(RUN, question.round, message).rejected == {
+    assert core.share_endpoint("client-1").report(RUN, question.round, message).rejected == {
         Refusal.FORBIDDEN: 1
     }
-    assert core.share_desk("client-2").report(RUN, question.round, message).accepted == 1
+    assert core.share_endpoint("client-2").report(RUN, question.round, message).accepted == 1
     # for another aggregator
     for broken in (message[:-1], b"", message[:36] + b"\1" + message[37:]):
-        assert core.share_desk("client-2").report(RUN, question.round, broken).rejected == {
+        assert core.share_endpoint("client-2").report(RUN, question.round, broken).rejected == {
             Refusal.MALFORMED: 1
         }
 
@@ -306,7 +306,7 @@ def test_a_client_that_shares_too_long_a_report_is_counted_by_nobody_and_the_oth
     there = found(*PUBLISHED, *CHECKED)
     honest, hostile = three_way.plain_numbers, there.participants[0]
 
-    def longer(reports: Reports, shape: Layout) -> UInt64s:
+    def longer(reports: Reports, shape: RowLayout) -> UInt64s:
         numbers = honest(reports, shape)
         numbers[:, 0] += np.uint64(2**40)
         return numbers
@@ -330,10 +330,10 @@ def test_a_client_shares_in_as_many_attempts_at_a_round_as_checks_are_charged_fo
     found: Found,
 ) -> None:
     there = found(*PUBLISHED, *CHECKED)
-    desk, question, client = there.desk(), there.first, there.participants[0]
-    desk.open_run(RUN, there.prepared.plan)
+    endpoint, question, client = there.endpoint(), there.first, there.participants[0]
+    endpoint.open_run(RUN, there.prepared.plan)
     for attempt in range(1, ATTEMPTS + 2):
-        desk.open_round(there.opening(question, quorum=USERS))
+        endpoint.open_round(there.opening(question, quorum=USERS))
         there.cores.sleep(1.0)
         there.cores.sleep(1.0)
         for _ in range(2):  # the same again is the same attempt

@@ -14,7 +14,7 @@ from fedrec.federation.leaves import read_partial
 from fedrec.federation.protocol import Invitation, Phase, Refusal
 from fedrec.federation.rounds import train
 from fedrec.federation.wire import pack_release
-from fedrec_aggregator.leaf_visits import Leaf, LeafVisits
+from fedrec_aggregator.leaf_visits import LeafVisits, ListedLeaf
 from tests.sharing.test_three_cores import CHECKED, PUBLISHED
 from tests.sharing.three_cores import RUN, USERS, Federation, federation
 from tests.sharing.tree_cores import PLACES, TreeCores
@@ -64,7 +64,9 @@ def test_no_root_asks_a_leaf_under_the_lock_that_terms_wait_for(
     ever."""
     there, held, each = found(*PUBLISHED), list[bool](), LeafVisits.each
 
-    def asked(visits: LeafVisits, ask: Callable[[Leaf], str], leaves: Iterable[Leaf]) -> list[str]:
+    def asked(
+        visits: LeafVisits, ask: Callable[[ListedLeaf], str], leaves: Iterable[ListedLeaf]
+    ) -> list[str]:
         held.append(any(root._turn._is_owned() for root in there.cores.running if root))  # type: ignore[attr-defined]
         return each(visits, ask, leaves)
 
@@ -79,9 +81,9 @@ def test_a_leaf_that_is_started_again_costs_an_attempt_and_nobody_counts_twice(
     found: Found, leaf: tuple[int, int]
 ) -> None:
     there = found(*PUBLISHED)
-    desk, question = there.desk(), there.first
-    desk.open_run(RUN, there.prepared.plan)
-    assert desk.open_round(there.opening(question, quorum=USERS)).phase is Phase.OPEN
+    endpoint, question = there.endpoint(), there.first
+    endpoint.open_run(RUN, there.prepared.plan)
+    assert endpoint.open_round(there.opening(question, quorum=USERS)).phase is Phase.OPEN
     there.cores.sleep(0.5)
     there.cores.restart_leaf(leaf)  # type: ignore[attr-defined]
     there.cores.sleep(0.5)
@@ -179,10 +181,10 @@ def test_attempts_at_checked_rounds_are_counted_by_range(found: Found) -> None:
     there = found(*PUBLISHED, *CHECKED)
     cores, question = there.cores, there.first
     assert isinstance(cores, TreeCores)
-    desk = there.desk()
+    endpoint = there.endpoint()
     for _ in range(ATTEMPTS):
-        desk.open_run(RUN, there.prepared.plan)
-        desk.open_round(there.opening(question, quorum=USERS))
+        endpoint.open_run(RUN, there.prepared.plan)
+        endpoint.open_round(there.opening(question, quorum=USERS))
         for _ in range(4):
             cores.sleep(0.5)
         answers = there.ask(Invitation(RUN, there.prepared.plan, question, quorum=USERS))
@@ -190,7 +192,7 @@ def test_attempts_at_checked_rounds_are_counted_by_range(found: Found) -> None:
         assert sum(answer.accepted for answer in answers) == USERS
         cores.restart_leaf((0, 0))
         cores.sleep(0.5)
-    desk.open_round(there.opening(question, quorum=USERS))
+    endpoint.open_round(there.opening(question, quorum=USERS))
     for _ in range(4):
         cores.sleep(0.5)
     answers = there.ask(Invitation(RUN, there.prepared.plan, question, quorum=USERS))

@@ -14,7 +14,7 @@ from fedrec.federation.messages import Question, ReleaseSpec
 from fedrec.federation.reports import block
 from fedrec.sharing.checks import accepted, coin_term, opening, projection
 from fedrec.sharing.commitments import Committed, batch_digest, commitment, ticket
-from fedrec.sharing.layout import Checked, Equation, layout
+from fedrec.sharing.layout import CheckedRow, Equation, layout
 from fedrec.sharing.servers import ShareSums, total
 from fedrec.sharing.shares import share
 
@@ -182,7 +182,9 @@ def test_the_package_says_the_same_of_checks() -> None:
         for one in checks["equations"]
     )
     numbers, stated = checks["projected"], bytes.fromhex(VECTORS["ticket"])
-    checked = Checked(equations, slice(0, numbers), slice(numbers, numbers + ROWS), checks["limit"])
+    checked = CheckedRow(
+        equations, slice(0, numbers), slice(numbers, numbers + ROWS), checks["limit"]
+    )
     seeds = np.frombuffer(
         b"".join(bytes.fromhex(seed) for user in checks["seeds"] for seed in user), np.uint8
     ).reshape(-1, 2, 32)

@@ -13,7 +13,7 @@ from fedrec.arrays import UInt64s
 from fedrec.federation.reports import RealBlock, bounded
 from fedrec.randomness import SystemStreams
 from fedrec.sharing import shares
-from fedrec.sharing.layout import Layout, plain_numbers
+from fedrec.sharing.layout import RowLayout, plain_numbers
 from fedrec.sharing.one_of_three import OneOfThree
 from fedrec.sharing.protocol import Standing
 from fedrec.sharing.record import pack_shares
@@ -71,7 +71,7 @@ class Recorded(World):
         peers = {j: Recorder(self, i, j) for j in range(3) if j != i}
         return OneOfThree(i, NAMES, peers, self.disks[i], SystemStreams())
 
-    def numbers(self, user: int, honest: UInt64s, shape: Layout) -> UInt64s:
+    def numbers(self, user: int, honest: UInt64s, shape: RowLayout) -> UInt64s:
         if not self.empty:
             return honest
         nothing = RealBlock(np.zeros(0), np.zeros((2, 2)))

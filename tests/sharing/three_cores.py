@@ -25,7 +25,7 @@ from fedrec.recipes import Prepared, client_recipe, prepare
 from fedrec.run.job import shards
 from fedrec.settings import load
 from fedrec.sharing.protocol import Standing
-from fedrec.sharing.three_desk import ThreeDesk
+from fedrec.sharing.three_endpoints import ThreeEndpoints
 from fedrec_aggregator.ledger import ReleaseLedger
 from fedrec_aggregator.limits import Limits
 from fedrec_aggregator.three_party import ThreePartyAggregator
@@ -50,7 +50,7 @@ class DownError(UnreachableError):
 
 @dataclass(frozen=True)
 class Line:
-    """A way to an aggregator, which may be down: a desk of the server, of a client, or of a
+    """A way to an aggregator, which may be down: an endpoint of the server, of a client, or of a
     peer."""
 
     cores: Cores
@@ -151,8 +151,8 @@ class Cores:
 
     def way(self, client: str) -> ThreeWay | LeavesOfThree:
         """To all three, of the client of that name."""
-        desks = [ClientDesk(Line(self, place), client) for place in range(3)]
-        return ThreeWay(desks, NAMES, patience_s=2.0, sleep=self.sleep, clock=self.clock)
+        endpoints = [ClientEndpoint(Line(self, place), client) for place in range(3)]
+        return ThreeWay(endpoints, NAMES, patience_s=2.0, sleep=self.sleep, clock=self.clock)
 
     def close(self) -> None:
         for ledger in self.ledgers:
@@ -160,8 +160,8 @@ class Cores:
 
 
 @dataclass
-class ClientDesk:
-    """A client's desk at an aggregator that may have been started anew since."""
+class ClientEndpoint:
+    """A client's endpoint at an aggregator that may have been started anew since."""
 
     line: Line
     name: str
@@ -169,7 +169,7 @@ class ClientDesk:
     def __getattr__(self, call: str):  # type: ignore[no-untyped-def]
         if call == "attempt":
             return self.line.core.attempt
-        return getattr(self.line.core.client_desk(self.name), call)
+        return getattr(self.line.core.client_endpoint(self.name), call)
 
 
 @dataclass
@@ -194,12 +194,12 @@ class Federation:
     def ask(self, invitation: Invitation) -> Sequence[Answer]:
         return [participant.answer(invitation) for participant in self.participants]
 
-    def desk(self) -> ThreeDesk:
-        return ThreeDesk([Line(self.cores, place) for place in range(3)], self.cores.clock)
+    def endpoint(self) -> ThreeEndpoints:
+        return ThreeEndpoints([Line(self.cores, place) for place in range(3)], self.cores.clock)
 
     def link(self, **patience: float) -> AggregatedLink:
         waits = Patience(sleep=self.cores.sleep, clock=self.cores.clock, **patience)  # type: ignore[arg-type]
-        link = AggregatedLink(self.terms, self.prepared.plan, self.desk(), self, waits)
+        link = AggregatedLink(self.terms, self.prepared.plan, self.endpoint(), self, waits)
         link.num_users = self.data.num_users
         return link
 

@@ -17,9 +17,9 @@ from fedrec.federation.sums import exact_sums
 from fedrec.privacy.calibration import Plan, among_three, calibrate
 from fedrec.privacy.guarantee import Guarantee
 from fedrec.randomness import SystemStreams
-from fedrec.sharing.layout import Layout, plain_numbers, plan_layout, with_own_noise
+from fedrec.sharing.layout import RowLayout, plain_numbers, plan_layout, with_own_noise
 from fedrec.sharing.one_of_three import OneOfThree
-from fedrec.sharing.protocol import Kept, Standing
+from fedrec.sharing.protocol import KeptOutput, Standing
 from fedrec.sharing.record import SharedUser, addressed, noise_keys, read_output
 from fedrec.sharing.servers import total
 
@@ -47,7 +47,7 @@ class Disk:
 
     begun: int = 0
     charged: int = 0
-    output: Kept | None = None
+    output: KeptOutput | None = None
     is_published: bool = False
     history: list[bytes] = field(default_factory=list)
     at: int = -1
@@ -71,12 +71,12 @@ class Disk:
     def charge(self, run: str, question: Question, plan: Plan) -> None:
         self._call(lambda: setattr(self, "charged", 1))
 
-    def keep(self, run: str, round: int, output: Kept) -> None:
+    def keep(self, run: str, round: int, output: KeptOutput) -> None:
         assert not self.is_published, "a second output after one was published"
         assert self.charged
         self._call(lambda: setattr(self, "output", output))
 
-    def kept(self, run: str, round: int) -> Kept | None:
+    def kept(self, run: str, round: int) -> KeptOutput | None:
         return self.output
 
     def abandon(self, run: str, round: int) -> None:
@@ -231,7 +231,7 @@ class World:
         """The user's pseudonym."""
         return hashlib.sha256(self.secrets[user] + b"user").digest()[:16]
 
-    def numbers(self, user: int, honest: UInt64s, shape: Layout) -> UInt64s:
+    def numbers(self, user: int, honest: UInt64s, shape: RowLayout) -> UInt64s:
         """What a user shares in place of its honest row, before its noise."""
         return honest
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from fedrec.federation.leaves import even_ranges
 from fedrec.randomness import Streams
-from fedrec_aggregator.leaf_visits import Leaf
+from fedrec_aggregator.leaf_visits import ListedLeaf
 from fedrec_aggregator.ledger import ReleaseLedger
 from fedrec_aggregator.limits import Limits
 from fedrec_aggregator.three_party import ThreePartyAggregator
@@ -56,7 +56,7 @@ class LeafLine:
             return nobody
         if call == "freeze":
             return partial(self._frozen, core)
-        return getattr(core.share_desk(self.client) if self.client else core, call)
+        return getattr(core.share_endpoint(self.client) if self.client else core, call)
 
     def _frozen(self, core: LeafOfThreeAggregator, *asked: Any, **named: Any) -> bytes:
         return self.cores.on_its_way(self.leaf, core.freeze(*asked, **named))
@@ -118,7 +118,9 @@ class TreeCores(Cores):
             names=NAMES,
             peers=peers,
             leaves=[
-                Leaf(f"leaf-{place}-{number}", LeafLine(self, (place, number)), RANGES[number])
+                ListedLeaf(
+                    f"leaf-{place}-{number}", LeafLine(self, (place, number)), RANGES[number]
+                )
                 for number in range(2)
             ],
             patience_s=5.0,
@@ -148,10 +150,10 @@ class TreeCores(Cores):
 
     def way(self, client: str) -> LeavesOfThree:
         """A client's."""
-        desks = [[LeafLine(self, (place, k), client) for k in range(2)] for place in range(3)]
+        endpoints = [[LeafLine(self, (place, k), client) for k in range(2)] for place in range(3)]
         names = [[leaf_names(k)[place] for k in range(2)] for place in range(3)]
         patience = {"patience_s": 2.0, "sleep": self.sleep, "clock": self.clock}
-        return LeavesOfThree.of(RANGES, desks, names, **patience)  # type: ignore[arg-type]
+        return LeavesOfThree.of(RANGES, endpoints, names, **patience)  # type: ignore[arg-type]
 
 
 def leaf_names(number: int) -> list[bytes]:

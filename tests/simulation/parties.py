@@ -34,17 +34,17 @@ from fedrec.federation.wire import (
 )
 from fedrec.privacy.guarantee import Guarantee
 from fedrec.randomness import Streams
-from fedrec.sharing.three_desk import ThreeDesk
+from fedrec.sharing.three_endpoints import ThreeEndpoints
 from fedrec.storage import Arrays
 from fedrec_aggregator.core import Aggregator, Limits
 from fedrec_aggregator.leaf import LeafAggregator
-from fedrec_aggregator.leaf_visits import Leaf
+from fedrec_aggregator.leaf_visits import ListedLeaf
 from fedrec_aggregator.ledger import ReleaseLedger
 from fedrec_aggregator.root import RootAggregator
 from fedrec_aggregator.three_party import ThreePartyAggregator
 from fedrec_aggregator.three_party_leaf import LeafOfThreeAggregator
 from fedrec_aggregator.three_party_root import RootOfThreeAggregator
-from fedrec_client.leaves import Leaves
+from fedrec_client.leaves import LeafEndpoints
 from fedrec_client.leaves_of_three import LeavesOfThree
 from fedrec_client.ledger import ClientLedger
 from fedrec_client.participant import Participant
@@ -140,8 +140,8 @@ class AggregatorProcess:
         else:
             own["noise"] = noise
         if role == "aggregator":
-            desks: list[Any] = [Afar(name, leaf, network) for leaf in topology.leaves_of(name)]
-            leaves = [Leaf(str(k), desks[k], each, 100) for k, each in enumerate(_RANGES)]
+            endpoints: list[Any] = [Afar(name, leaf, network) for leaf in topology.leaves_of(name)]
+            leaves = [ListedLeaf(str(k), endpoints[k], each, 100) for k, each in enumerate(_RANGES)]
             own |= {"leaves": leaves, "patience_s": 4.0}
         limited = None if role == "leaf" else limit
         self.ledger = SimulatedLedger(folder, limit=limited, machine=machine)
@@ -163,18 +163,18 @@ class AggregatorProcess:
             raise ProtocolError(failure.cause, failure.remedy) from None
 
     def _answer(self, message: Message) -> Any:
-        desk, named, role = self.core, dict(message.named), role_of(message.sender)
+        endpoint, named, role = self.core, dict(message.named), role_of(message.sender)
         if role == "client":
-            open_desk = desk.share_desk if self.of_three else desk.client_desk
-            desk = open_desk(message.sender)
+            open_endpoint = endpoint.share_endpoint if self.of_three else endpoint.client_endpoint
+            endpoint = open_endpoint(message.sender)
         elif role == role_of(self.machine.party) and message.name in {"key", "explicit"}:
             named["caller"] = place_of(message.sender)
-        answer = getattr(desk, message.name)(*message.arguments, **named)
+        answer = getattr(endpoint, message.name)(*message.arguments, **named)
         if message.name == "standing":
             return replace(answer, held=None), answer.held is not None
         if message.name == "freeze" and self.machine.lies and not self.of_three:
             lie = LIES[int(self.machine.lies.pop() * len(LIES))]
-            [collection] = desk.collections()
+            [collection] = endpoint.collections()
             return lie(read_partial(answer, collection.question.blocks)).packed()
         return answer
 
@@ -248,7 +248,7 @@ def give_secret(path: Path, party: str) -> None:
 
 @dataclass(frozen=True)
 class Afar:
-    """Another party's desk, over the network: what it is asked becomes a message, sent again where
+    """Another party's endpoint, over the network: what it is asked becomes a message, sent again where
     the other is silent or busy."""
 
     name: str
@@ -284,23 +284,27 @@ class Afar:
         raise AssertionError("at least one try")
 
 
-class DeskOfThree(ThreeDesk):
+class EndpointOfThree(ThreeEndpoints):
     """As a server has it."""
 
     def budget(self) -> Any:
         """Of the one that leaves least."""
-        return least([desk.budget() for desk in self.desks])  # type: ignore[attr-defined]
+        return least([endpoint.budget() for endpoint in self.endpoints])  # type: ignore[attr-defined]
 
 
 def server_way(name: str, network: Network, topology: Topology, tries: int) -> Any:
     """To all that release."""
-    desks: list[Any] = [Afar(name, root, network, tries) for root in topology.roots]
-    return desks[0] if len(desks) == 1 else DeskOfThree(desks, lambda: network.clock.now_s)
+    endpoints: list[Any] = [Afar(name, root, network, tries) for root in topology.roots]
+    return (
+        endpoints[0]
+        if len(endpoints) == 1
+        else EndpointOfThree(endpoints, lambda: network.clock.now_s)
+    )
 
 
 def client_way(name: str, network: Network, topology: Topology, tries: int) -> Any:
     """To all that take its reports."""
-    desks: list[Any] = [Afar(name, intake, network, tries) for intake in topology.intakes]
+    endpoints: list[Any] = [Afar(name, intake, network, tries) for intake in topology.intakes]
     clock = network.clock
     times: dict[str, Any] = {
         "patience_s": 0.5,
@@ -309,13 +313,13 @@ def client_way(name: str, network: Network, topology: Topology, tries: int) -> A
     }
     match topology.parties, topology.leaves:
         case 1, 0:
-            return desks[0]
+            return endpoints[0]
         case 1, _:
-            return Leaves(desks, _RANGES)
+            return LeafEndpoints(endpoints, _RANGES)
         case _, 0:
-            return ThreeWay(desks, _NAMES, **times)
+            return ThreeWay(endpoints, _NAMES, **times)
         case _, leaves:
-            by_place = [desks[leaves * i : leaves * (i + 1)] for i in range(3)]
+            by_place = [endpoints[leaves * i : leaves * (i + 1)] for i in range(3)]
             names = [[_leaf_names(k)[i] for k in range(leaves)] for i in range(3)]
             return LeavesOfThree.of(_RANGES, by_place, names, **times)
 

@@ -29,9 +29,9 @@ from fedrec_aggregator.core import Limits
 from fedrec_client.store import LocalUsers
 from fedrec_server.gathering import Gathering
 from fedrec_server.public import PublicData
-from fedrec_server.rounds import Progress, run_rounds
+from fedrec_server.rounds import KeptRound, run_rounds
 from fedrec_server.runs import Runs, TrainingRun, run_folder
-from fedrec_server.schedule import Schedule
+from fedrec_server.schedule import TrainingSchedule
 from fedrec_server.trainings import Trainings
 from tests.simulation.auditor import DEFECTS, Auditor, Broken
 from tests.simulation.machine import Clock, Crash, Fate, Machine, simulated_system
@@ -370,7 +370,7 @@ class _Server:
         self.visitor = Visitor(folder, folder.parent / f"{name}-person")
         self._there = there
         self._network, self._setup = network, setup
-        self._rounds: Iterator[Progress] | None = None
+        self._rounds: Iterator[KeptRound] | None = None
         self._at_work = False
 
     @property
@@ -426,7 +426,7 @@ class _Server:
     def stop(self) -> None:
         self._rounds = None
 
-    def _begin(self) -> Iterator[Progress]:
+    def _begin(self) -> Iterator[KeptRound]:
         sleep, clock = self._network.clock.wait, lambda: self._network.clock.now_s
         clients, users = self._there()
         if clients < self._setup.clients and "too few to release" in self.ending:
@@ -435,17 +435,17 @@ class _Server:
                 users / int(read_json(run_folder(self.folder) / "run.json")["num_users"]),
             )
         runs = Runs(self.folder)
-        desk = server_way(self.name, self._network, self._setup.topology, self._setup.tries)
+        endpoint = server_way(self.name, self._network, self._setup.topology, self._setup.tries)
         last = runs.last
         # the first training is asked for by a start, each further one by --again; after the last, a
         # start finds nothing to do
         again = last is not None and not last.open and self.finished < self._setup.trainings
-        schedule = Schedule(self.folder, again=again, clock=clock, monotonic=clock)
+        schedule = TrainingSchedule(self.folder, again=again, clock=clock, monotonic=clock)
         trainings = Trainings(
             runs,
             schedule,
             guarantee_of(scenario(*self._setup.training).privacy),
-            desk.budget,
+            endpoint.budget,
             name=self.run,
             clock=clock,
         )
@@ -453,7 +453,7 @@ class _Server:
             yield from run_rounds(
                 scenario(*self._setup.training),
                 _public(),
-                desk,
+                endpoint,
                 BroadcastAfar(self.name, self._network, self._setup.client_names),
                 trainings.folder,
                 gathering=Gathering(

@@ -14,10 +14,10 @@ from fedrec.serving import ranking
 from fedrec_client.clicks import Clicks
 from fedrec_client.recommending import Recommender
 from fedrec_client.serving_ledger import read_answers
-from fedrec_client.serving_link import Left, Query, Reply
+from fedrec_client.serving_link import Left, ServingQuery, ServingReply
 from fedrec_server.runs import Runs
 from fedrec_server.serving.settings import RankingTable
-from fedrec_server.serving.store import Model, found, load
+from fedrec_server.serving.store import ServedModel, found, load
 from tests.simulation.auditor import Broken
 
 SERVED_WHOLE = (
@@ -73,7 +73,7 @@ class Visitor:
             )
         return self.broken
 
-    def _ask(self, model: Model) -> None:
+    def _ask(self, model: ServedModel) -> None:
         history = Clicks.of([f"item-{number}" for number in range(len(self.versions))])
         with Recommender(_Direct(model), self.device, epsilon=5.0, limit=20.0) as person:
             first, again = (person.recommend(history, k=2) for _ in range(2))
@@ -90,7 +90,7 @@ class Visitor:
 class _Direct:
     """A serving server without a network."""
 
-    model: Model
+    model: ServedModel
     journal: list[Left] = field(default_factory=list)
 
     def newest(self) -> str:
@@ -99,10 +99,10 @@ class _Direct:
     def bundle(self, version: str) -> Iterator[bytes]:
         yield self.model.piece(0, self.model.size)
 
-    def recommend(self, query: Query) -> Reply:
+    def recommend(self, query: ServingQuery) -> ServingReply:
         self.journal.append(Left("direct", (), query.sent.tobytes()))
         [best] = self.model.rank([ranking.Query(query.sent, query.k, query.category_bits)])
-        return Reply(query.version, best.items.astype(np.int64), best.scores)
+        return ServingReply(query.version, best.items.astype(np.int64), best.scores)
 
     def close(self) -> None:
         """Nothing is open."""

@@ -83,7 +83,7 @@ class Came:
         return all(one.tobytes() == two.tobytes() for one, two in pairs) and self.said == other.said
 
 
-def carried(scenario: Scenario, cast: RuntimeChoice, folder: Path) -> Came:
+def carried(scenario: Scenario, choice: RuntimeChoice, folder: Path) -> Came:
     """Run a scenario on a runtime, in a folder of its own."""
     from fedrec.run import simulate
 
@@ -94,7 +94,7 @@ def carried(scenario: Scenario, cast: RuntimeChoice, folder: Path) -> Came:
         time.perf_counter(),
     )
     try:
-        result = simulate.run(here, name="r", cast=cast, quiet=True)
+        result = simulate.run(here, name="r", choice=choice, quiet=True)
     except FedRecError as failure:
         return Came({}, None, time.perf_counter() - started, why=failure.cause)
     left = Path(result["run_dir"])

@@ -8,6 +8,7 @@ import math
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from fedrec.cli.main import guarded
@@ -26,7 +27,9 @@ KEYS = [
     "data.preset=small",
     "news.history=20",
     "news.epochs=1",
+    "news.users_per_round=3",
 ]
+USERS = 6  # each answer is the gradient of a whole encoder
 VARIANTS = {
     "additive": ["privacy.unit=click"],
     "central": ["privacy.unit=user", "news.variant=central", "news.rounds=3"],
@@ -36,9 +39,9 @@ VARIANTS = {
         "news.rounds=3",
         "news.bands=2",
     ],
-    "local": ["privacy.unit=click", "news.variant=local", "news.rounds=12", "news.padding=0.2"],
+    "local": ["privacy.unit=click", "news.variant=local", "news.rounds=6", "news.padding=0.2"],
     "printed": ["privacy.unit=click", "news.variant=printed"],
-    "dp-fedrec": ["privacy.unit=click", "news.variant=dp-fedrec", "news.rounds=8"],
+    "dp-fedrec": ["privacy.unit=click", "news.variant=dp-fedrec", "news.rounds=4"],
     "fedrec": ["privacy.unit=click", "news.variant=fedrec", "privacy.epsilon=inf"],
     "centralized": ["privacy.unit=click", "news.variant=centralized", "privacy.epsilon=inf"],
 }
@@ -54,9 +57,9 @@ def test_every_scenario_of_the_paper_accounts_without_its_data(path: Path) -> No
 @pytest.mark.parametrize("name", VARIANTS)
 def test_what_account_says_of_a_variant_is_what_its_run_charges(name: str) -> None:
     scenario = load(None, [*KEYS, *VARIANTS[name]])
-    said, data = describe(scenario), load_news(scenario)
-    catalogue = catalogue_of(scenario, data)
-    (*_, done) = train_news(scenario, catalogue, LocalClients(scenario, catalogue, data.log.train))
+    said, data = describe(scenario, users=USERS), load_news(scenario)
+    catalogue, clicks = catalogue_of(scenario, data), data.log.train.users_subset(np.arange(USERS))
+    (*_, done) = train_news(scenario, catalogue, LocalClients(scenario, catalogue, clicks))
     assert isinstance(done, TrainedNews)
     units = [float(value) for unit, value in said["training"].items() if "at once" not in unit]
     if name == "printed":
@@ -122,8 +125,9 @@ def test_what_is_promised_per_user_is_not_priced_for_a_person_again() -> None:
 
 def test_rounds_over_users_need_their_number_alone(tmp_path: Path) -> None:
     keys = [*KEYS, *VARIANTS["dp-fedrec"], "data.format=mind", f"data.path={tmp_path / 'nowhere'}"]
+    keys.append("news.users_per_round=64")
     (release,) = describe(load(None, keys), users=128)["releases"]
-    assert release["times"] == 4  # 8 rounds of 64 of 128 users
+    assert release["times"] == 2  # 4 rounds of 64 of 128 users
 
 
 def said_by(capsys: pytest.CaptureFixture[str], *words: str) -> str:

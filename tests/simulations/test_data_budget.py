@@ -290,7 +290,7 @@ def flower(data: Path, folder: str, *more: str, resume: bool = False, stop: bool
 
     with pytest.raises(StoppedError) if stop else nullcontext():
         run_scenario(
-            chosen, name="one", cast=RuntimeChoice("flower", 2), resume=resume, quiet=True,
+            chosen, name="one", choice=RuntimeChoice("flower", 2), resume=resume, quiet=True,
             on_round=after_round,
         )  # fmt: skip
 
@@ -442,5 +442,5 @@ def test_a_budget_of_an_earlier_version_that_is_gone_is_noticed(state: Path) -> 
     old = state / "fedrec" / "budgets" / f"{name}.jsonl"
     DataBudget(old, NO_LIMIT).charge("a", "system", [GaussianEvent("x", MU)])
     old.unlink()
-    with pytest.raises(RunError, match="older than"):
+    with pytest.raises(RunError, match="is gone"):
         budget_of(load(None).privacy, [rows, films])

@@ -46,7 +46,7 @@ from fedrec_aggregator.ledger import ReleaseLedger
 from fedrec_aggregator.settings import load as load_aggregator
 from fedrec_client.click_ledger import ClickLedger
 from fedrec_client.ledger import ClientLedger
-from fedrec_client.serving_entries import Drawn, Question, event_of
+from fedrec_client.serving_entries import Drawn, ServingQuestion, event_of
 from fedrec_client.serving_ledger import ServingLedger
 from fedrec_client.store import write_shard
 from fedrec_server.fleet_listener import FleetListener
@@ -241,14 +241,21 @@ def test_an_expired_and_a_soon_expiring_certificate_are_told_apart(site: Site) -
     )
 
 
-def test_a_key_of_another_certificate_is_named(site: Site) -> None:
-    site.write({"client-library-key.pem": "server-key.pem"})
-    assert "is not the key of" in words(site.examine(client=True), "client", "certificate")
-
-
-def test_a_certificate_of_another_role_is_named(site: Site) -> None:
-    site.write({"client-library": "server"})
-    assert "fedrec:server:server" in words(site.examine(client=True), "client", "certificate")
+@pytest.mark.parametrize(
+    ("changes", "check", "said"),
+    [
+        ({"client-library-key.pem": "server-key.pem"}, "certificate", "is not the key of"),
+        ({"client-library": "server"}, "certificate", "fedrec:server:server"),
+        ({'state = "client"': 'state = "data.safetensors/client"'}, "disk", "cannot be written"),
+    ],
+)
+def test_what_a_clients_settings_name_wrongly_is_named(
+    site: Site, changes: dict[str, str], check: str, said: str
+) -> None:
+    site.write(changes)
+    found = site.examine(client=True)
+    assert ("client", check) in verdicts(found, "failure")
+    assert said in words(found, "client", check)
 
 
 def test_a_certificate_of_another_name_than_the_settings_is_named_and_the_client_does_not_start(
@@ -295,17 +302,21 @@ def test_a_certificate_of_another_authority_is_named(site: Site) -> None:
     assert "not vouched for" in words(site.examine(aggregator=True), "aggregator", "certificate")
 
 
-@pytest.mark.parametrize(("mode", "verdict"), [(0o604, "failure"), (0o640, "doubt"), (0o600, "ok")])
-def test_a_key_that_others_may_read_is_seen(site: Site, mode: int, verdict: str) -> None:
-    (site.folder / "certificates").chmod(0o755)
+@pytest.mark.parametrize(
+    ("folder", "mode", "verdict"),
+    [
+        (0o755, 0o604, "failure"),
+        (0o755, 0o640, "doubt"),
+        (0o755, 0o600, "ok"),
+        (0o700, 0o644, "ok"),
+    ],
+)
+def test_a_key_that_others_may_read_is_seen_unless_its_folder_is_closed(
+    site: Site, folder: int, mode: int, verdict: str
+) -> None:
     (site.folder / "certificates" / "client-library-key.pem").chmod(mode)
+    (site.folder / "certificates").chmod(folder)
     assert ("client", "private files") in verdicts(site.examine(client=True), verdict)
-
-
-def test_a_file_in_a_closed_folder_is_closed(site: Site) -> None:
-    (site.folder / "certificates" / "client-library-key.pem").chmod(0o644)
-    (site.folder / "certificates").chmod(0o700)
-    assert verdicts(site.examine(client=True), "failure") == []
 
 
 def test_a_taken_port_is_named_unless_the_party_says_it_is_its_own(running: Site) -> None:
@@ -318,11 +329,6 @@ def test_a_taken_port_is_named_unless_the_party_says_it_is_its_own(running: Site
         }
     )
     assert ("aggregator", "port") in verdicts(running.examine(aggregator=True), "failure")
-
-
-def test_a_state_folder_that_cannot_be_made_is_named(site: Site) -> None:
-    site.write({'state = "client"': 'state = "data.safetensors/client"'})
-    assert ("client", "disk") in verdicts(site.examine(client=True), "failure")
 
 
 def test_data_that_cannot_be_read_is_named(site: Site) -> None:
@@ -406,7 +412,7 @@ def paid_answer(path: Path) -> None:
     limit, price = Guarantee(5.0, 1e-5, "click", "replace"), event_of(mu_for(5.0, 1e-5))
     ledger = ServingLedger(path, limit=limit)
     ledger.answer(
-        Question("0" * 16, "rows", "history", limit, price),
+        ServingQuestion("0" * 16, "rows", "history", limit, price),
         lambda: Drawn(np.ones(4), np.ones(4, np.float32), 0.5, price),
     )
     ledger.close()
@@ -417,20 +423,17 @@ def spoil(path: Path, statement: str) -> None:
         database.execute(statement)
 
 
-@pytest.mark.parametrize("choice", ['accountant = "am-ssp"', 'unit = "example"'])
-def test_a_scenario_whose_guarantee_is_not_established_is_named(site: Site, choice: str) -> None:
+@pytest.mark.parametrize(
+    ("choice", "more"),
+    [('accountant = "am-ssp"', set()), ('unit = "example"', {("server", "public data")})],
+)
+def test_a_scenario_whose_guarantee_is_not_established_or_that_parties_cannot_run_is_named(
+    site: Site, choice: str, more: set[tuple[str, str]]
+) -> None:
     (site.folder / "scenario.toml").write_text(f'recipe = "published"\n[privacy]\n{choice}\n')
-    assert {("client", "limit"), ("aggregator", "limit")} <= set(
-        verdicts(site.examine(), "failure")
-    )
-    assert "NOT ESTABLISHED" in words(site.examine(), "client", "limit")
-
-
-def test_a_scenario_that_cannot_run_between_real_parties_is_named(site: Site) -> None:
-    (site.folder / "scenario.toml").write_text(
-        'recipe = "published"\n[privacy]\nunit = "example"\n'
-    )
-    assert ("server", "public data") in verdicts(site.examine(), "failure")
+    found = site.examine()
+    assert {("client", "limit"), ("aggregator", "limit")} | more <= set(verdicts(found, "failure"))
+    assert "NOT ESTABLISHED" in words(found, "client", "limit")
 
 
 @pytest.mark.parametrize(
@@ -509,8 +512,10 @@ def test_a_clock_apart_from_the_servers_is_seen_where_its_gate_answers(
     pair = Certificate(
         certificates / "server.pem", certificates / "server-key.pem", certificates / "ca.pem"
     )
-    with FleetListener(Address("127.0.0.1", 0), lambda: "127.0.0.1:1", pair, FleetLimits()) as gate:
-        site.write({"127.0.0.1:1": str(gate.address)})
+    with FleetListener(
+        Address("127.0.0.1", 0), lambda: "127.0.0.1:1", pair, FleetLimits()
+    ) as proxy:
+        site.write({"127.0.0.1:1": str(proxy.address)})
         found = site.examine(reach=True, now_s=now_s + ahead_s, client=True)
     assert ("client", "superlink") in verdicts(found, verdict)
 

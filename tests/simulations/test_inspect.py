@@ -31,7 +31,7 @@ from fedrec_aggregator.ledger import ReleaseLedger
 from fedrec_client.click_ledger import ClickLedger
 from fedrec_client.ledger import ClientLedger
 from fedrec_client.participant import Participant
-from fedrec_client.serving_entries import Drawn, Question, event_of
+from fedrec_client.serving_entries import Drawn, ServingQuestion, event_of
 from fedrec_client.serving_ledger import ServingLedger
 from fedrec_client.store import LocalUsers
 from fedrec_server.gathering import Gathering
@@ -44,22 +44,22 @@ USERS, BOUNDARY = 24, 10
 
 
 @dataclass
-class Desk:
-    """The aggregator's desk for one client, and a list of the messages that crossed it."""
+class Endpoint:
+    """The aggregator's endpoint for one client, and a list of the messages that crossed it."""
 
-    desk: Any
+    endpoint: Any
     crossed: list[bytes] = field(default_factory=list)
 
     def enroll(self, tokens: Sequence[bytes]) -> int:
-        return int(self.desk.enroll(tokens))
+        return int(self.endpoint.enroll(tokens))
 
     def growth(self, since: LedgerHead, charged: int) -> LedgerGrowth:
-        growth: LedgerGrowth = self.desk.growth(since, charged)
+        growth: LedgerGrowth = self.endpoint.growth(since, charged)
         return growth
 
     def report(self, run: str, round: int, batch: bytes) -> Receipt:
         self.crossed.append(batch)
-        receipt: Receipt = self.desk.report(run, round, batch)
+        receipt: Receipt = self.endpoint.report(run, round, batch)
         return receipt
 
 
@@ -93,7 +93,7 @@ def done(tmp_path_factory: pytest.TempPathFactory) -> Done:
             closing(ReleaseLedger(folder / "aggregator", limit=None, clock=lambda: 1e9))
         )
         core = Aggregator(release_ledger, Limits(min_cohort=USERS), noise=Streams(1))
-        desks, participants = dict[str, Desk](), list[Participant]()
+        endpoints, participants = dict[str, Endpoint](), list[Participant]()
         for name, start, end in (("hospital", 0, BOUNDARY), ("library", BOUNDARY, USERS)):
             ledger = ClientLedger(
                 folder / name / "ledger.sqlite", limit=Guarantee(5.0, 1e-5), clock=lambda: 1e9
@@ -102,10 +102,10 @@ def done(tmp_path_factory: pytest.TempPathFactory) -> Done:
             users = LocalUsers(
                 events.users_subset(np.arange(start, end)), ids.item_ids, ids.user_ids[start:end]
             )
-            desks[name] = Desk(core.client_desk(name))
+            endpoints[name] = Endpoint(core.client_endpoint(name))
             options = {"users_per_batch": 6, "keep_sent": name == "hospital"}
             participants.append(
-                Participant(name, users, ledger, desks[name], folder / name, **options)
+                Participant(name, users, ledger, endpoints[name], folder / name, **options)
             )
         public = PublicData(ids.item_ids, events.kind, events.value_range, dataset.features)
         waiting = {
@@ -123,7 +123,7 @@ def done(tmp_path_factory: pytest.TempPathFactory) -> Done:
                 **waiting,
             )
         )
-    return Done(folder, {name: desk.crossed for name, desk in desks.items()}, dataset)
+    return Done(folder, {name: endpoint.crossed for name, endpoint in endpoints.items()}, dataset)
 
 
 def sent(done: Done, round: int) -> list[dict[str, Any]]:
@@ -227,7 +227,7 @@ def click_ledgers(tmp_path: Path) -> Path:
     ) as ledger:
         for history in "ab":
             price = event_of(mu_for(4.0, 1e-5))
-            asked = Question(
+            asked = ServingQuestion(
                 "f" * 16, "rows", history, Guarantee(4.0, 1e-5, "click", "replace"), price
             )
             ledger.answer(
@@ -303,7 +303,7 @@ def test_a_damaged_ledger_of_clicks_is_named(click_ledgers: Path) -> None:
     ):
         with closing(sqlite3.connect(path)) as database, database:
             database.execute(f"UPDATE {table} SET time_s = 'never' WHERE number = 2")
-        with pytest.raises(RunError, match="damaged at entry 2"):
+        with pytest.raises(RunError, match="damaged: entry 2"):
             inspected(path.parent)
 
 

@@ -28,6 +28,7 @@ WORDS = {
 }
 NEWS = 90
 CLICKLESS = 0.3  # share of impressions
+FEW = ["news.users_per_round=6", "news.rounds=2"]
 
 
 def news_lines(rng: np.random.Generator) -> list[str]:
@@ -116,10 +117,10 @@ def test_the_made_up_folder_has_what_it_is_for(mind: Path) -> None:
         ["news.open_categories=['sports']"],
         ["news.topics=categories"],
         ["news.variant=central", "privacy.unit=user"],
-        ["news.variant=local"],
-        ["news.variant=printed"],
-        ["news.variant=dp-fedrec"],
-        ["news.variant=fedrec", "privacy.epsilon=inf"],
+        ["news.variant=local", *FEW],
+        ["news.variant=printed", *FEW],
+        ["news.variant=dp-fedrec", *FEW],
+        ["news.variant=fedrec", "privacy.epsilon=inf", *FEW],
         ["news.variant=centralized", "privacy.epsilon=inf"],
     ],
     ids=" ".join,

@@ -35,6 +35,12 @@ def world() -> tuple[Catalogue, Impressions]:
     ), planted.log.train
 
 
+@pytest.fixture(scope="module")
+def small(world: tuple[Catalogue, Impressions]) -> tuple[Catalogue, Impressions]:
+    """Few of them, where each answers with the gradient of a whole encoder."""
+    return world[0], world[1].users_subset(np.arange(12))
+
+
 def scenario(variant: str, *more: str) -> Scenario:
     epsilon = "inf" if variant in {"fedrec", "centralized"} else "5"
     keys = [
@@ -82,7 +88,7 @@ def trained(
 def test_flower_s_messages_and_real_parties_give_the_loopback_s_bytes(
     more: list[str], world: tuple[Catalogue, Impressions], tmp_path: Path
 ) -> None:
-    chosen = scenario(*more)
+    chosen = scenario(*more, "news.epochs=1")
     alone, over_flower = (
         trained(chosen, world, tmp_path / name, name) for name in ("loopback", "flower")
     )
@@ -96,27 +102,31 @@ def test_flower_s_messages_and_real_parties_give_the_loopback_s_bytes(
     "more", [["local", "news.padding=0.2"], ["printed"], ["dp-fedrec"], ["fedrec"]], ids=" ".join
 )
 def test_flower_s_strategy_steps_as_the_loopback_does(
-    more: list[str], world: tuple[Catalogue, Impressions], tmp_path: Path
+    more: list[str], small: tuple[Catalogue, Impressions], tmp_path: Path
 ) -> None:
-    chosen = scenario(*more)
+    chosen = scenario(*more, "news.users_per_round=6", "news.rounds=4")
     alone, over_flower = (
-        trained(chosen, world, tmp_path / name, name).parameters["parameters"]
+        trained(chosen, small, tmp_path / name, name).parameters["parameters"]
         for name in ("loopback", "flower")
     )
     assert np.linalg.norm(over_flower - alone) <= 1e-5 * np.linalg.norm(alone)
 
 
 def test_over_flower_a_stopped_training_goes_on_to_the_same_bytes(
-    world: tuple[Catalogue, Impressions], tmp_path: Path
+    small: tuple[Catalogue, Impressions], tmp_path: Path
 ) -> None:
-    for more in (["additive"], ["local"], ["central", "news.rounds=3"]):
+    for more in (
+        ["additive"],
+        ["local", "news.users_per_round=6", "news.rounds=4"],
+        ["central", "news.rounds=3"],
+    ):
         chosen, folder = scenario(*more), tmp_path / more[0]
-        begun = RuntimeChoice("flower", 3).carrier(None)(NewsJob(chosen, *world, folder))
+        begun = RuntimeChoice("flower", 3).carrier(None)(NewsJob(chosen, *small, folder))
         next(begun), next(begun)
         begun.close()
         resumed, alone = (
-            trained(chosen, world, folder, "flower"),
-            trained(chosen, world, tmp_path / f"{more[0]}-alone", "flower"),
+            trained(chosen, small, folder, "flower"),
+            trained(chosen, small, tmp_path / f"{more[0]}-alone", "flower"),
         )
         assert {n: a.tobytes() for n, a in resumed.parameters.items()} == {
             n: a.tobytes() for n, a in alone.parameters.items()

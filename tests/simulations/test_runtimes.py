@@ -140,7 +140,7 @@ def test_clients_share_users_in_order_and_none_has_nobody() -> None:
 def test_a_result_names_its_runtime_and_keeps_its_own_folder(tmp_path: Path) -> None:
     chosen = scenario(*SHORT, "compare.als=false", "run.examples=2", f"run.directory={tmp_path}")
     alone = run(chosen, name="r", quiet=True)
-    over_flower = run(chosen, name="r", cast=RuntimeChoice("flower", 3), quiet=True)
+    over_flower = run(chosen, name="r", choice=RuntimeChoice("flower", 3), quiet=True)
     assert alone["runtime"]["runtime"] == "loopback"
     assert over_flower["runtime"] == {"runtime": "flower", "clients": 3, "backend": "grid"}
     assert alone["run_dir"] != over_flower["run_dir"]
@@ -187,7 +187,7 @@ def test_after_kill_9_of_the_parent_nobody_is_left_and_resuming_gives_the_same_b
     script = (
         "from fedrec.settings import load; from fedrec.run.simulate import run; "
         "from fedrec.run.runtime_choice import RuntimeChoice; "
-        f"run(load(None, {keys!r}), name='r', cast=RuntimeChoice('processes', 2), quiet=True)"
+        f"run(load(None, {keys!r}), name='r', choice=RuntimeChoice('processes', 2), quiet=True)"
     )
     parent = subprocess.Popen([sys.executable, "-c", script])
     try:
@@ -197,7 +197,7 @@ def test_after_kill_9_of_the_parent_nobody_is_left_and_resuming_gives_the_same_b
         parent.wait()
     until(lambda: not running(tmp_path))
     chosen = load(None, keys)
-    resumed = run(chosen, name="r", cast=RuntimeChoice("processes", 2), resume=True, quiet=True)
+    resumed = run(chosen, name="r", choice=RuntimeChoice("processes", 2), resume=True, quiet=True)
     alone = run(chosen, name="r", quiet=True)
     released = [
         Path(result["run_dir"], "model", "model.safetensors").read_bytes()

@@ -55,7 +55,7 @@ def stack() -> Iterator[ExitStack]:
         yield opened
 
 
-def rows(folder: Path, *names: str) -> dict[str, overview.Standing]:
+def rows(folder: Path, *names: str) -> dict[str, overview.PartyStanding]:
     return {one.party: one for one in overview.asked([folder / f"{name}.toml" for name in names])}
 
 
@@ -85,13 +85,13 @@ def test_everything_down_ends_with_7_and_says_why_of_each(folder: Path) -> None:
     assert told["exit_code"] == 7
     assert [(one["party"], one["up"]) for one in told["parties"]] == [
         *[("server", False), ("client library", False), ("serving", False), ("aggregator", False)],
-        ("server", False),  # as the client's settings name its gate
+        ("server", False),  # as the client's settings name its proxy
     ]
     assert all(one["why"] for one in told["parties"])
 
 
 def test_what_a_party_does_is_read_off_its_metrics(folder: Path, stack: ExitStack) -> None:
-    metrics = running(folder, "s/server.json", stack, version="9.9", gate="127.0.0.1:7002")
+    metrics = running(folder, "s/server.json", stack, version="9.9", proxy="127.0.0.1:7002")
     metrics.state.doing(Doing.COLLECTING)
     metrics.state.waiting(Awaited.REPORTS)
     metrics.state.round(3)

@@ -14,11 +14,11 @@ from fedrec.cli.status import overview
 from fedrec.operations.addresses import Address
 from fedrec.operations.certificates import write_development_certificates
 from fedrec.operations.pins import write_pins
-from fedrec.transport.aggregator_client import RemoteReportDesk
+from fedrec.transport.aggregator_client import RemoteReportEndpoint
 from fedrec.transport.channel import Access
 from fedrec_aggregator.main import run
 from fedrec_aggregator.settings import load
-from fedrec_server.serving.counts import Counts
+from fedrec_server.serving.counts import ServingCounts
 from tests.waiting import HANG_S, until
 
 pytestmark = pytest.mark.processes
@@ -65,20 +65,20 @@ def test_the_aggregator_is_asked_over_grpc_with_the_certificate_of_whose_setting
             'state = "s"\npublic = { path = "p" }\nsuperlink = { insecure = true '
             f"}}\n{table}{pair('server')}"
         )
-        gate = (
+        proxy = (
             '[superlink]\naddress = "127.0.0.1:1"\nroot_certificates = '
             f'"c/ca.pem"\n{pair("client-library")}'
         )
         head = 'name = "library"\nstate = "l"\ndata = { path = "r.csv" }\n'
-        client.write_text(f"{head}{table}{pair('client-library')}{gate}")
+        client.write_text(f"{head}{table}{pair('client-library')}{proxy}")
         access = Access(
             str(address),
             ca=str(tmp_path / "c/ca.pem"),
             certificate=str(tmp_path / "c/client-library.pem"),
             key=str(tmp_path / "c/client-library-key.pem"),
         )
-        with RemoteReportDesk(access) as desk:
-            desk.enroll([bytes([number] * 16) for number in range(7)])
+        with RemoteReportEndpoint(access) as endpoint:
+            endpoint.enroll([bytes([number] * 16) for number in range(7)])
         by_server = overview.asked([server])[1]
         assert (by_server.party, by_server.up, by_server.users, by_server.address) == (
             "aggregator",
@@ -110,7 +110,7 @@ def test_the_aggregator_is_asked_over_grpc_with_the_certificate_of_whose_setting
 
 
 def test_serving_is_asked_by_its_health_route_and_its_metrics(tmp_path: Path) -> None:
-    counts, statuses = Counts("7.7"), {"/health/ready": 200}
+    counts, statuses = ServingCounts("7.7"), {"/health/ready": 200}
     counts.swapped("loaded", 1)
 
     class Door(BaseHTTPRequestHandler):

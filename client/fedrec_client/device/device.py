@@ -20,8 +20,8 @@ from fedrec.federation.report_batches import (
 )
 from fedrec_client.device.ledger import DeviceLedger
 from fedrec_client.device.questions import (
+    DevicePromise,
     Header,
-    Promise,
     RunTerms,
     count,
     read_header,
@@ -49,7 +49,7 @@ class Limit:
     delta: float
 
 
-class Leaf(Protocol):
+class DeviceLeaf(Protocol):
     """What a device asks: `service.Service`, or one in this process."""
 
     def round(self) -> dict[str, Any]:
@@ -70,9 +70,9 @@ class Leaves:
     """Leaves of one aggregator by the pseudonyms that they own: first and last two bytes, 4
     hexadecimal digits each."""
 
-    by_range: tuple[tuple[str, str, Leaf], ...]
+    by_range: tuple[tuple[str, str, DeviceLeaf], ...]
 
-    def of(self, token: bytes) -> Leaf:
+    def of(self, token: bytes) -> DeviceLeaf:
         """The leaf that owns a pseudonym. Raises ValueError where none does."""
         start = token[:2].hex()
         for first, last, leaf in self.by_range:
@@ -90,7 +90,7 @@ class Device:
         history: History,
         *,
         limit: Limit,
-        service: Leaf | Leaves,
+        service: DeviceLeaf | Leaves,
         user: str = "me",
     ) -> None:
         self.ledger, self._history = (
@@ -185,7 +185,7 @@ class Device:
         report_id = hmac.digest(self.ledger.secret, purpose + self.token, "sha256")[:TOKEN_BYTES]
         return packed(_named(header.digest, quorum), report_id, self.token, items, parts)
 
-    def _charge(self, header: Header, promise: Promise, terms: RunTerms) -> None:
+    def _charge(self, header: Header, promise: DevicePromise, terms: RunTerms) -> None:
         self.ledger.charge(
             header.run,
             header.round,

@@ -1,35 +1,35 @@
 """Ledger of what one person has spent, in a file: a line for each round, written durably before a
-report leaves, in a SHA-256 chain.
+report leaves, in a SHA-256 chain whose head is also kept beside it.
 
-A line that was cut off by a crash is dropped: nothing left for it. A changed or missing line is
-noticed; a whole file that was put back is not, as nothing else on the device knows better.
+A changed or missing line is noticed, and a file that was put back alone; a whole folder that was
+put back is not, as nothing else on the device knows better.
 """
 
 from __future__ import annotations
 
-import errno
-import fcntl
-import hashlib
-import json
 import math
 import os
 import secrets
-import weakref
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from fedrec.errors import BudgetExceededError, RunError
-from fedrec_client.device.questions import Promise, delta_of
+from fedrec.ledgers.chain import EntryType, genesis, head_after
+from fedrec.ledgers.head_file import HeadFile
+from fedrec.ledgers.line_file import LineFile
+from fedrec.storage import writing
+from fedrec_client.device.questions import DevicePromise, delta_of
 
-_GENESIS = hashlib.sha256(b"fedrec device ledger 1").hexdigest()
 _ROUNDING = 1e-9
 
 
 @dataclass(frozen=True)
-class Spent:
+class DeviceCharge:
     """One round that was charged."""
 
+    number: int
     run: str
     round: int
     question: str
@@ -40,6 +40,24 @@ class Spent:
     """Digest of the run's terms; "" in an entry of a version that did not pin them."""
 
 
+def _head(before: str, line: list[Any]) -> str:
+    return head_after(before, *line)
+
+
+def _read(number: int, line: list[Any], head: str) -> DeviceCharge:
+    run, round, question, plan, mu, *pinned = line
+    terms = pinned[0] if pinned else ""
+    return DeviceCharge(number, run, int(round), question, plan, float.fromhex(mu), head, terms)
+
+
+ROUNDS = EntryType(
+    genesis("fedrec device ledger 1"),
+    _head,
+    _read,
+    "What was spent is not known: do not take part with this folder.",
+)
+
+
 class DeviceLedger:
     """A person's ledger and secret in a folder, for one process at a time.
 
@@ -47,26 +65,26 @@ class DeviceLedger:
 
     def __init__(self, folder: Path, *, epsilon: float, delta: float) -> None:
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        self._path, self.epsilon, self.delta = folder / "ledger.jsonl", epsilon, delta
-        self._file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600)
-        self.close = weakref.finalize(self, os.close, self._file)
+        self._path = folder / "ledger.jsonl"
+        self.epsilon = epsilon
+        self.delta = delta
+        # earlier versions kept no head of a device's ledger
+        self._lines = LineFile(self._path, ROUNDS, head_file=HeadFile(self._path, may_lack=True))
+        self.close = self._lines.close
         """Let another process open it."""
-        try:
-            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            self.close()
-            raise RunError(
-                f"{self._path} is in use by another process", "End that one first."
-            ) from None
-        self.entries = self._read()
         self.secret = self._kept_secret(folder / "secret")
+
+    @property
+    def entries(self) -> tuple[DeviceCharge, ...]:
+        """Every round that was charged, oldest first."""
+        return tuple(self._lines.entries)
 
     def charge(
         self,
         run: str,
         round: int,
         question: str,
-        promise: Promise,
+        promise: DevicePromise,
         releases: Sequence[str],
         *,
         terms: str,
@@ -109,53 +127,9 @@ class DeviceLedger:
             raise BudgetExceededError(
                 f"run {run!r} asks for more than its plan holds", "Nothing was sent."
             )
-        self._write(run, round, question, promise.digest, mu, terms)
+        with writing(self._path, "Nothing was sent. Free space."):
+            self._lines.append([run, round, question, promise.digest, mu.hex(), terms])
         return True
-
-    def _write(self, run: str, round: int, question: str, plan: str, mu: float, terms: str) -> None:
-        content = [run, round, question, plan, mu.hex(), terms]
-        head = _next(self.entries[-1].head if self.entries else _GENESIS, content)
-        try:
-            # what a full disk left of a line for which nothing was sent
-            os.ftruncate(self._file, self._end)
-            line = f"{json.dumps([*content, head])}\n".encode()
-            if os.write(self._file, line) < len(line):
-                raise OSError(errno.ENOSPC, "no space is left")
-            os.fsync(self._file)
-        except OSError as failure:
-            raise RunError(
-                f"{self._path} cannot be written: {failure.strerror or failure}",
-                "Nothing was sent. Free space.",
-            ) from None
-        self._end += len(line)
-        self.entries.append(Spent(run, round, question, plan, mu, head, terms))
-
-    def _read(self) -> list[Spent]:
-        content = self._path.read_bytes()
-        whole = content[: content.rfind(b"\n") + 1]
-        if len(whole) < len(content):
-            os.ftruncate(self._file, len(whole))
-        self._end = len(whole)
-        found, head = list[Spent](), _GENESIS
-        for number, line in enumerate(whole.splitlines(), start=1):
-            try:
-                *entry, claimed = json.loads(line)
-                run, round, question, plan, mu, *pinned = entry
-                head = _next(head, entry)
-                terms = pinned[0] if pinned else ""
-                spent = Spent(run, int(round), question, plan, float.fromhex(mu), head, terms)
-            except (ValueError, TypeError):
-                raise self._broken(number) from None
-            if claimed != head:
-                raise self._broken(number)
-            found.append(spent)
-        return found
-
-    def _broken(self, line: int) -> RunError:
-        return RunError(
-            f"{self._path} is damaged at line {line}",
-            "What was spent is not known: do not take part with this folder.",
-        )
 
     def _kept_secret(self, path: Path) -> bytes:
         if path.exists():
@@ -172,7 +146,3 @@ class DeviceLedger:
             os.fsync(file.fileno())
         os.replace(beside, path)
         return path.read_bytes()
-
-
-def _next(head: str, content: Sequence[object]) -> str:
-    return hashlib.sha256(json.dumps([head, *content]).encode()).hexdigest()

@@ -21,7 +21,7 @@ _DTYPES = {"<f4", "<f8", "<i4", "<i8"}
 
 
 @dataclass(frozen=True)
-class Promise:
+class DevicePromise:
     """What of a plan a person's ledger needs: its digest, its guarantee, and mu by release."""
 
     digest: str
@@ -119,7 +119,7 @@ def read_header(content: bytes) -> Header:
     return header
 
 
-def read_plan(content: bytes, digest: str) -> Promise:
+def read_plan(content: bytes, digest: str) -> DevicePromise:
     """Raises RefusedError where the plan is not the one named, not per user, not proved, or adds up
     to more than its guarantee."""
     try:
@@ -128,7 +128,9 @@ def read_plan(content: bytes, digest: str) -> Promise:
         guarantee = told["guarantee"]
         releases = listed(told["releases"])
         mus = {text(r["name"]): number(r["mu"]) for r in releases}
-        promise = Promise(found, number(guarantee["epsilon"]), number(guarantee["delta"]), mus)
+        promise = DevicePromise(
+            found, number(guarantee["epsilon"]), number(guarantee["delta"]), mus
+        )
         per_user = (
             text(guarantee["unit"]) == "user"
             and text(guarantee["neighbours"]) == "add/remove"

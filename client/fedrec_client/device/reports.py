@@ -44,7 +44,7 @@ class RealPart:
 
 
 @dataclass(frozen=True)
-class Part:
+class ReportPart:
     """One block on the grid."""
 
     coefficients: Int32s
@@ -69,13 +69,13 @@ def bounded(
     releases: Sequence[ReleaseSpec],
     *,
     scaling: Literal["exact", "clip"] = "exact",
-) -> list[Part]:
+) -> list[ReportPart]:
     """Scaled to each release's radius ("exact": to it; "clip": down to it only) and cut to the
     grid; `items` rise.
 
     Raises ValueError on numbers that are not finite.
     """
-    left, finished = iter(parts), list[Part]()
+    left, finished = iter(parts), list[ReportPart]()
     for release in releases:
         unit = [_unit_vectors(next(left), items, spec) for spec in release.blocks]
         norm = np.sqrt(
@@ -88,20 +88,24 @@ def bounded(
                 part.coefficients * factor, spec.coefficient_step, bits=COEFFICIENT_BITS
             )
             finished.append(
-                Part(coefficients, quantise(part.vectors, spec.vector_step, bits=VECTOR_BITS))
+                ReportPart(coefficients, quantise(part.vectors, spec.vector_step, bits=VECTOR_BITS))
             )
     return finished
 
 
-def silence(specs: Sequence[BlockSpec]) -> list[Part]:
+def silence(specs: Sequence[BlockSpec]) -> list[ReportPart]:
     """The report of somebody who says nothing."""
     return [
-        Part(np.zeros(1 if s.rows == 1 else 0, np.int32), np.zeros((s.folds, s.width), np.int32))
+        ReportPart(
+            np.zeros(1 if s.rows == 1 else 0, np.int32), np.zeros((s.folds, s.width), np.int32)
+        )
         for s in specs
     ]
 
 
-def require_sound(items: Int32s, parts: Sequence[Part], releases: Sequence[ReleaseSpec]) -> None:
+def require_sound(
+    items: Int32s, parts: Sequence[ReportPart], releases: Sequence[ReleaseSpec]
+) -> None:
     """ValueError where a report is not of the form that the question announces, or larger than a
     radius.
 
@@ -125,7 +129,7 @@ def require_sound(items: Int32s, parts: Sequence[Part], releases: Sequence[Relea
 
 
 def packed(
-    digest: bytes, report_id: bytes, token: bytes, items: Int32s, parts: Sequence[Part]
+    digest: bytes, report_id: bytes, token: bytes, items: Int32s, parts: Sequence[ReportPart]
 ) -> bytes:
     """A batch of one report, as `federation.report_batches.pack_reports` writes it."""
     columns = [struct.pack("<I", len(items)), items.astype("<u4").tobytes()]
@@ -134,7 +138,7 @@ def packed(
     return b"".join([_HEADER.pack(_MAGIC, digest, 1, len(items)), report_id, token, *columns])
 
 
-def _square(part: Part, items: Int32s, spec: BlockSpec) -> float:
+def _square(part: ReportPart, items: Int32s, spec: BlockSpec) -> float:
     """The squared norm of one block's part of a report, in real units."""
     vectors = np.asarray(part.vectors * spec.vector_step, np.float64)
     lengths = row_squares(vectors) ** spec.degree

@@ -19,8 +19,8 @@ from fedrec.federation.messages import Question
 from fedrec_client.device.reports import (
     Floats,
     Int32s,
-    Part,
     RealPart,
+    ReportPart,
     bounded,
     in_order,
     row_squares,
@@ -48,7 +48,7 @@ class Rated:
     num_items: int
 
 
-Step = Callable[[Question, Rated], tuple[Int32s, list[Part]]]
+Step = Callable[[Question, Rated], tuple[Int32s, list[ReportPart]]]
 """The items that a report names, and its blocks."""
 
 
@@ -56,7 +56,7 @@ def _public(question: Question, name: str) -> Floats:
     return np.asarray(question.public[name], np.float64)
 
 
-def counts(question: Question, mine: Rated) -> tuple[Int32s, list[Part]]:
+def counts(question: Question, mine: Rated) -> tuple[Int32s, list[ReportPart]]:
     """1 on each item, and the person's mean on [-1, 1]."""
     share, n = float(question.public["mean_energy"]), len(mine.items)
     mean = float(np.clip(in_order(mine.x) / max(n, 1) / 2, -1, 1))
@@ -68,7 +68,7 @@ def counts(question: Question, mine: Rated) -> tuple[Int32s, list[Part]]:
     return mine.items, bounded(mine.items, parts, question.releases, scaling="clip")
 
 
-def biases(question: Question, mine: Rated) -> tuple[Int32s, list[Part]]:
+def biases(question: Question, mine: Rated) -> tuple[Int32s, list[ReportPart]]:
     """omega x and omega kappa, for ratings from which the person's own shrunk mean is taken."""
     omega, kappa = _public(question, "omega"), float(question.public["kappa"])
     x = mine.x - float(question.public["mean"])
@@ -79,7 +79,7 @@ def biases(question: Question, mine: Rated) -> tuple[Int32s, list[Part]]:
     )
 
 
-def tastes(question: Question, mine: Rated) -> tuple[Int32s, list[Part]]:
+def tastes(question: Question, mine: Rated) -> tuple[Int32s, list[ReportPart]]:
     """z z' with z the weighted residuals on the items asked for."""
     omega, columns = _public(question, "omega"), np.asarray(question.public["items"], np.int64)
     place = np.full(mine.num_items, -1)
@@ -94,7 +94,7 @@ def tastes(question: Question, mine: Rated) -> tuple[Int32s, list[Part]]:
     return nothing, bounded(nothing, [RealPart(np.ones(1), z)], question.releases)
 
 
-def step(question: Question, mine: Rated) -> tuple[Int32s, list[Part]]:
+def step(question: Question, mine: Rated) -> tuple[Int32s, list[ReportPart]]:
     """omega times cross-fitted residuals, times the person's vector without each fold; and scales
     of how long a step to take."""
     omega, variance = _public(question, "omega"), _public(question, "variance")
@@ -134,7 +134,7 @@ def step(question: Question, mine: Rated) -> tuple[Int32s, list[Part]]:
     return mine.items, bounded(mine.items, parts, question.releases, scaling="clip")
 
 
-def pairs(question: Question, mine: Rated) -> tuple[Int32s, list[Part]]:
+def pairs(question: Question, mine: Rated) -> tuple[Int32s, list[ReportPart]]:
     """Rows z_j z of the items asked for that were rated, z their weights:
     `clicks_client.report_tastes`."""
     omega, asked = _public(question, "omega"), np.asarray(question.public["items"], np.int64)

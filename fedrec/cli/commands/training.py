@@ -131,10 +131,10 @@ def simulate(
     from fedrec.settings import load
 
     settings, name = load(scenario, overrides or ()), scenario.stem if scenario else "run"
-    cast = RuntimeChoice(runtime.value, clients, backend.value, address, ship)
-    if seeds > 1 and cast.partitioned:
+    choice = RuntimeChoice(runtime.value, clients, backend.value, address, ship)
+    if seeds > 1 and choice.partitioned:
         raise SettingsError(
-            f"--seeds is not for --runtime {cast.runtime}", "Leave one of the two out."
+            f"--seeds is not for --runtime {choice.runtime}", "Leave one of the two out."
         )
     if seeds > 1:
         from fedrec.run.seeds import run as run_seeds
@@ -143,20 +143,22 @@ def simulate(
             raise SettingsError(
                 "--resume continues one run, and --seeds makes several", "Leave one of the two out."
             )
-        found = run_seeds(settings, seeds=seeds, name=name, quiet=as_json, cast=cast)
+        found = run_seeds(settings, seeds=seeds, name=name, quiet=as_json, choice=choice)
         if as_json:
             typer.echo(json.dumps(found))
         return
-    if cast.partitioned:
+    if choice.partitioned:
         from fedrec.run.partitions.run import run as run_over_partitions
 
-        result = run_over_partitions(settings, name=name, resume=resume, quiet=as_json, cast=cast)
+        result = run_over_partitions(
+            settings, name=name, resume=resume, quiet=as_json, choice=choice
+        )
         if as_json:
             typer.echo(json.dumps(result))
         return
     from fedrec.run.simulate import run
 
-    result = run(settings, name=name, resume=resume, quiet=as_json, cast=cast)
+    result = run(settings, name=name, resume=resume, quiet=as_json, choice=choice)
     if as_json:
         typer.echo(json.dumps(result))
 

@@ -16,7 +16,7 @@ from safetensors import SafetensorError, safe_open
 from fedrec.errors import RunError
 from fedrec.privacy.accounting import GaussianEvent, compose, epsilon_of
 from fedrec.privacy.guarantee import compared
-from fedrec_aggregator.chain import Charge, Link, Released, read
+from fedrec_aggregator.chain import Charge, LedgerLink, RoundReleased, read
 from fedrec_aggregator.outputs import MAGIC
 from fedrec_aggregator.postgres_ledger import held_in
 
@@ -36,14 +36,14 @@ def aggregator(folder: Path, round: int | None) -> Content:
     rounds = [
         _round(folder, new)
         for new in links
-        if isinstance(new.entry, Released) and round in {None, new.entry.round}
+        if isinstance(new.entry, RoundReleased) and round in {None, new.entry.round}
     ]
     charges = [
         _charge(new)
         for new in links
         if isinstance(new.entry, Charge) and round in {None, new.entry.round}
     ]
-    head = links[-1].hash if links else ""
+    head = links[-1].head if links else ""
     return {
         "enrolled_by_client": users,
         "ledger_head": head,
@@ -53,7 +53,7 @@ def aggregator(folder: Path, round: int | None) -> Content:
     }
 
 
-def ledger_by(settings: AggregatorSettings) -> tuple[tuple[Link, ...], Content]:
+def ledger_by(settings: AggregatorSettings) -> tuple[tuple[LedgerLink, ...], Content]:
     """Reads a ledger as `ledger_of` does, wherever the settings say that it lies; nothing before
     its first entry."""
     if settings.postgres is not None:
@@ -63,13 +63,13 @@ def ledger_by(settings: AggregatorSettings) -> tuple[tuple[Link, ...], Content]:
     return ledger_of(path) if path.exists() else ((), {})
 
 
-def ledger_of(path: Path) -> tuple[tuple[Link, ...], Content]:
+def ledger_of(path: Path) -> tuple[tuple[LedgerLink, ...], Content]:
     """The chain of an aggregator that may be running, and its users by client.
 
     Raises RunError where it is damaged."""
     try:
         with closing(sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True)) as database:
-            links = read(database.execute("SELECT content, hash FROM entries ORDER BY seq"))
+            links = read(database, path)
             return links, dict(
                 database.execute(
                     "SELECT sender, count(*) FROM users GROUP BY sender ORDER BY sender"
@@ -130,9 +130,9 @@ def _blocks(shapes: dict[str, list[int]], noise: str) -> list[Content]:
     ]
 
 
-def _charge(new: Link) -> Content:
+def _charge(new: LedgerLink) -> Content:
     assert isinstance(new.entry, Charge)
-    return {"time_s": new.time_s, "hash": new.hash, **vars(new.entry)}
+    return {"time_s": new.time_s, "hash": new.head, **vars(new.entry)}
 
 
 def spent_of(events: Iterable[GaussianEvent]) -> Content:
@@ -148,14 +148,14 @@ def spent_of(events: Iterable[GaussianEvent]) -> Content:
     }
 
 
-def _round(folder: Path, new: Link) -> Content:
-    assert isinstance(new.entry, Released)
+def _round(folder: Path, new: LedgerLink) -> Content:
+    assert isinstance(new.entry, RoundReleased)
     entry = new.entry
     file = release_file(folder / "releases" / entry.run / f"round-{entry.round:03d}.safetensors")
     same = file.get("sha256") == entry.release_sha256
     return {
         "time_s": new.time_s,
-        "hash": new.hash,
+        "hash": new.head,
         **vars(entry),
         "rejected": dict(entry.rejected),
         "release": {**file, "as_recorded": same},

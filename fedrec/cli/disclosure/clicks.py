@@ -13,7 +13,7 @@ from fedrec.privacy.click_accounting import dearest_click
 from fedrec.privacy.guarantee import Guarantee
 from fedrec.privacy.mixtures import Event, epsilon_of_events
 from fedrec.privacy.selection import PureEvent
-from fedrec_client.click_entries import Entry, runs_of
+from fedrec_client.click_entries import ClickEntry, runs_of
 from fedrec_client.click_ledger import read_entries
 from fedrec_client.serving_ledger import read_answers
 
@@ -70,7 +70,7 @@ def device(folder: Path, round: int | None) -> Content:
     }
 
 
-def _answered(entries: Sequence[Entry], run: str, round: int | None) -> list[int]:
+def _answered(entries: Sequence[ClickEntry], run: str, round: int | None) -> list[int]:
     """Numbers of the rounds of a run that were answered."""
     rounds = (entry.answer.round for entry in entries if (entry.run, entry.kind) == (run, "answer"))
     return sorted(number for number in rounds if round in {None, number})

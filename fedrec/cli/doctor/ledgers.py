@@ -8,23 +8,17 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from fedrec.cli.disclosure.aggregator import DELTA, ledger_by
+from fedrec.cli.disclosure.aggregator import DELTA
 from fedrec.cli.doctor.machine import Doubt
+from fedrec.cli.ledgers import account
+from fedrec.cli.ledgers.account import Account
 from fedrec.errors import PrivacyError, RunError
 from fedrec.privacy.accounting import GaussianEvent, mu_for
-from fedrec.privacy.click_accounting import dearest_click
 from fedrec.privacy.guarantee import Guarantee
 from fedrec.privacy.ledger import Ledger
-from fedrec.privacy.mixtures import epsilon_of_events
 from fedrec.recipes import guarantee_of
 from fedrec.settings_tables.privacy import PrivacySettings
-from fedrec_aggregator.chain import Charge, Link
 from fedrec_aggregator.settings import AggregatorSettings
-from fedrec_client.click_entries import runs_of
-from fedrec_client.click_ledger import read_entries as read_click_entries
-from fedrec_client.ledger import read_entries
-from fedrec_client.ledger_entries import Entry
-from fedrec_client.serving_ledger import read_answers
 from fedrec_client.settings import ClientSettings
 
 
@@ -32,64 +26,40 @@ def release_ledger(settings: AggregatorSettings, now_s: float) -> str | Doubt:
     """What an aggregator has released; a clock before its last entry is a doubt.
 
     Raises RunError where its chain is broken."""
-    links = _links(settings)
-    if not links:
-        return "begins with the first run"
-    if clock := _set_back(links[-1].time_s, now_s):
-        return clock
     limit = settings.limit or Guarantee(math.inf, 1e-5)
-    spent = _account([link.entry.event for link in links if isinstance(link.entry, Charge)], limit)
-    return (
-        f"{len(links)} entries, unbroken; {_priced(spent.epsilon, limit)} released so far, limit "
-        f"{settings.privacy.max_epsilon:g}"
-    )
+    most = f"limit {settings.privacy.max_epsilon:g}"
+    return _told(account.of_aggregator(settings), limit, now_s, "released so far", most)
 
 
 def client_ledger(settings: ClientSettings, now_s: float) -> str | Doubt:
-    """What each user of a client has spent; a clock before its last entry is a doubt.
-
-    Raises RunError."""
-    entries = _entries(settings)
-    if not entries:
-        return "begins with the first run"
-    if clock := _set_back(entries[-1].time_s, now_s):
-        return clock
+    """What each user of a client has spent, or of news the dearest click; a clock before its last
+    entry is a doubt. Raises RunError."""
     limit = settings.privacy.limit
-    spent = _account([event for entry in entries for event in entry.events], limit)
-    return (
-        f"{len(entries)} rounds, unbroken; {_priced(spent.epsilon, limit)} spent so far, limit "
-        f"{limit.epsilon:g}"
-    )
+    most = f"limit {limit.epsilon:g}"
+    return _told(account.of_client(settings), limit, now_s, "spent so far", most)
 
 
-def click_ledger(settings: ClientSettings, now_s: float) -> str | Doubt:
-    """What the dearest click of a client of news has spent. Raises RunError."""
-    path, limit = Path(settings.state) / "clicks.sqlite", settings.privacy.limit
-    entries = read_click_entries(path) if path.exists() else ()
-    if not entries:
-        return "begins with the first run"
-    if clock := _set_back(entries[-1].time_s, now_s):
-        return clock
-    runs = runs_of(entries)
-    spent = dearest_click([entry.price for entry in runs], limit)
-    return (
-        f"{len(runs)} runs, unbroken; {_priced(spent, limit)} spent so far, limit {limit.epsilon:g}"
-    )
-
-
-def serving_ledger(path: Path, now_s: float) -> str:
+def serving_ledger(path: Path, now_s: float) -> str | Doubt:
     """What the answers of a device have cost; its limit is in no file: whoever asks says it each
-    time. Raises RunError."""
-    answers = read_answers(path) if path.exists() else ()
-    if not answers:
-        return "begins with the first answer"
-    _require_forward(answers[-1].time_s, now_s)
-    spent = epsilon_of_events([answer.event for answer in answers], DELTA)
-    said = f"epsilon {spent:.4g} per click (replace) at delta {DELTA:g}"
-    return (
-        f"{len(answers)} answers, unbroken; {said} spent so far; the limit is what --limit of "
-        "fedrec recommend says"
-    )
+    time. Raises RunError, also where the clock is before the last answer: what counts depends on
+    it."""
+    found = account.of_device(path)
+    no_limit = Guarantee(math.inf, DELTA, "click", "replace")
+    most = "the limit is what --limit of fedrec recommend says"
+    told = _told(found, no_limit, now_s, f"at delta {DELTA:g} spent so far", most, "answer")
+    if isinstance(told, Doubt):
+        raise RunError(told.words, "Set the clock right.")
+    return told
+
+
+def _told(
+    found: Account, limit: Guarantee, now_s: float, spent: str, most: str, first: str = "run"
+) -> str | Doubt:
+    if found.last_s is None:
+        return f"begins with the first {first}"
+    if clock := _set_back(found.last_s, now_s):
+        return clock
+    return f"{found.counted}, unbroken; {_priced(found.spent(limit), limit)} {spent}, {most}"
 
 
 def _priced(epsilon: float, limit: Guarantee) -> str:
@@ -101,32 +71,13 @@ def aggregator_limit(settings: AggregatorSettings, privacy: PrivacySettings) -> 
 
     Raises PrivacyError where it does not, or is not to be taken part in."""
     guarantee = _established(privacy, allowed=settings.limits.allow_not_established)
-    charged = [link.entry.event for link in _links(settings) if isinstance(link.entry, Charge)]
-    return _room(guarantee, charged, settings.limit)
+    return _room(guarantee, account.of_aggregator(settings).events, settings.limit)
 
 
 def client_limit(settings: ClientSettings, privacy: PrivacySettings) -> str:
     """Whether a run of the scenario fits; raises as `aggregator_limit` does."""
     guarantee = _established(privacy, allowed=settings.privacy.allow_not_established)
-    return _room(
-        guarantee,
-        [event for entry in _entries(settings) for event in entry.events],
-        settings.privacy.limit,
-    )
-
-
-def _links(settings: AggregatorSettings) -> tuple[Link, ...]:
-    return ledger_by(settings)[0]
-
-
-def _entries(settings: ClientSettings) -> tuple[Entry, ...]:
-    path = Path(settings.state) / "ledger.sqlite"
-    return read_entries(path) if path.exists() else ()
-
-
-def _account(events: Sequence[GaussianEvent], limit: Guarantee) -> Ledger:
-    """What was spent, whether or not the limit of today would have allowed it."""
-    return Ledger(limit, tuple(events))
+    return _room(guarantee, account.of_client(settings).events, settings.privacy.limit)
 
 
 def _established(privacy: PrivacySettings, *, allowed: bool) -> Guarantee:
@@ -159,7 +110,7 @@ def _room(guarantee: Guarantee, charged: Sequence[GaussianEvent], limit: Guarant
         guarantee.unit,
         guarantee.neighbours,
     )
-    after = _account(charged, limit).add(run)
+    after = Ledger(limit, tuple(charged)).add(run)
     return f"{guarantee} fits; {_priced(after.epsilon, limit)} after it, limit {limit.epsilon:g}"
 
 
@@ -174,11 +125,3 @@ def _set_back(last_s: float, now_s: float) -> Doubt | None:
     return Doubt(
         f"the clock is {(last_s - now_s) / 86_400:.1f} days before the ledger's last entry", remedy
     )
-
-
-def _require_forward(last_s: float, now_s: float) -> None:
-    if now_s < last_s - 86_400:
-        raise RunError(
-            f"the clock is {(last_s - now_s) / 86_400:.1f} days before the ledger's last entry",
-            "Set the clock right.",
-        )

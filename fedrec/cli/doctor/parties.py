@@ -34,7 +34,7 @@ from fedrec_aggregator.settings_tables import TlsSettings
 from fedrec_client.opened import read_site
 from fedrec_client.settings import SuperLinkAccess
 from fedrec_client.settings import load as load_client
-from fedrec_client.supernode import gate_access
+from fedrec_client.supernode import proxy_access
 from fedrec_server.serving.settings import load as load_serving
 from fedrec_server.settings import ServerSettings
 from fedrec_server.settings import load as load_server
@@ -137,13 +137,12 @@ def client_checks(
     ]
     yield judged("client", "private files", lambda: machine.private(secrets))
     yield judged("client", "disk", lambda: machine.disk(state))
-    ledger = ledgers.client_ledger if settings.privacy.unit == "user" else ledgers.click_ledger
-    yield judged("client", "ledger", lambda: ledger(settings, clock()))
+    yield judged("client", "ledger", lambda: ledgers.client_ledger(settings, clock()))
     if scenario and settings.privacy.unit == "user":
         yield judged("client", "limit", lambda: ledgers.client_limit(settings, scenario.privacy))
     if reach:
         yield from _reached("client", settings.name, ways)
-        yield judged("client", "superlink", lambda: gate_answers(link, clock))
+        yield judged("client", "superlink", lambda: proxy_answers(link, clock))
 
 
 def serving_checks(path: Path, clock: Clock) -> Iterator[Check]:
@@ -192,18 +191,18 @@ def server_checks(
         yield from _own_files("server", first, "server", clock, pins=settings.pins)
     yield judged("server", "private files", lambda: machine.private(_secrets(ways)))
     yield judged("server", "disk", lambda: machine.disk(Path(settings.state)))
-    gate = settings.superlink
-    if gate.start:
+    proxy = settings.superlink
+    if proxy.start:
         yield judged(
             "server",
             "port",
-            lambda: machine.port(gate.listen, told=Path(settings.state) / "server.json"),
+            lambda: machine.port(proxy.listen, told=Path(settings.state) / "server.json"),
         )
-    if gate.certificate:
+    if proxy.certificate:
         yield judged(
-            "server", "proxy's certificate", lambda: _gate_shows(gate, clock(), settings.pins)
+            "server", "proxy's certificate", lambda: _proxy_shows(proxy, clock(), settings.pins)
         )
-        yield judged("server", "proxy's key", lambda: machine.private([Path(gate.key)]))
+        yield judged("server", "proxy's key", lambda: machine.private([Path(proxy.key)]))
     if reach:
         yield from _reached("server", "server", ways)
 
@@ -255,8 +254,8 @@ def _leaf_answers(settings: AggregatorSettings, leaf: LeafOfRoot, clock: Clock) 
     it may, or was told more than this root's ledger holds; a clock or release of its own is a
     doubt."""
     access = leaf.access(*((tls.certificate, tls.key) if (tls := settings.tls) else (None, None)))
-    with RemoteLeaf(access) as desk:
-        standing, there_s, release = desk.introduced()
+    with RemoteLeaf(access) as endpoint:
+        standing, there_s, release = endpoint.introduced()
     if standing.range != token_range(leaf):
         raise ProtocolError(
             f"leaf {leaf.name} owns pseudonyms {standing.range}, listed are {token_range(leaf)}",
@@ -340,19 +339,19 @@ def _shown(tls: TlsSettings, now_s: float, pins: str) -> str | Doubt:
     )
 
 
-def _gate_shows(gate: SuperLinkTable, now_s: float, pins: str) -> str | Doubt:
+def _proxy_shows(proxy: SuperLinkTable, now_s: float, pins: str) -> str | Doubt:
     return certificate(
-        Path(gate.certificate), Path(gate.key), now_s=now_s, role="server", pins=pins
+        Path(proxy.certificate), Path(proxy.key), now_s=now_s, role="server", pins=pins
     )
 
 
-def gate_answers(link: SuperLinkAccess, clock: Clock) -> str | Doubt:
-    """Whether the server's gate takes this client. Asks for a page that is not there: the answer's
+def proxy_answers(link: SuperLinkAccess, clock: Clock) -> str | Doubt:
+    """Whether the server's proxy takes this client. Asks for a page that is not there: the answer's
     date shows the server's clock.
 
     Raises FedRecError.
     """
-    access = gate_access(link)
+    access = proxy_access(link)
     try:
         shown = (
             None if link.insecure else handshake(access, timeout_s=_TIMEOUT_S, protocol="http/1.1")

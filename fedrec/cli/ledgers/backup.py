@@ -34,7 +34,7 @@ from typing import IO
 from fedrec import __version__
 from fedrec.errors import RunError, SettingsError
 from fedrec.operations.party_settings import kind_of
-from fedrec_aggregator.chain import Released, read
+from fedrec_aggregator.chain import RoundReleased, read
 from fedrec_aggregator.settings import load as load_aggregator
 from fedrec_client.settings import load as load_client
 from fedrec_server.settings import load as load_server
@@ -266,20 +266,21 @@ def _examined(party: Party, name: str, content: bytes) -> _Ledger:
 
 
 def _aggregators(path: Path, database: sqlite3.Connection) -> _Ledger:
-    links = read(database.execute("SELECT content, hash FROM entries ORDER BY seq"))
-    done = [link.entry for link in links if isinstance(link.entry, Released)]
+    links = read(database, path)
+    done = [link.entry for link in links if isinstance(link.entry, RoundReleased)]
     files = frozenset(f"releases/{entry.run}/round-{entry.round:03d}.safetensors" for entry in done)
-    return _Ledger(len(links), links[-1].hash if links else "", releases=files)
+    return _Ledger(len(links), links[-1].head if links else "", releases=files)
 
 
 def _clients(path: Path, database: sqlite3.Connection) -> _Ledger:
-    from fedrec_client import click_ledger, ledger
+    from fedrec_client.click_entries import CLICKS
+    from fedrec_client.ledger_entries import ROUNDS
 
-    rows = database.execute("SELECT head FROM entries ORDER BY number").fetchall()
-    (ledger if path.name == "ledger.sqlite" else click_ledger).read_entries(path)
-    head = str(rows[-1][0]) if rows else ""
-    beside = json.dumps({"number": len(rows), "head": head}).encode() if head else b""
-    return _Ledger(len(rows), head, beside=beside)
+    table = ROUNDS if path.name == "ledger.sqlite" else CLICKS
+    entries = table.read(database, path)
+    head = entries[-1].head if entries else ""
+    beside = json.dumps({"number": len(entries), "head": head}).encode() if head else b""
+    return _Ledger(len(entries), head, beside=beside)
 
 
 _READERS = {"aggregator": _aggregators, "client": _clients}

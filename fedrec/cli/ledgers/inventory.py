@@ -11,13 +11,14 @@ from pathlib import Path
 from typing import Any
 
 from fedrec.cli.disclosure.aggregator import ledger_by, ledger_of, spent_of
+from fedrec.cli.ledgers import account
 from fedrec.errors import RunError, SettingsError
 from fedrec.federation.protocol import LedgerHead
+from fedrec.ledgers.sqlite_ledger import read_clock
 from fedrec.operations.party_settings import kind_of
-from fedrec_aggregator.chain import Charge, ClockSet, Link, Released
+from fedrec_aggregator.chain import ClockSet, LedgerLink
 from fedrec_aggregator.settings import AggregatorSettings
 from fedrec_aggregator.settings import load as load_aggregator
-from fedrec_client import click_ledger
 from fedrec_client import ledger as client_ledger
 from fedrec_client.settings import ClientSettings
 from fedrec_client.settings import load as load_client
@@ -114,64 +115,43 @@ def as_dict(ledger: Shown) -> Content:
 def _of_aggregator(settings: AggregatorSettings) -> Shown:
     links, users = chain_of(settings)
     place = "PostgreSQL" if settings.postgres else str(settings.state / "ledger.sqlite")
-    rounds = dict[str, int]()
-    for link in links:
-        if isinstance(link.entry, Released):
-            rounds[link.entry.run] = rounds.get(link.entry.run, 0) + 1
     jumps = tuple(
         Jump(number, e.last_s, e.now_s)
         for number, e in enumerate(link.entry for link in links)
         if isinstance(e, ClockSet)
     )
-    spent = spent_of(link.entry.event for link in links if isinstance(link.entry, Charge))
-    first_s, last_s = (links[0].time_s, links[-1].time_s) if links else (None, None)
-    head = links[-1].hash if links else ""
-    return Shown(
-        "aggregator",
-        place,
-        len(links),
-        head,
-        first_s,
-        last_s,
-        spent,
-        rounds,
-        jumps,
-        users=users,
-    )
+    return _shown("aggregator", place, account.of_links(links, users), jumps)
 
 
 def of_client(settings: ClientSettings) -> Shown:
     """What a client's ledger shows: of rounds, or of clicks where a click is the unit."""
-    party, news = f"client {settings.name}", settings.privacy.unit == "click"
-    path = Path(settings.state) / ("clicks.sqlite" if news else "ledger.sqlite")
-    jumps = tuple(
-        Jump(after, jump.expected_s, jump.now_s)
-        for after, jump in (click_ledger if news else client_ledger).read_clock(path)
+    path = account.ledger_path(settings)
+    jumps = tuple(Jump(after, jump.expected_s, jump.now_s) for after, jump in read_clock(path))
+    seen = client_ledger.read_seen(path) if settings.privacy.unit == "user" else None
+    found = account.of_client(settings)
+    return _shown(f"client {settings.name}", str(path), found, jumps, seen)
+
+
+def _shown(
+    party: str,
+    place: str,
+    found: account.Account,
+    jumps: tuple[Jump, ...],
+    seen: LedgerHead | None = None,
+) -> Shown:
+    return Shown(
+        party,
+        place,
+        len(found.entries),
+        found.head,
+        found.first_s,
+        found.last_s,
+        spent_of(found.events),
+        found.rounds,
+        jumps,
+        seen,
+        found.users,
     )
-    rounds = dict[str, int]()
-    if news:
-        clicks = click_ledger.read_entries(path)
-        for click in clicks:
-            rounds[click.run] = rounds.get(click.run, 0) + click.answers
-        first_s, last_s = (clicks[0].time_s, clicks[-1].time_s) if clicks else (None, None)
-        return Shown(
-            party,
-            str(path),
-            len(clicks),
-            clicks[-1].head if clicks else "",
-            first_s,
-            last_s,
-            {},
-            rounds,
-            jumps,
-        )
-    entries = client_ledger.read_entries(path)
-    for entry in entries:
-        rounds[entry.run] = rounds.get(entry.run, 0) + 1
-    spent = spent_of(event for entry in entries for event in entry.events)
-    first_s, last_s = (entries[0].time_s, entries[-1].time_s) if entries else (None, None)
-    head, seen = entries[-1].head if entries else "", client_ledger.read_seen(path)
-    return Shown(party, str(path), len(entries), head, first_s, last_s, spent, rounds, jumps, seen)
 
 
 def _of_server(settings: ServerSettings) -> Shown:
@@ -188,14 +168,14 @@ def require_there(path: Path) -> None:
         )
 
 
-def chain_of(settings: AggregatorSettings) -> tuple[tuple[Link, ...], Content]:
+def chain_of(settings: AggregatorSettings) -> tuple[tuple[LedgerLink, ...], Content]:
     """The links of an aggregator's ledger, in its file or in PostgreSQL, and what they say."""
     if settings.postgres:
         return ledger_by(settings)
     return _links(settings.state / "ledger.sqlite")
 
 
-def _links(path: Path) -> tuple[tuple[Link, ...], Content]:
+def _links(path: Path) -> tuple[tuple[LedgerLink, ...], Content]:
     require_there(path)
     with suppress(sqlite3.Error), closing(sqlite3.connect(path, timeout=5.0)) as database:
         # finishes what a crash left in SQLite's journal: read only, that cannot be

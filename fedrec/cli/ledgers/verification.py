@@ -7,23 +7,22 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from fedrec.cli.ledgers import account
 from fedrec.cli.ledgers.inventory import chain_of, of_client, shown
 from fedrec.errors import FedRecError, RunError, SettingsError
 from fedrec.federation.protocol import LedgerHead
 from fedrec.operations.party_settings import kind_of
 from fedrec.storage import read_json
-from fedrec_aggregator.chain import Chain, Released
+from fedrec_aggregator.chain import Chain, RoundReleased
 from fedrec_aggregator.postgres_ledger import held_in
 from fedrec_aggregator.settings import AggregatorSettings
 from fedrec_aggregator.settings import load as load_aggregator
-from fedrec_client import click_ledger
-from fedrec_client import ledger as client_ledger
 from fedrec_client.settings import ClientSettings
 from fedrec_client.settings import load as load_client
 
 
 @dataclass(frozen=True)
-class Finding:
+class LedgerFinding:
     """One thing that was looked at: `wrong` is empty where it is in order, else says what is not,
     and `remedy` what helps."""
 
@@ -34,13 +33,13 @@ class Finding:
     exit_code: int = 0
 
 
-def verified(paths: Sequence[Path]) -> tuple[Finding, ...]:
+def verified(paths: Sequence[Path]) -> tuple[LedgerFinding, ...]:
     """Every ledger by itself, and, where the aggregator's is among them, what the others have seen
     of it."""
     return tuple(_verified(paths))
 
 
-def _verified(paths: Sequence[Path]) -> Iterator[Finding]:
+def _verified(paths: Sequence[Path]) -> Iterator[LedgerFinding]:
     # the aggregator's first: the others are set beside it
     aggregators = [path for path in paths if kind_of(path) == "aggregator"]
     held: Chain | None = None
@@ -54,7 +53,7 @@ def _verified(paths: Sequence[Path]) -> Iterator[Finding]:
                 yield _followed(path, held)
 
 
-def _of_an_aggregator(settings: AggregatorSettings) -> Iterator[Finding]:
+def _of_an_aggregator(settings: AggregatorSettings) -> Iterator[LedgerFinding]:
     yield _examined("aggregator", "its chain is whole", lambda: chain_of(settings))
     yield from _releases(settings)
 
@@ -66,18 +65,18 @@ def _whole_chain(settings: AggregatorSettings) -> Chain | None:
         return None
 
 
-def _of_a_client(path: Path) -> Iterator[Finding]:
+def _of_a_client(path: Path) -> Iterator[LedgerFinding]:
     client = load_client(path)
     party = f"client {client.name}"
     yield _examined(party, "its chain is whole", lambda: of_client(client))
     yield _examined(party, "its head file knows no more", lambda: _heads(client))
 
 
-def _of_serving(path: Path) -> Iterator[Finding]:
+def _of_serving(path: Path) -> Iterator[LedgerFinding]:
     raise SettingsError(f"{path} is of serving, which keeps no ledger", "Leave it out.")
 
 
-_VERIFIED: Mapping[str, Callable[[Path], Iterable[Finding]]] = {
+_VERIFIED: Mapping[str, Callable[[Path], Iterable[LedgerFinding]]] = {
     "client": _of_a_client,
     "server": lambda path: (),
     "serving": _of_serving,
@@ -85,15 +84,15 @@ _VERIFIED: Mapping[str, Callable[[Path], Iterable[Finding]]] = {
 """What is looked at in the ledger of a party by itself, by its kind."""
 
 
-def _examined(party: str, what: str, look: Callable[[], object]) -> Finding:
+def _examined(party: str, what: str, look: Callable[[], object]) -> LedgerFinding:
     try:
         look()
     except FedRecError as failure:
-        return Finding(party, what, failure.cause, failure.remedy, failure.exit_code)
-    return Finding(party, what)
+        return LedgerFinding(party, what, failure.cause, failure.remedy, failure.exit_code)
+    return LedgerFinding(party, what)
 
 
-def _releases(settings: AggregatorSettings) -> Iterator[Finding]:
+def _releases(settings: AggregatorSettings) -> Iterator[LedgerFinding]:
     """Files that are there must be what was released; those that are not may have been removed
     (`ReleaseLedger.removable`)."""
     what, wrong = "release files are what was released", list[str]()
@@ -103,7 +102,7 @@ def _releases(settings: AggregatorSettings) -> Iterator[Finding]:
     except FedRecError:
         return
     for link in links:
-        if isinstance(entry := link.entry, Released):
+        if isinstance(entry := link.entry, RoundReleased):
             path = settings.state / "releases" / entry.run / f"round-{entry.round:03d}.safetensors"
             if stored is not None:
                 found = stored.get((entry.run, entry.round))
@@ -116,20 +115,16 @@ def _releases(settings: AggregatorSettings) -> Iterator[Finding]:
         "asked for."
     )
     yield (
-        Finding("aggregator", what, f"not as recorded: {', '.join(wrong)}", remedy, 6)
+        LedgerFinding("aggregator", what, f"not as recorded: {', '.join(wrong)}", remedy, 6)
         if wrong
-        else Finding("aggregator", what)
+        else LedgerFinding("aggregator", what)
     )
 
 
 def _heads(settings: ClientSettings) -> None:
     """Raises RunError where the small file beside the ledger says that there was more."""
-    news = settings.privacy.unit == "click"
-    path = Path(settings.state) / ("clicks.sqlite" if news else "ledger.sqlite")
-    heads = [
-        entry.head
-        for entry in (click_ledger.read_entries(path) if news else client_ledger.read_entries(path))
-    ]
+    path = account.ledger_path(settings)
+    heads = [entry.head for entry in account.of_client(settings).entries]
     beside = path.with_suffix(".head.json")
     if not beside.exists() and not heads:
         return
@@ -147,18 +142,18 @@ def _heads(settings: ClientSettings) -> None:
         )
 
 
-def _followed(path: Path, held: Chain) -> Finding:
+def _followed(path: Path, held: Chain) -> LedgerFinding:
     """Whether the aggregator's ledger still holds what a client or the server has seen of it."""
     ledger = shown(path)
     seen, what = ledger.seen or LedgerHead(), "the aggregator's ledger holds what it has seen of it"
     if held.growth(seen, most=0) is not None:
-        return Finding(ledger.party, what)
+        return LedgerFinding(ledger.party, what)
     there = len(held.links)
     wrong = (
         f"it has seen {seen.number} entries of the aggregator's ledger, which has {there} and "
         "does not hold those"
     )
-    return Finding(
+    return LedgerFinding(
         ledger.party,
         what,
         wrong,

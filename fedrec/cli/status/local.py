@@ -6,20 +6,16 @@ Read only, also while it runs."""
 from __future__ import annotations
 
 import json
-import math
 import os
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fedrec.cli.disclosure.aggregator import ledger_by
+from fedrec.cli.ledgers import account
 from fedrec.errors import FedRecError
-from fedrec.privacy.accounting import GaussianEvent, compose, epsilon_of, mu_for
 from fedrec.privacy.guarantee import Guarantee
-from fedrec_aggregator.chain import Charge, Released
 from fedrec_aggregator.settings import AggregatorSettings
-from fedrec_client.ledger import read_entries
 from fedrec_client.settings import ClientSettings
 from fedrec_server.runs import run_folder
 
@@ -41,7 +37,7 @@ class Process:
 
 
 @dataclass(frozen=True)
-class Kept:
+class KnownProgress:
     """How far a party came, by its ledger or its notes; None where they do not say."""
 
     round: int | None = None
@@ -74,57 +70,41 @@ def process(state: Path, name: str) -> Process:
     return Process(True, told, started_s)
 
 
-def kept_by_aggregator(settings: AggregatorSettings) -> Kept:
+def kept_by_aggregator(settings: AggregatorSettings) -> KnownProgress:
     """Users, the last round released, and what its limit leaves."""
     with suppress(FedRecError):
-        links, users = ledger_by(settings)
-        if not links:
-            return Kept()
-        last = next((link for link in reversed(links) if isinstance(link.entry, Released)), None)
-        left = _left(
-            settings.limit, [link.entry.event for link in links if isinstance(link.entry, Charge)]
-        )
-        round, at_s = (
-            (last.entry.round, last.time_s)
-            if last and isinstance(last.entry, Released)
-            else (None, None)
-        )
-        return Kept(round, sum(users.values()), left, at_s)
-    return Kept()
+        found = account.of_aggregator(settings)
+        if found.entries:
+            return _kept(found, settings.limit)
+    return KnownProgress()
 
 
-def kept_by_server(state: Path) -> Kept:
+def kept_by_client(settings: ClientSettings) -> KnownProgress:
+    """The last round charged, and what is left for each user, or click."""
+    with suppress(FedRecError):
+        if account.ledger_path(settings).exists():
+            return _kept(account.of_client(settings), settings.privacy.limit)
+    return KnownProgress()
+
+
+def _kept(found: account.Account, limit: Guarantee | None) -> KnownProgress:
+    users = None if found.users is None else sum(found.users.values())
+    return KnownProgress(found.last_round, users, found.left(limit), found.last_success_s)
+
+
+def kept_by_server(state: Path) -> KnownProgress:
     """The last round that is kept of the newest training, when, and whether its model is there."""
     with suppress(OSError, ValueError, KeyError, TypeError, IndexError, FedRecError):
         folder = run_folder(state)
         phase = "finished" if (folder / "model" / "manifest.json").exists() else ""
         lines = folder / "rounds.jsonl"
         if not lines.exists():
-            return Kept(phase=phase)
+            return KnownProgress(phase=phase)
         last = json.loads(lines.read_text().splitlines()[-1])
-        return Kept(int(last["round"]), int(last["enrolled"]), None, lines.stat().st_mtime, phase)
-    return Kept()
-
-
-def kept_by_client(settings: ClientSettings) -> Kept:
-    """The last round charged, and what is left for each user."""
-    path = Path(settings.state) / "ledger.sqlite"
-    if settings.privacy.unit != "user" or not path.exists():
-        return Kept()
-    with suppress(FedRecError):
-        entries = read_entries(path)
-        left = _left(settings.privacy.limit, [event for entry in entries for event in entry.events])
-        return Kept(entries[-1].round if entries else None, None, left)
-    return Kept()
-
-
-def _left(limit: Guarantee | None, events: list[GaussianEvent]) -> float:
-    """Epsilon of the largest run that still fits; charges of other units than the limit's count as
-    the limit's."""
-    if limit is None or not limit.private:
-        return math.inf
-    left = mu_for(limit.epsilon, limit.delta) ** 2 - (compose(events) if events else 0.0) ** 2
-    return epsilon_of(left**0.5, limit.delta) if left > 0 else 0.0
+        return KnownProgress(
+            int(last["round"]), int(last["enrolled"]), None, lines.stat().st_mtime, phase
+        )
+    return KnownProgress()
 
 
 def _started_s(pid: int) -> float | None:

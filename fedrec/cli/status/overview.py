@@ -4,7 +4,7 @@ up and what it does.
 A party of this machine is asked by its state folder (the file with its process id), then by its
 metrics; what metrics do not say is read off its ledger or its notes, also when it is down. The
 others by their addresses: the aggregator over gRPC with the certificate of the settings that name
-it, the server's gate by a TLS handshake, serving by its health route. Nothing of a key, a token or
+it, the server's proxy by a TLS handshake, serving by its health route. Nothing of a key, a token or
 a user is read.
 """
 
@@ -34,7 +34,7 @@ from fedrec.errors import FedRecError, SettingsError
 from fedrec.operations.addresses import Address
 from fedrec.operations.party_settings import AggregatorAccess, kind_of
 from fedrec.privacy.guarantee import said_down
-from fedrec.transport.aggregator_client import RemoteReleaseDesk, Retry, healthy
+from fedrec.transport.aggregator_client import RemoteReleaseEndpoint, Retry, healthy
 from fedrec.transport.channel import Access
 from fedrec_aggregator.settings import AggregatorSettings
 from fedrec_aggregator.settings import load as load_aggregator
@@ -52,7 +52,7 @@ _FINISHED = "it is not running: its training is finished; --again or --every tra
 
 
 @dataclass(frozen=True)
-class Standing:
+class PartyStanding:
     """One party.
 
     Times are unix seconds; None where nobody says. `why`: of a party that is not up, or how it was
@@ -72,7 +72,7 @@ class Standing:
     last_success_s: float | None = None
     why: str = ""
 
-    def measured(self, told: Measured) -> Standing:
+    def measured(self, told: Measured) -> PartyStanding:
         """With what its metrics say."""
         there, needed = (
             told.number("fedrec_quorum_users"),
@@ -94,7 +94,7 @@ class Standing:
 
 def asked(
     paths: Sequence[Path], *, own_only: bool = False, clock: Callable[[], float] = time.time
-) -> tuple[Standing, ...]:
+) -> tuple[PartyStanding, ...]:
     """Every party that these settings files are of, or name (not with `own_only`); each once.
 
     Raises SettingsError on a file that is none of a party.
@@ -104,7 +104,7 @@ def asked(
             "no settings file is given",
             "fedrec status server.toml aggregator.toml client.toml serving.toml",
         )
-    own, named = list[Standing](), list[Callable[[], Standing]]()
+    own, named = list[PartyStanding](), list[Callable[[], PartyStanding]]()
     for path in paths:
         match kind_of(path):
             case "aggregator":
@@ -131,7 +131,7 @@ def asked(
     return tuple(rows)
 
 
-def table(parties: Sequence[Standing], *, now_s: float) -> str:
+def table(parties: Sequence[PartyStanding], *, now_s: float) -> str:
     """Table of the parties, for a terminal."""
     console = Console(file=io.StringIO(), width=180, color_system=None, highlight=False)
     rows = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="")
@@ -183,12 +183,12 @@ def table(parties: Sequence[Standing], *, now_s: float) -> str:
     )
 
 
-def as_dict(parties: Sequence[Standing]) -> dict[str, Any]:
+def as_dict(parties: Sequence[PartyStanding]) -> dict[str, Any]:
     """Ready for JSON."""
     return {"exit_code": exit_code(parties), "parties": [asdict(one) for one in parties]}
 
 
-def exit_code(parties: Sequence[Standing]) -> int:
+def exit_code(parties: Sequence[PartyStanding]) -> int:
     """0 where every party is up, else that of a party which could not be reached."""
     return 0 if all(one.up for one in parties) else 7
 
@@ -196,7 +196,7 @@ def exit_code(parties: Sequence[Standing]) -> int:
 # --- parties by their own settings ---
 
 
-def _aggregator(settings: AggregatorSettings) -> Standing:
+def _aggregator(settings: AggregatorSettings) -> PartyStanding:
     found = process(Path(settings.state), "address.json")
     row = _row("aggregator", found, str(found.told.get("address", settings.listen)), settings.log)
     kept = kept_by_aggregator(settings)
@@ -210,13 +210,13 @@ def _aggregator(settings: AggregatorSettings) -> Standing:
     return _with_metrics(row, found, settings.metrics)
 
 
-def _server(settings: ServerSettings) -> Standing:
+def _server(settings: ServerSettings) -> PartyStanding:
     found = process(Path(settings.state), "server.json")
     listen = settings.superlink.listen if settings.superlink.start else settings.superlink.address
     row = _row(
         "server",
         found,
-        str(found.told.get("gate") or listen),
+        str(found.told.get("proxy") or listen),
         Path(settings.log) if settings.log else None,
     )
     kept = kept_by_server(Path(settings.state))
@@ -232,7 +232,7 @@ def _server(settings: ServerSettings) -> Standing:
     return _with_metrics(row, found, settings.metrics)
 
 
-def _client(settings: ClientSettings) -> Standing:
+def _client(settings: ClientSettings) -> PartyStanding:
     found = process(Path(settings.state), "client.json")
     row = _row(f"client {settings.name}", found, "", Path(settings.log) if settings.log else None)
     kept = kept_by_client(settings)
@@ -242,7 +242,7 @@ def _client(settings: ClientSettings) -> Standing:
     return _with_metrics(row, found, settings.metrics)
 
 
-def _serving(settings: ServingSettings) -> Standing:
+def _serving(settings: ServingSettings) -> PartyStanding:
     found = (
         process(Path(settings.state), "serving.json")
         if settings.state
@@ -252,7 +252,7 @@ def _serving(settings: ServingSettings) -> Standing:
     if not address:
         return _row("serving", found, settings.grpc, None)
     answer = ready(Address.of(address), settings.tls, timeout_s=TIMEOUT_S)
-    row = Standing(
+    row = PartyStanding(
         "serving",
         address,
         answer.ready,
@@ -270,42 +270,44 @@ def _serving(settings: ServingSettings) -> Standing:
 
 def _named_by(
     client: ClientSettings, clock: Callable[[], float]
-) -> Iterator[Callable[[], Standing]]:
-    from fedrec.cli.doctor.parties import gate_answers
+) -> Iterator[Callable[[], PartyStanding]]:
+    from fedrec.cli.doctor.parties import proxy_answers
 
     link = client.superlink
     for access in (client.aggregator, *client.aggregators, *client.leaves):
         if access is not None:
             yield lambda access=access: _asked_aggregator(access, client.name)  # type: ignore[misc]
 
-    def gate() -> Standing:
+    def proxy() -> PartyStanding:
         try:
-            gate_answers(link, clock)
+            proxy_answers(link, clock)
         except FedRecError as failure:
-            return Standing("server", link.address, up=False, why=failure.cause)
-        return Standing(
+            return PartyStanding("server", link.address, up=False, why=failure.cause)
+        return PartyStanding(
             "server", link.address, up=True, why=f"its reverse proxy answers client {client.name}"
         )
 
-    yield gate
+    yield proxy
 
 
-def _asked_aggregator(table: AggregatorAccess, name: str) -> Standing:
+def _asked_aggregator(table: AggregatorAccess, name: str) -> PartyStanding:
     """By the certificate of whose settings these are: a server is told of users enrolled and budget
     left, a client no more than health."""
-    row = Standing("aggregator", table.address, up=False)
+    row = PartyStanding("aggregator", table.address, up=False)
     try:
         access = Access(**table.called_by(name))
         if not healthy(access, timeout_s=TIMEOUT_S):
             return replace(row, why="it answers, and does not serve")
         row = replace(row, up=True, why=f"asked over gRPC as {name}")
         if name == "server":
-            with RemoteReleaseDesk(
+            with RemoteReleaseEndpoint(
                 access, retry=Retry(patience_s=0.0, deadline_s=TIMEOUT_S)
-            ) as desk:
-                budget = desk.budget()
+            ) as endpoint:
+                budget = endpoint.budget()
                 row = replace(
-                    row, users=desk.enrolled(), epsilon_left=budget.left_epsilon if budget else None
+                    row,
+                    users=endpoint.enrolled(),
+                    epsilon_left=budget.left_epsilon if budget else None,
                 )
     except FedRecError as failure:
         return replace(row, why=failure.cause)
@@ -315,17 +317,17 @@ def _asked_aggregator(table: AggregatorAccess, name: str) -> Standing:
 # --- what they have in common ---
 
 
-def _row(party: str, found: Process, address: str, log: Path | None) -> Standing:
+def _row(party: str, found: Process, address: str, log: Path | None) -> PartyStanding:
     since_s = (
         found.since_s if found.running or log is None or not log.exists() else log.stat().st_mtime
     )
     version = str(found.told.get("version", ""))
-    return Standing(
+    return PartyStanding(
         party, address, found.running, since_s, version, why="" if found.running else found.why
     )
 
 
-def _with_metrics(row: Standing, found: Process, wanted: str) -> Standing:
+def _with_metrics(row: PartyStanding, found: Process, wanted: str) -> PartyStanding:
     """Also of a party whose state folder is on another machine."""
     address = str(found.told.get("metrics") or found.told.get("metrics_address") or wanted)
     if not address or Address.of(address).port == 0 or (not row.up and found.here):

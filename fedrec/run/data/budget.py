@@ -15,22 +15,21 @@ too: no sum covers them. Invented data has no people and no file.
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
-import json
 import math
 import os
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import IO, Any, Literal
+from typing import Any, Literal
 
 from fedrec.data.dataset import FileDigest, digest_file
 from fedrec.errors import BudgetExceededError, RunError
-from fedrec.operations.ledger_files import HeadFile, broken
+from fedrec.ledgers.chain import EntryType, genesis, head_after
+from fedrec.ledgers.head_file import HeadFile
+from fedrec.ledgers.line_file import LineFile
 from fedrec.privacy.accounting import GaussianEvent
 from fedrec.privacy.guarantee import Guarantee, Neighbours, Unit, compared
 from fedrec.privacy.mixtures import epsilon_of_events
@@ -41,13 +40,12 @@ from fedrec.settings_tables.privacy import PrivacySettings
 Event = GaussianEvent | PureEvent | PaddedEvent
 Noise = Literal["system", "seeded"]
 
-_GENESIS = hashlib.sha256(b"fedrec data budget 1").hexdigest()
 _EVENTS_IN = {"behaviors.tsv", "ratings.dat", "ratings.csv", "u.data"}
 _ROUNDING = 1e-9  # relative, as in `fedrec.privacy.ledger`
 
 
 @dataclass(frozen=True)
-class Entry:
+class BudgetCharge:
     """One charge of a training: its events all protect the same unit.
 
     `head` closes the chain so far."""
@@ -100,15 +98,15 @@ class DataBudget:
     limit: Guarantee
     clock: Callable[[], float] = field(default=time.time, compare=False)
 
-    def entries(self) -> tuple[Entry, ...]:
+    def entries(self) -> tuple[BudgetCharge, ...]:
         """All charges, oldest first.
 
         Raises RunError where the file is damaged or older than its head file says."""
         if not self.path.exists():
-            HeadFile(self.path).agree([_GENESIS]) if HeadFile(self.path).path.exists() else None
+            HeadFile(self.path).require_ledger()
             return ()
-        with self._locked() as file:
-            return self._read(file)
+        with self._opened() as file:
+            return tuple(file.entries)
 
     def spent(self) -> tuple[Spent, ...]:
         """By unit and neighbours, at the limit's delta."""
@@ -154,8 +152,8 @@ class DataBudget:
             return
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700 if self._own else 0o777)
-            with self._locked() as file:
-                entries = self._read(file)
+            with self._opened() as file:
+                entries = file.entries
                 listed = noise == "seeded" or not _private(events)
                 if listed and any(
                     (e.training, e.noise, _private(e.events)) == (training, noise, _private(events))
@@ -165,11 +163,7 @@ class DataBudget:
                 if noise == "system":
                     self._require_room(entries, events)
                 content = _content(len(entries) + 1, float(self.clock()), training, noise, events)
-                head = _next_head(entries[-1].head if entries else _GENESIS, content)
-                file.write(f"{json.dumps({**content, 'head': head}, sort_keys=True)}\n")
-                file.flush()
-                os.fsync(file.fileno())
-                HeadFile(self.path).write(content["number"], head)
+                file.append(content)
         except OSError as failure:
             raise RunError(
                 f"{self.path} cannot be written: {failure.strerror or failure}",
@@ -179,7 +173,7 @@ class DataBudget:
                 ),
             ) from None
 
-    def _require_room(self, entries: Sequence[Entry], events: Sequence[Event]) -> None:
+    def _require_room(self, entries: Sequence[BudgetCharge], events: Sequence[Event]) -> None:
         if not self.limit.private or not events:
             return
         same = (events[0].unit, events[0].neighbours)
@@ -201,32 +195,15 @@ class DataBudget:
                 f"{self.path} lists what was spent. Ask for less, or decide on a larger limit.",
             )
 
-    @contextmanager
-    def _locked(self) -> Iterator[IO[str]]:
-        """One process at a time, for the moment of a charge."""
-
-        def opened(path: str, flags: int) -> int:
-            return os.open(path, flags, 0o600 if self._own else 0o666)
-
-        with open(self.path, "a+", encoding="utf-8", opener=opened) as file:
-            fcntl.flock(file, fcntl.LOCK_EX)
-            yield file
+    def _opened(self) -> LineFile[BudgetCharge]:
+        """By one process at a time, for the moment of a charge."""
+        mode = 0o600 if self._own else 0o666
+        return LineFile(self.path, CHARGES, head_file=HeadFile(self.path), wait=True, mode=mode)
 
     @property
     def _own(self) -> bool:
         """Whether it is this user's alone; who may write a named file, its owner says."""
         return self.path.parent == default_folder()
-
-    def _read(self, file: IO[str]) -> tuple[Entry, ...]:
-        file.seek(0)
-        lines = file.read().splitlines(keepends=True)
-        # a crash while it was written: no noise was drawn for it
-        if lines and not lines[-1].endswith("\n"):
-            file.truncate(len("".join(lines[:-1]).encode()))
-            lines.pop()
-        entries = tuple(_verified(lines, self.path))
-        HeadFile(self.path).agree([_GENESIS, *(entry.head for entry in entries)])
-        return entries
 
 
 def budget_of(privacy: PrivacySettings, files: Iterable[FileDigest]) -> DataBudget | None:
@@ -259,8 +236,8 @@ def _take_over(older: Path, budget: Path) -> None:
     if not before.entries():
         return
     try:
-        with before._locked() as file:
-            for entry in before._read(file):
+        with before._opened() as file:
+            for entry in file.entries:
                 taking = replace(before, path=budget, clock=partial(float, entry.time_s))
                 taking.charge(entry.training, entry.noise, entry.events)
             for path in (older, HeadFile(older).path):
@@ -297,7 +274,7 @@ def _private(events: Sequence[Event]) -> bool:
     return all(math.isfinite(e.epsilon if isinstance(e, PureEvent) else e.mu) for e in events)
 
 
-def _trainings(entries: Iterable[Entry]) -> int:
+def _trainings(entries: Iterable[BudgetCharge]) -> int:
     """A training has the name of its folder, where another may train after it: one for each time
     that the first release of a name was charged."""
     firsts = dict[str, str]()
@@ -351,30 +328,13 @@ def _event(written: Sequence[str], unit: Unit, neighbours: Neighbours) -> Event:
     return event
 
 
-def _next_head(head: str, content: dict[str, Any]) -> str:
-    return hashlib.sha256(json.dumps([head, content], sort_keys=True).encode()).hexdigest()
+def _read(_: int, line: Mapping[str, Any], head: str) -> BudgetCharge:
+    events = tuple(_event(event, line["unit"], line["neighbours"]) for event in line["events"])
+    if not events:
+        raise ValueError("a charge of nothing")
+    return BudgetCharge(
+        line["number"], line["time_s"], line["training"], line["noise"], events, head
+    )
 
 
-def _verified(lines: Iterable[str], path: Path) -> Iterator[Entry]:
-    head = _GENESIS
-    for expected, line in enumerate(lines, start=1):
-        try:
-            content = json.loads(line)
-            claimed = content.pop("head")
-            events = tuple(
-                _event(event, content["unit"], content["neighbours"]) for event in content["events"]
-            )
-            entry = Entry(
-                content["number"],
-                content["time_s"],
-                content["training"],
-                content["noise"],
-                events,
-                claimed,
-            )
-            head = _next_head(head, content)
-        except (ValueError, KeyError, TypeError, AttributeError):
-            raise broken(path, expected) from None
-        if claimed != head or entry.number != expected or not events:
-            raise broken(path, expected)
-        yield entry
+CHARGES = EntryType(genesis("fedrec data budget 1"), head_after, _read)

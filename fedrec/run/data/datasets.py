@@ -185,6 +185,8 @@ def reader_options(data: DataSettings) -> dict[str, object]:
         options["header"] = data.header
     if data.out_of_range != "refuse":
         options["out_of_range"] = data.out_of_range
+    if data.missing != "refuse":
+        options["missing"] = data.missing
     if data.rating_range is not None:
         options["rating_range"] = data.rating_range
     if data.features_path:

@@ -1,4 +1,4 @@
-"""The one door to test events: a split whose test fold opens once, for a finished model, and lets
+"""Sealed test events: a split whose test fold opens once, for a finished model, and lets
 nobody train afterwards.
 
 Figures and quality tables load their data here. Before the opening there are train and validation;

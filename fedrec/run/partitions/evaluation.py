@@ -35,7 +35,7 @@ from fedrec.evaluation.ratings import RatingMetrics
 from fedrec.evaluation.toplists import top_items
 from fedrec.randomness import Streams
 from fedrec.run.outcomes import Outcome
-from fedrec.run.partitions.methods import Method
+from fedrec.run.partitions.methods import PartitionedMethod
 from fedrec.run.partitions.parts import PartSplit
 from fedrec.run.partitions.protocol import on_grid
 
@@ -131,8 +131,8 @@ class TestTask:
 
     __test__ = False  # no test of pytest's
 
-    rated: Mapping[str, Method]
-    listed: Mapping[str, Method]
+    rated: Mapping[str, PartitionedMethod]
+    listed: Mapping[str, PartitionedMethod]
     counts: Int64s
     cutoffs: tuple[int, ...]
     share: float

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from fedrec.run.partitions.parts import Parts
-from fedrec.run.partitions.protocol import Task, Told, merged
+from fedrec.run.partitions.protocol import PartTask, Told, merged
 
 
 @dataclass
@@ -21,7 +21,7 @@ class InThisProcess:
         """See `protocol.Engine`."""
         return len(self.source.data.parts)
 
-    def reduce(self, task: Task, told: Told, *, only: int | None = None) -> Any:
+    def reduce(self, task: PartTask, told: Told, *, only: int | None = None) -> Any:
         """See `protocol.Engine`."""
         asked = range(self.parts) if only is None else [only]
         total = None

@@ -17,7 +17,7 @@ from fedrec.evaluation.toplists import Scores, dot_product, of_another_user, sam
 from fedrec.factorization.model import Model, predictor, ranker_of
 
 
-class Method(Protocol):
+class PartitionedMethod(Protocol):
     """One line of a comparison."""
 
     def predictions(self, fold: Fold) -> Float64s | None:
@@ -39,7 +39,7 @@ class ModelMethod:
     exchanged: bool = False
 
     def predictions(self, fold: Fold) -> Float64s | None:
-        """See `Method`."""
+        """See `PartitionedMethod`."""
         users, n = fold.targets.users, fold.history.num_users
         if not fold.targets.rated:
             return None
@@ -48,7 +48,7 @@ class ModelMethod:
         return predictor(self.model, fold.history)(users, fold.targets.items)
 
     def scores(self, history: Interactions) -> Scores | None:
-        """See `Method`."""
+        """See `PartitionedMethod`."""
         ranker = ranker_of(self.model)
         found = dot_product(
             np.asarray(ranker.user_vectors(history), np.float32),
@@ -78,7 +78,7 @@ class BiasMethod:
         )
 
     def predictions(self, fold: Fold) -> Float64s | None:
-        """See `Method`."""
+        """See `PartitionedMethod`."""
         own = self.user_biases(fold.history)
         return np.clip(
             self.mean + self.item_bias[fold.targets.items] + own[fold.targets.users],
@@ -86,7 +86,7 @@ class BiasMethod:
         )
 
     def scores(self, history: Interactions) -> Scores | None:
-        """See `Method`."""
+        """See `PartitionedMethod`."""
         return None
 
 
@@ -97,11 +97,11 @@ class PopularityMethod:
     counts: npt.NDArray[np.int64]
 
     def predictions(self, fold: Fold) -> Float64s | None:
-        """See `Method`."""
+        """See `PartitionedMethod`."""
         return None
 
     def scores(self, history: Interactions) -> Scores | None:
-        """See `Method`."""
+        """See `PartitionedMethod`."""
         return same_for_everyone(self.counts)
 
 
@@ -112,9 +112,9 @@ class ItemItemMethod:
     model: ItemItem
 
     def predictions(self, fold: Fold) -> Float64s | None:
-        """See `Method`."""
+        """See `PartitionedMethod`."""
         return None
 
     def scores(self, history: Interactions) -> Scores | None:
-        """See `Method`."""
+        """See `PartitionedMethod`."""
         return self.model.scores(history)

@@ -25,7 +25,7 @@ from fedrec.extras import require
 from fedrec.numerics.threads import use_at_most
 from fedrec.run.code_version import code_version
 from fedrec.run.partitions.parts import Parts
-from fedrec.run.partitions.protocol import Task, Told, merged
+from fedrec.run.partitions.protocol import PartTask, Told, merged
 
 PACKAGES = (
     "fedrec",
@@ -53,7 +53,7 @@ def _version() -> str:
     return ", commit ".join(word for word in code_version().values() if word)
 
 
-class Worker:
+class RayWorker:
     """What runs in an actor: parts of the data set, the task of the pass, and the total of the
     parts mapped in it."""
 
@@ -97,7 +97,7 @@ class OnRay:
         self._ray, self._source = _ray(), source
         self._actor = self._ray.remote(
             num_cpus=1, max_restarts=0, max_task_retries=0, scheduling_strategy="SPREAD"
-        )(Worker)
+        )(RayWorker)
         self._merge = self._ray.remote(num_cpus=0)(_merged_copy)
         self._ready, self._starting = list[Any](), dict[Any, Any]()
         self._reader = dict[int, Any]()  # which actor has read a part
@@ -139,7 +139,7 @@ class OnRay:
         """Of all workers that are up."""
         return [self._ray.get(actor.process_id.remote()) for actor in self._ready]
 
-    def reduce(self, task: Task, told: Told, *, only: int | None = None) -> Any:
+    def reduce(self, task: PartTask, told: Told, *, only: int | None = None) -> Any:
         """See `protocol.Engine`."""
         asked = list(range(self.parts)) if only is None else [only]
         try:

@@ -30,7 +30,7 @@ class Sums(Protocol):
         """Add the sums of other parts. Changes nothing but this value."""
 
 
-class Task(Protocol):
+class PartTask(Protocol):
     """What is asked of every part: a value that crosses to other machines."""
 
     def map(self, part: PartSplit) -> Any:
@@ -48,7 +48,7 @@ class Engine(Protocol):
     def parts(self) -> int:
         """How many parts there are."""
 
-    def reduce(self, task: Task, told: Told, *, only: int | None = None) -> Any:
+    def reduce(self, task: PartTask, told: Told, *, only: int | None = None) -> Any:
         """The merged sums of all parts, each counted exactly once, or of the part `only`.
 
         Raises FedRecError as the parts' reader does."""

@@ -33,12 +33,12 @@ from fedrec.run.partitions.evaluation import TestTask, outcomes
 from fedrec.run.partitions.in_this_process import InThisProcess
 from fedrec.run.partitions.methods import (
     ItemItemMethod,
-    Method,
     ModelMethod,
+    PartitionedMethod,
     PopularityMethod,
 )
 from fedrec.run.partitions.parts import Parts
-from fedrec.run.partitions.protocol import Engine, Task
+from fedrec.run.partitions.protocol import Engine, PartTask
 from fedrec.run.partitions.rounds import over
 from fedrec.run.ratings import FinishedRun
 from fedrec.run.run_folder import open_folder
@@ -58,32 +58,33 @@ def run(
     scenario: Scenario,
     *,
     name: str,
-    cast: RuntimeChoice,
+    choice: RuntimeChoice,
     resume: bool = False,
     quiet: bool = False,
     on_round: OnRound | None = None,
     opened: Engine | None = None,
 ) -> dict[str, Any]:
-    """What `simulate.run` does, over parts. opened: an engine over them, in the place of `cast`'s.
+    """What `simulate.run` does, over parts. opened: an engine over them, in the place of
+    `choice`'s.
 
     Raises SettingsError where the data is not partitioned or the scenario needs it whole."""
     console, started = Console(stderr=True, quiet=quiet), time.perf_counter()
     if not scenario.data.path or not is_partitioned(scenario.data.path):
         what = scenario.data.path or "planted data"
         raise SettingsError(
-            f"--runtime {cast.runtime} needs data in partitions, and {what} is not",
+            f"--runtime {choice.runtime} needs data in partitions, and {what} is not",
             "Run fedrec data partition, and give its folder as data.path.",
         )
     if scenario.privacy.shares == "real":
         raise SettingsError(
-            f"privacy.shares has no effect with --runtime {cast.runtime}",
+            f"privacy.shares has no effect with --runtime {choice.runtime}",
             "Leave one of the two out.",
         )
     parts = Parts(scenario)
     parts.require_usable()
     with (
-        open_folder(scenario, name, cast, resume=resume) as folder,
-        closing(opened or _engine(cast, parts)) as engine,
+        open_folder(scenario, name, choice, resume=resume) as folder,
+        closing(opened or _engine(choice, parts)) as engine,
     ):
         work = _Passes(engine, console)
         sizes: Sizes = work.reduce("counting", CountTask())
@@ -109,7 +110,7 @@ def run(
         )
         return _trained(
             scenario,
-            cast,
+            choice,
             folder,
             dataset,
             first,
@@ -122,7 +123,7 @@ def run(
 
 
 def _trained(
-    scenario: Scenario, cast: RuntimeChoice, folder: Any, dataset: Dataset, some: Split,
+    scenario: Scenario, choice: RuntimeChoice, folder: Any, dataset: Dataset, some: Split,
     sizes: Sizes, work: _Passes, *,
     started: float, quiet: bool, on_round: OnRound | None,
 ) -> dict[str, Any]:  # fmt: skip
@@ -195,7 +196,7 @@ def _trained(
     )
     done = Run(
         scenario,
-        cast,
+        choice,
         folder,
         dataset,
         some,
@@ -208,7 +209,7 @@ def _trained(
         limits,
         whole,
     )
-    setting = Setting(scenario, cast, folder, work.console, budget)
+    setting = Setting(scenario, choice, folder, work.console, budget)
     return write_run(FinishedRun(done, facts), setting, started=started, quiet=quiet)
 
 
@@ -218,7 +219,7 @@ class _Passes:
     def __init__(self, engine: Engine, console: Console) -> None:
         self.engine, self.console = engine, console
 
-    def reduce(self, words: str, task: Task, *, only: int | None = None) -> Any:
+    def reduce(self, words: str, task: PartTask, *, only: int | None = None) -> Any:
         with self.counted(words) as told:
             return self.engine.reduce(task, told, only=only)
 
@@ -231,11 +232,11 @@ class _Passes:
             )
 
 
-def _engine(cast: RuntimeChoice, parts: Parts) -> Engine:
-    if cast.runtime == "ray":
+def _engine(choice: RuntimeChoice, parts: Parts) -> Engine:
+    if choice.runtime == "ray":
         from fedrec.run.partitions.on_ray import OnRay
 
-        return OnRay.start(parts, cast.address, ship=cast.ship)
+        return OnRay.start(parts, choice.address, ship=choice.ship)
     return InThisProcess(parts)
 
 
@@ -256,7 +257,7 @@ def _validation(work: _Passes, sizes: Sizes, kind: str) -> Callable[[Model], flo
     """The error of a model on validation, for users of the first part."""
 
     def validate(model: Model) -> float:
-        one: Mapping[str, Method] = {"model": ModelMethod(model)}
+        one: Mapping[str, PartitionedMethod] = {"model": ModelMethod(model)}
         rated, listed = (one, {}) if KINDS[kind].rated else ({}, one)
         task = TestTask(
             rated, listed, sizes.counts, (20,), 1.0, validation=True, most_users=_VALIDATED
@@ -269,9 +270,11 @@ def _validation(work: _Passes, sizes: Sizes, kind: str) -> Callable[[Model], flo
     return validate
 
 
-def _of_models(models: Mapping[str, Model]) -> dict[str, Method]:
+def _of_models(models: Mapping[str, Model]) -> dict[str, PartitionedMethod]:
     """Each beside its control with users exchanged."""
-    methods: dict[str, Method] = {name: ModelMethod(model) for name, model in models.items()}
+    methods: dict[str, PartitionedMethod] = {
+        name: ModelMethod(model) for name, model in models.items()
+    }
     return methods | {
         f"{SHUFFLED}, {name}": ModelMethod(model, exchanged=True) for name, model in models.items()
     }
@@ -279,7 +282,7 @@ def _of_models(models: Mapping[str, Model]) -> dict[str, Method]:
 
 def _tested(
     chosen: EvaluationSettings,
-    methods: Mapping[str, Method],
+    methods: Mapping[str, PartitionedMethod],
     sizes: Sizes,
     kind: str,
     some: Split,
@@ -315,10 +318,10 @@ def _tested(
 
 def _rivals(
     scenario: Scenario, some: Split, sizes: Sizes, dataset: Dataset, work: _Passes
-) -> tuple[dict[str, Method], dict[str, Model], dict[str, str]]:
+) -> tuple[dict[str, PartitionedMethod], dict[str, Model], dict[str, str]]:
     """Everything without privacy; what learns from more than sums learns from some users, which its
     limits say."""
-    methods, models, limits = dict[str, Method](), dict[str, Model](), dict[str, str]()
+    methods, models, limits = dict[str, PartitionedMethod](), dict[str, Model](), dict[str, str]()
     ranking = KINDS[some.train.kind].ranked(scenario.evaluation.ranking)
     if some.train.rated:
         with work.counted("baselines") as told:

@@ -43,7 +43,7 @@ FAILED = "failed"
 
 
 @dataclass(frozen=True)
-class Method:
+class RpcMethod:
     """One call: who may make it, and what goes in and out."""
 
     name: str
@@ -59,25 +59,25 @@ class Method:
 
 SERVICE = pb.DESCRIPTOR.services_by_name["Aggregator"].full_name
 
-GET_GROWTH = Method("GetGrowth", "either", pb.GetGrowthRequest, pb.GetGrowthReply)
-ENROLL = Method("Enroll", "client", pb.EnrollRequest, pb.EnrollReply)
-REPORT = Method("Report", "client", pb.ReportFrame, pb.ReportReply)
-ENROLLED = Method("Enrolled", "server", pb.EnrolledRequest, pb.EnrolledReply)
-GET_BUDGET = Method("GetBudget", "server", pb.GetBudgetRequest, pb.GetBudgetReply)
-OPEN_RUN = Method("OpenRun", "server", pb.OpenRunRequest, pb.OpenRunReply)
-OPEN_ROUND = Method("OpenRound", "server", pb.OpenRoundRequest, pb.RoundStatus)
-GET_ROUND = Method("GetRound", "server", pb.GetRoundRequest, pb.RoundStatus)
-CLOSE_ROUND = Method("CloseRound", "server", pb.CloseRoundRequest, pb.RoundStatus)
-GET_RELEASE = Method("GetRelease", "server", pb.GetReleaseRequest, pb.ReleaseFrame)
-GET_ATTEMPT = Method("GetAttempt", "client", pb.GetAttemptRequest, pb.GetAttemptReply)
-GET_STANDING = Method("GetStanding", "aggregator", pb.GetStandingRequest, pb.GetStandingReply)
-GET_HELD = Method("GetHeld", "aggregator", pb.GetHeldRequest, pb.ReleaseFrame)
-GET_EXPLICIT = Method("GetExplicit", "aggregator", pb.GetExplicitRequest, pb.ReleaseFrame)
-GET_OPENINGS = Method("GetOpenings", "aggregator", pb.GetHeldRequest, pb.ReleaseFrame)
-GET_KEY = Method("GetKey", "aggregator", pb.GetKeyRequest, pb.GetKeyReply)
-VISIT_LEAF = Method("VisitLeaf", "aggregator", pb.VisitLeafRequest, pb.LeafReply)
-OPEN_LEAF = Method("OpenLeaf", "aggregator", pb.OpenLeafRequest, pb.LeafReply)
-FREEZE_LEAF = Method("FreezeLeaf", "aggregator", pb.FreezeLeafRequest, pb.ReleaseFrame)
+GET_GROWTH = RpcMethod("GetGrowth", "either", pb.GetGrowthRequest, pb.GetGrowthReply)
+ENROLL = RpcMethod("Enroll", "client", pb.EnrollRequest, pb.EnrollReply)
+REPORT = RpcMethod("Report", "client", pb.ReportFrame, pb.ReportReply)
+ENROLLED = RpcMethod("Enrolled", "server", pb.EnrolledRequest, pb.EnrolledReply)
+GET_BUDGET = RpcMethod("GetBudget", "server", pb.GetBudgetRequest, pb.GetBudgetReply)
+OPEN_RUN = RpcMethod("OpenRun", "server", pb.OpenRunRequest, pb.OpenRunReply)
+OPEN_ROUND = RpcMethod("OpenRound", "server", pb.OpenRoundRequest, pb.RoundStatus)
+GET_ROUND = RpcMethod("GetRound", "server", pb.GetRoundRequest, pb.RoundStatus)
+CLOSE_ROUND = RpcMethod("CloseRound", "server", pb.CloseRoundRequest, pb.RoundStatus)
+GET_RELEASE = RpcMethod("GetRelease", "server", pb.GetReleaseRequest, pb.ReleaseFrame)
+GET_ATTEMPT = RpcMethod("GetAttempt", "client", pb.GetAttemptRequest, pb.GetAttemptReply)
+GET_STANDING = RpcMethod("GetStanding", "aggregator", pb.GetStandingRequest, pb.GetStandingReply)
+GET_HELD = RpcMethod("GetHeld", "aggregator", pb.GetHeldRequest, pb.ReleaseFrame)
+GET_EXPLICIT = RpcMethod("GetExplicit", "aggregator", pb.GetExplicitRequest, pb.ReleaseFrame)
+GET_OPENINGS = RpcMethod("GetOpenings", "aggregator", pb.GetHeldRequest, pb.ReleaseFrame)
+GET_KEY = RpcMethod("GetKey", "aggregator", pb.GetKeyRequest, pb.GetKeyReply)
+VISIT_LEAF = RpcMethod("VisitLeaf", "aggregator", pb.VisitLeafRequest, pb.LeafReply)
+OPEN_LEAF = RpcMethod("OpenLeaf", "aggregator", pb.OpenLeafRequest, pb.LeafReply)
+FREEZE_LEAF = RpcMethod("FreezeLeaf", "aggregator", pb.FreezeLeafRequest, pb.ReleaseFrame)
 
 
 def growth_message(growth: LedgerGrowth) -> pb.GetGrowthReply:

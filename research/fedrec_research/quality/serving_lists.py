@@ -42,7 +42,7 @@ from fedrec.serving.model_bundles import liked_of, released_of
 from fedrec.settings import Scenario, load
 from fedrec.storage import finite
 from fedrec_client.serving_connection import connect
-from fedrec_client.serving_link import GrpcServer, Query, Trust
+from fedrec_client.serving_link import GrpcServer, ServingQuery, Trust
 from fedrec_research.quality import three_readers
 from fedrec_research.quality.served import served
 from fedrec_research.trials import Asked, Row, paragraph
@@ -204,7 +204,7 @@ def through(
     lists = np.full((len(sent), K), NO_ITEM, np.int32)
     asked, history = min(K + bundle.about.history, bundle.size), fold.history
     for user, one in enumerate(sent):
-        items = np.asarray(link.recommend(Query(bundle.version, one, asked)).items, np.int64)
+        items = np.asarray(link.recommend(ServingQuery(bundle.version, one, asked)).items, np.int64)
         unseen = items[
             ~np.isin(items, history.items[history.user_ptr[user] : history.user_ptr[user + 1]])
         ][:K]

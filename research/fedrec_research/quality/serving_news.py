@@ -36,7 +36,7 @@ from fedrec.serving.asking import ask
 from fedrec.serving.bundle import FILE, Bundle, read
 from fedrec.storage import finite
 from fedrec_client.serving_connection import connect
-from fedrec_client.serving_link import GrpcServer, Query, Trust
+from fedrec_client.serving_link import GrpcServer, ServingQuery, Trust
 from fedrec_research.news import SERVED, Method, news_row, scenario_of
 from fedrec_research.quality.news_popularity import (
     Metrics,
@@ -122,7 +122,7 @@ def through(link: GrpcServer, bundle: Bundle, sent: npt.NDArray[np.float32]) -> 
     Raises RunError where an item is missing."""
     scores = np.full((len(sent), bundle.size), np.nan, np.float32)
     for row, one in zip(scores, sent, strict=True):
-        reply = link.recommend(Query(bundle.version, one, bundle.size))
+        reply = link.recommend(ServingQuery(bundle.version, one, bundle.size))
         row[reply.items] = reply.scores
         link.journal.clear()
     if np.isnan(scores).any():

@@ -20,10 +20,10 @@ import numpy as np
 
 from fedrec.arrays import Float32s
 from fedrec.serving.ranking import Best, Query
-from fedrec_server.serving.counts import Counts
+from fedrec_server.serving.counts import ServingCounts
 from fedrec_server.serving.refusals import Code, busy, refused
 from fedrec_server.serving.settings import ServingSettings
-from fedrec_server.serving.store import Model
+from fedrec_server.serving.store import ServedModel
 
 _SMALL_BYTES = 2**23
 """Item vectors of a catalogue that is ranked on the event loop: about .3 ms a query."""
@@ -34,13 +34,13 @@ _GATHER_S = 0.002
 LARGEST = 1e9
 """Of a coefficient; scores stay finite in single precision."""
 
-Waiting = tuple[Model, Query, "asyncio.Future[Best]"]
+Waiting = tuple[ServedModel, Query, "asyncio.Future[Best]"]
 
 
 class Batcher:
     """Made and used on the event loop."""
 
-    def __init__(self, settings: ServingSettings, counts: Counts) -> None:
+    def __init__(self, settings: ServingSettings, counts: ServingCounts) -> None:
         self._most_items, self._most_waiting = settings.limits.most_items, settings.limits.waiting
         self._together, self._counts = settings.ranking.together, counts
         self._waiting = deque[Waiting]()
@@ -62,7 +62,7 @@ class Batcher:
         """End the thread."""
         self._thread.shutdown()
 
-    def check(self, model: Model, query: Query) -> None:
+    def check(self, model: ServedModel, query: Query) -> None:
         """Raises RefusedError with the code of what is wrong."""
         if len(query.coefficients) != model.coefficients:
             cause = (
@@ -91,7 +91,7 @@ class Batcher:
                 "/v1/models lists its categories.",
             )
 
-    def answer(self, model: Model, query: Query) -> asyncio.Future[Best]:
+    def answer(self, model: ServedModel, query: Query) -> asyncio.Future[Best]:
         """The answer to a query that was checked. Raises RefusedError (`BUSY`)."""
         if len(self._waiting) >= self._most_waiting:
             raise busy("too many queries are waiting")
@@ -155,7 +155,7 @@ class Batcher:
 def _ranked(batch: list[Waiting]) -> list[Best] | Exception:
     try:
         return batch[0][0].rank([query for _, query, _ in batch]) if batch else []
-    except Exception as failure:  # every caller is told; the desk goes on
+    except Exception as failure:  # every caller is told; the endpoint goes on
         return failure
 
 

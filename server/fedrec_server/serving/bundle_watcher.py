@@ -11,7 +11,7 @@ from pathlib import Path
 from fedrec.errors import FedRecError
 from fedrec.operations import logs
 from fedrec_server.serving.context import ServingContext
-from fedrec_server.serving.store import Model, found, load
+from fedrec_server.serving.store import ServedModel, found, load
 
 
 class Watch:
@@ -43,11 +43,11 @@ class Watch:
                 self._office.counts.swapped("failed", len(self._office.store.all()))
                 logs.say_failure(self._office.log, "bundle-unusable", failure)
 
-    async def _loaded(self, path: Path) -> Model:
+    async def _loaded(self, path: Path) -> ServedModel:
         read = partial(load, path, self._office.settings.ranking, demo=self._demo)
         return await asyncio.get_running_loop().run_in_executor(None, read)
 
-    def _put(self, path: Path, model: Model) -> None:
+    def _put(self, path: Path, model: ServedModel) -> None:
         self._office.store.put(path, model)
         self._office.counts.swapped("loaded", len(self._office.store.all()))
         logs.say(self._office.log, "model", version=model.version, sha256=model.sha256)

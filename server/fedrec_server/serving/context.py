@@ -9,11 +9,11 @@ from dataclasses import dataclass, field
 from fedrec.errors import RefusedError
 from fedrec.operations import logs
 from fedrec_server.serving.batcher import Batcher
-from fedrec_server.serving.counts import Counts
+from fedrec_server.serving.counts import ServingCounts
 from fedrec_server.serving.rate_limit import Peers
 from fedrec_server.serving.refusals import draining, failed
 from fedrec_server.serving.settings import ServingSettings
-from fedrec_server.serving.store import Store
+from fedrec_server.serving.store import ModelStore
 
 PIECE_BYTES = 2**19
 """Of a bundle, in one message or write."""
@@ -24,10 +24,10 @@ class ServingContext:
     """One server's parts. `stopping`: not ready any more; `closed`: new requests are refused."""
 
     settings: ServingSettings
-    store: Store
-    desk: Batcher
+    store: ModelStore
+    endpoint: Batcher
     peers: Peers
-    counts: Counts
+    counts: ServingCounts
     log: logging.Logger
     stopping: bool = field(default=False)
     closed: bool = field(default=False)

@@ -15,8 +15,8 @@ _SECONDS = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 5)
 _TOGETHER = (1, 2, 4, 8, 16, 32, 64, 128)
 
 
-class Counts:
-    """One registry; `door` is grpc or http."""
+class ServingCounts:
+    """One registry; `protocol` is grpc or http."""
 
     def __init__(self, version: str) -> None:
         self.registry = CollectorRegistry()
@@ -30,11 +30,11 @@ class Counts:
         seconds = Histogram(
             "fedrec_query_seconds",
             "From a query's arrival to its answer",
-            ["door"],
+            ["protocol"],
             buckets=_SECONDS,
             registry=self.registry,
         )
-        self._seconds = {door: seconds.labels(door) for door in ("grpc", "http")}
+        self._seconds = {protocol: seconds.labels(protocol) for protocol in ("grpc", "http")}
         self._refused = Counter(
             "fedrec_requests_refused",
             "Requests turned away, by code",
@@ -60,9 +60,9 @@ class Counts:
         for result in ("loaded", "failed"):
             self._swaps.labels(result)
 
-    def answered(self, door: str, took_s: float) -> None:
+    def answered(self, protocol: str, took_s: float) -> None:
         """One query."""
-        self._seconds[door].observe(took_s)
+        self._seconds[protocol].observe(took_s)
 
     def refused(self, code: str) -> None:
         """One request turned away."""

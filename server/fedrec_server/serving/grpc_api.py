@@ -100,7 +100,7 @@ class GrpcApi:
         )
 
     async def _recommend(self, context: Any) -> bytes:
-        with self._office.desk.coming():
+        with self._office.endpoint.coming():
             return await self._answered(await self._first(context))
 
     async def _answered(self, message: bytes) -> bytes:
@@ -109,8 +109,8 @@ class GrpcApi:
         self._office.require_open()
         model = self._office.store.get(f"{request.version:016x}")
         query = Query(coefficients_of(request.coefficients), request.k, request.categories)
-        self._office.desk.check(model, query)
-        best = await self._office.desk.answer(model, query)
+        self._office.endpoint.check(model, query)
+        best = await self._office.endpoint.answer(model, query)
         self._office.counts.answered("grpc", time.perf_counter() - arrived_s)
         reply = pb.RecommendReply(
             version=request.version, items=best.items.tolist(), scores=best.scores.tolist()

@@ -37,7 +37,7 @@ from fedrec_server.serving.refusals import (
     too_slow,
 )
 from fedrec_server.serving.schemas import VERSION, Models, Served, question
-from fedrec_server.serving.store import Model, newest_hint
+from fedrec_server.serving.store import ServedModel, newest_hint
 
 PAGE = FilePath(__file__).parent / "page"
 QUERY_PATH = "/v1/recommend"
@@ -78,7 +78,7 @@ class HttpApi:
 
     async def _query(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
-            with self._office.desk.coming():
+            with self._office.endpoint.coming():
                 content = await self._answered(await self._body(scope, receive))
         except _GoneError:
             raise
@@ -97,8 +97,8 @@ class HttpApi:
         query = Query(
             coefficients_of(asked.coefficients), min(asked.k, 2**62), _bits(model, asked.categories)
         )
-        office.desk.check(model, query)
-        best = await office.desk.answer(model, query)
+        office.endpoint.check(model, query)
+        best = await office.endpoint.answer(model, query)
         office.counts.answered("http", time.perf_counter() - arrived_s)
         return json.dumps(
             {"version": asked.version, "items": best.items.tolist(), "scores": best.scores.tolist()}
@@ -217,7 +217,7 @@ class _GoneError(Exception):
     """The caller hung up."""
 
 
-def _served(model: Model, retiring: bool) -> Served:
+def _served(model: ServedModel, retiring: bool) -> Served:
     return Served(
         version=model.version,
         about=model.ranked.about,
@@ -229,7 +229,7 @@ def _served(model: Model, retiring: bool) -> Served:
     )
 
 
-async def _pieces(office: ServingContext, model: Model) -> AsyncIterator[bytes]:
+async def _pieces(office: ServingContext, model: ServedModel) -> AsyncIterator[bytes]:
     loop = asyncio.get_running_loop()
     with office.peers.enter_download():
         for start in range(0, model.size, PIECE_BYTES):
@@ -238,7 +238,7 @@ async def _pieces(office: ServingContext, model: Model) -> AsyncIterator[bytes]:
             yield data
 
 
-def _bits(model: Model, names: list[str]) -> int:
+def _bits(model: ServedModel, names: list[str]) -> int:
     try:
         return sum({1 << model.categories[name] for name in names})
     except KeyError:

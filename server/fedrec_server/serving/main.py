@@ -1,5 +1,5 @@
-"""The serving process: bundles and settings in, two doors on one event loop, until it is told to
-stop."""
+"""The serving process: bundles and settings in, two listeners on one event loop, until it is told
+to stop."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ from fedrec.transport.connection_limits import ConnectionLimits, bounded
 from fedrec_server.serving.batcher import Batcher
 from fedrec_server.serving.bundle_watcher import Watch
 from fedrec_server.serving.context import ServingContext
-from fedrec_server.serving.counts import Counts
+from fedrec_server.serving.counts import ServingCounts
 from fedrec_server.serving.fetching import Source, fetch_on, first_models, is_address
 from fedrec_server.serving.grpc_api import GrpcApi
 from fedrec_server.serving.http_api import HttpApi
 from fedrec_server.serving.rate_limit import Peers
 from fedrec_server.serving.settings import LimitsTable, ServingSettings
-from fedrec_server.serving.store import Store
+from fedrec_server.serving.store import ModelStore
 
 _LOOK_S = 0.1
 """How often the process looks whether it was told something."""
@@ -129,10 +129,10 @@ async def _serve(
     ready: Callable[[Serving], None] | None,
     stop: threading.Event,
 ) -> None:
-    counts = Counts(__version__)
+    counts = ServingCounts(__version__)
     office = ServingContext(
         settings,
-        Store(settings.models),
+        ModelStore(settings.models),
         Batcher(settings, counts),
         Peers(settings.limits),
         counts,
@@ -140,7 +140,7 @@ async def _serve(
     )
     watch = Watch(paths, office, demo=demo)
     with ExitStack() as stack:
-        stack.callback(office.desk.close)
+        stack.callback(office.endpoint.close)
         await watch.start()
         grpc_server, grpc_at = await _open_grpc(office)
         try:
@@ -200,7 +200,7 @@ async def _open_http(
 class _HttpServer(uvicorn.Server):
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """Signals are the process's: they stop both doors."""
+        """Signals are the process's: they stop both listeners."""
         yield
 
 

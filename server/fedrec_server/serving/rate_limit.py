@@ -35,10 +35,10 @@ class Peers:
         self._known: dict[str, _Peer] = {}
         self.downloads = 0
 
-    def enter(self, address: str) -> Place:
+    def enter(self, address: str) -> RequestInProgress:
         """Let a request in; to be used as a context. Raises RefusedError (`BUSY`)."""
         if not self._bounds.loopback and here(address):
-            return Place(None)
+            return RequestInProgress(None)
         now_s = self._clock()
         peer = self._known.get(address) or self._new(address, now_s)
         peer.tokens = min(
@@ -50,7 +50,7 @@ class Peers:
         if peer.tokens < 1.0:
             raise busy("too many requests of this peer a second")
         peer.tokens -= 1.0
-        return Place(peer)
+        return RequestInProgress(peer)
 
     def enter_download(self) -> Download:
         """Let a download of a bundle in. Raises RefusedError (`BUSY`)."""
@@ -72,7 +72,7 @@ class Peers:
         return peer
 
 
-class Place:
+class RequestInProgress:
     """One request in progress."""
 
     __slots__ = ("_peer",)

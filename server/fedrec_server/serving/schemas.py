@@ -8,7 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from fedrec.federation.versions import PROTOCOL
 from fedrec.serving.bundle import MOST_CATEGORIES, About
-from fedrec_server.serving.refusals import malformed
+from fedrec_server.serving.refusals import Code, malformed, refused
 
 VERSION = r"^[0-9a-f]{16}$"
 
@@ -90,7 +90,15 @@ def question(body: bytes) -> Question:
     try:
         return _question.validate_json(body)
     except ValidationError as failure:
-        first = failure.errors(include_url=False, include_context=False, include_input=False)[0]
+        errors = failure.errors(include_url=False, include_context=False, include_input=False)
+        kinds, first = {error["type"] for error in errors}, errors[0]
+        if {"extra_forbidden", "missing"} <= kinds:  # a history, as other servers take one
+            raise refused(
+                Code.MALFORMED,
+                "a query holds version, coefficients and k alone: no history is sent to this "
+                "server, the device makes noised coefficients of it",
+                "Ask by `fedrec recommend --server URL --history FILE`, or from the page.",
+            ) from None
         known = (
             first["loc"][:1]
             if first["loc"][:1] and first["loc"][0] in Question.model_fields

@@ -10,7 +10,7 @@ from typing import Any, Literal
 from pydantic import Field, field_validator, model_validator
 
 from fedrec.operations.addresses import Address
-from fedrec.operations.party_settings import FilePath, LoggedTable, Table, checked, read
+from fedrec.operations.party_settings import FilePath, LoggedTable, PartyTable, checked, read
 
 EXAMPLE = """\
 grpc = "0.0.0.0:50061"         # port 0 takes a free one; empty for none
@@ -34,7 +34,7 @@ per_second_per_peer = 200.0
 """A file with mutual TLS."""
 
 
-class TlsTable(Table):
+class TlsTable(PartyTable):
     """How this server shows who it is, and whether callers must."""
 
     certificate: FilePath = Field(min_length=1, description="PEM, the server's certificate first")
@@ -44,7 +44,7 @@ class TlsTable(Table):
     )
 
 
-class ModelsTable(Table):
+class ModelsTable(PartyTable):
     """Versions that answer."""
 
     watch_s: float = Field(
@@ -61,7 +61,7 @@ class ModelsTable(Table):
     retire_s: float = Field(3_600.0, ge=0, description="how long a replaced version answers")
 
 
-class FetchTable(Table):
+class FetchTable(PartyTable):
     """How bundles are fetched from a server that trains elsewhere: `fedrec serve
     https://server.example.org:7003`."""
 
@@ -78,7 +78,7 @@ class FetchTable(Table):
     max_bytes: int = Field(4 * 2**30, ge=1_024, description="largest bundle that is taken")
 
 
-class RankingTable(Table):
+class RankingTable(PartyTable):
     """How a catalogue is searched."""
 
     search: Literal["exact", "ivf", "hnsw"] = Field(
@@ -102,7 +102,7 @@ class RankingTable(Table):
     )
 
 
-class LimitsTable(Table):
+class LimitsTable(PartyTable):
     """What callers may use of this process, together and each.
 
     A peer is an address; this machine's own are not limited one by one."""

@@ -27,7 +27,7 @@ _TRIES = 5
 
 
 @dataclass(frozen=True, eq=False)
-class Model:
+class ServedModel:
     """One version in memory and its file. written_s: when the file was written; categories: bit of
     each by name."""
 
@@ -77,7 +77,7 @@ def found(path: Path) -> _Found | None:
     return _Found(state.st_ino, state.st_size, state.st_mtime_ns)
 
 
-def load(path: Path, ranking: RankingTable, *, demo: bool = False) -> Model:
+def load(path: Path, ranking: RankingTable, *, demo: bool = False) -> ServedModel:
     """Read a bundle. demo: one of an experiment too.
 
     Raises RunError where there is none, or it cannot be served."""
@@ -112,7 +112,7 @@ def load(path: Path, ranking: RankingTable, *, demo: bool = False) -> Model:
             "Write a bundle once, and whole: beside its place, then moved there.",
         )
     categories = {name: bit for bit, name in enumerate(ranked.about.categories)}
-    model = Model(
+    model = ServedModel(
         ranked,
         _ranker(ranked, ranking),
         sha256,
@@ -159,26 +159,26 @@ def _ranker(ranked: Ranked, ranking: RankingTable) -> Ranker:
     return Approximate(ranked, ranking.search, effort=ranking.effort)
 
 
-class Store:
+class ModelStore:
     """Used on the event loop alone. `clock` in seconds."""
 
     def __init__(self, bounds: ModelsTable, *, clock: Callable[[], float] = time.monotonic) -> None:
         self._bounds, self._clock = bounds, clock
-        self._at: dict[Path, Model] = {}
+        self._at: dict[Path, ServedModel] = {}
         self._replaced_s: dict[str, float] = {}
-        self._models: dict[str, Model] = {}
+        self._models: dict[str, ServedModel] = {}
 
     def __bool__(self) -> bool:
         return bool(self._at)
 
     @property
-    def newest(self) -> Model:
+    def newest(self) -> ServedModel:
         """Written last of those that stand at a path. Raises RefusedError where none does."""
         if not self._at:
             raise refused(Code.DRAINING, "no model is loaded", "Ask again in a moment.")
         return max(self._at.values(), key=lambda model: model.written_s)
 
-    def put(self, path: Path, model: Model) -> None:
+    def put(self, path: Path, model: ServedModel) -> None:
         """What stands at `path` now."""
         before = self._at.get(path)
         self._at[path] = model
@@ -189,7 +189,7 @@ class Store:
             self._replaced_s.pop(standing.version, None)
         self.retire()
 
-    def get(self, version: str) -> Model:
+    def get(self, version: str) -> ServedModel:
         """Raises RefusedError (`WRONG_VERSION`), which names the newest."""
         model = self._models.get(version)
         if model is None:
@@ -201,7 +201,7 @@ class Store:
             )
         return model
 
-    def all(self) -> list[tuple[Model, bool]]:
+    def all(self) -> list[tuple[ServedModel, bool]]:
         """Every version that answers, the newest first, and whether it is to be retired."""
         newest = self.newest
         order = sorted(
@@ -226,6 +226,6 @@ class Store:
         return gone
 
 
-def newest_hint(store: Store, refusal: RefusedError) -> str:
+def newest_hint(store: ModelStore, refusal: RefusedError) -> str:
     """The newest version, where that is what the caller needs to know; else empty."""
     return store.newest.version if refusal.code == Code.WRONG_VERSION else ""

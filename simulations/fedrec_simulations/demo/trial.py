@@ -113,10 +113,12 @@ class Trial:
         write_history(path, self.people.history(training))
         return path
 
-    def device(self, there: Deployment, url: str) -> asking.Device:
+    def device(self, there: Deployment, url: str) -> asking.DeviceOptions:
         """The person's: epsilon 5 an answer, 20 in all."""
         money = (5.0, 20.0, 1e-5, None, float("inf"))
-        return asking.Device(url, self.folder / "person" / "state", *money, there.trust, 60.0)
+        return asking.DeviceOptions(
+            url, self.folder / "person" / "state", *money, there.trust, 60.0
+        )
 
     def same_bytes(self, there: Deployment, training: int) -> bool:
         """Whether the model of a training is the one that this process makes of the same data, byte

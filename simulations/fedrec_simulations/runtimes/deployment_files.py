@@ -22,7 +22,7 @@ from fedrec.operations.pins import write_pins
 from fedrec.run.job import AnyJob, Shard
 from fedrec.storage import write_bytes
 from fedrec_aggregator.core import Limits
-from fedrec_client.answering import Bounds
+from fedrec_client.answering import AnswerBounds
 
 ANY_PORT = "127.0.0.1:0"
 
@@ -54,7 +54,7 @@ def limits(users: int, items: int) -> Limits:
     return Limits(
         min_cohort=users,
         max_users_per_sender=users,
-        max_events_per_user=items + Bounds().features,
+        max_events_per_user=items + AnswerBounds().features,
         max_accumulator_bytes=2**33,
         max_shares_bytes=2**34,
         allow_not_established=True,
@@ -165,7 +165,7 @@ class PartyFiles:
         }
 
     def write_server(self, *, listen: str, aggregator: str) -> None:
-        """Settings of the server, whose gate listens there. aggregator: where it listens, or all
+        """Settings of the server, whose proxy listens there. aggregator: where it listens, or all
         three of them, with commas."""
         content = {
             "state": str(self.state("server")),
@@ -189,7 +189,7 @@ class PartyFiles:
         }
         self._write("server", content)
 
-    def write_client(self, shard: Shard[Any], *, gate: str, aggregator: str) -> None:
+    def write_client(self, shard: Shard[Any], *, proxy: str, aggregator: str) -> None:
         """Settings of a client."""
         limit, own = self.job.limit, f"client-{shard.name}"
         content = {
@@ -208,7 +208,7 @@ class PartyFiles:
             **self._aggregator(aggregator, own),
             **self.holdings.client,
             "superlink": {
-                "address": gate,
+                "address": proxy,
                 "root_certificates": str(self._authority),
                 **self._pair(own),
             },

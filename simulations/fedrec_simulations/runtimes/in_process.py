@@ -2,7 +2,7 @@
 
 The server's loop, every client's ledger and checks, the aggregator's core and its release ledger
 are those of a deployment. Rounds are Flower messages over `grid.InProcessGrid`; the aggregator's
-desks are called directly.
+endpoints are called directly.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def grid(participants: Sequence[Answering]) -> InProcessGrid:
 
 
 def parties_of(job: AnyJob, catalogue: Catalogue | None, clients: int) -> Parties:
-    """Of a job of ratings and clicks, whose catalogue this is, or of one of news."""
+    """Parties of a job of ratings and clicks, whose catalogue this is, or of one of news."""
     if isinstance(job, Job) and catalogue is not None:
         return RatingsParties(job, catalogue, clients)
     from fedrec.run.news_run import NewsJob
@@ -50,8 +50,8 @@ def flower(catalogue: Catalogue | None, *, clients: int) -> Runtime[AnyJob, Any]
         users = parties.holdings.num_users
         gathering = Gathering(expected_users=users, min_clients=clients, timeout_s=0.0)
         with ExitStack() as stack:
-            desk, participants = played(parties, stack)
+            endpoint, participants = played(parties, stack)
             broadcast = FlowerBroadcast(grid(participants), SLOWEST_ROUND_S)
-            yield from parties.serve(desk, broadcast, gathering)
+            yield from parties.serve(endpoint, broadcast, gathering)
 
     return carry

@@ -17,7 +17,7 @@ from fedrec.arrays import Int64s
 from fedrec.data.impressions import Impressions
 from fedrec.errors import RunError
 from fedrec.federation.messages import Question
-from fedrec.federation.protocol import ReleaseDesk
+from fedrec.federation.protocol import ReleaseEndpoint
 from fedrec.federation.round_driver import Patience
 from fedrec.news.checkpoints import Kept
 from fedrec.news.fedadam import FedAdam
@@ -54,7 +54,7 @@ class NewsParties:
 
     @property
     def _seed(self) -> int | None:
-        """Of the devices' noise, where it is seeded."""
+        """Seed of the devices' noise, where it is seeded."""
         return self.job.scenario.seed if self.job.scenario.privacy.noise == "seeded" else None
 
     @cached_property
@@ -93,22 +93,22 @@ class NewsParties:
         if aggregated is not None:
             ledger = ClientLedger(folder / "ledger.sqlite", limit=job.limit)
             own = stack.enter_context(closing(ledger))
-            desk = aggregated[1](shard.name)
-            return Participant(shard.name, users, own, desk, folder, keep_sent=True)
+            endpoint = aggregated[1](shard.name)
+            return Participant(shard.name, users, own, endpoint, folder, keep_sent=True)
         clicks = ClickLedger(folder / "clicks.sqlite", limit=job.limit)
         stack.enter_context(closing(clicks))
         trust = NewsTrust(True, frozenset(job.scenario.news.open_categories))
         return NewsParticipant(shard.name, users, clicks, folder, trust=trust, seed=self._seed)
 
     def serve(
-        self, desk: ReleaseDesk | None, clients: FlowerBroadcast, gathering: Gathering
+        self, endpoint: ReleaseEndpoint | None, clients: FlowerBroadcast, gathering: Gathering
     ) -> Iterator[Progress | TrainedNews]:
         """See `Parties`."""
         job = self.job
         return run_news(
             job.scenario,
             job.catalogue,
-            desk,
+            endpoint,
             clients,
             job.folder / "server",
             gathering=gathering,

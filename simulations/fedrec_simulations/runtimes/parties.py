@@ -8,10 +8,10 @@ from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any, Protocol
 
-from fedrec.federation.protocol import ReleaseDesk, ReportDesk
+from fedrec.federation.protocol import ReleaseEndpoint, ReportEndpoint
 from fedrec.operations.certificates import PLACES
 from fedrec.run.job import AnyJob, Shard
-from fedrec.sharing.three_desk import ThreeDesk
+from fedrec.sharing.three_endpoints import ThreeEndpoints
 from fedrec_aggregator.core import Aggregator, Limits
 from fedrec_aggregator.ledger import ReleaseLedger
 from fedrec_aggregator.peers import CoreAsPeer
@@ -25,7 +25,7 @@ from fedrec_simulations.runtimes.deployment_files import Holdings, limits
 SLOWEST_ROUND_S = 3_600.0
 """Nobody is waited for here: a node answers while its message is delivered."""
 
-Aggregated = tuple[ReleaseDesk, Callable[[str], ReportDesk | ThreeWay]]
+Aggregated = tuple[ReleaseEndpoint, Callable[[str], ReportEndpoint | ThreeWay]]
 
 
 class Parties(Protocol):
@@ -49,7 +49,7 @@ class Parties(Protocol):
         interruption."""
 
     def serve(
-        self, desk: ReleaseDesk | None, clients: FlowerBroadcast, gathering: Gathering
+        self, endpoint: ReleaseEndpoint | None, clients: FlowerBroadcast, gathering: Gathering
     ) -> Iterator[Any]:
         """The server's rounds in this process, from what the folder holds on."""
 
@@ -60,7 +60,9 @@ class Parties(Protocol):
         """What is still to be told when the server has finished."""
 
 
-def played(parties: Parties, stack: ExitStack) -> tuple[ReleaseDesk | None, Sequence[Answering]]:
+def played(
+    parties: Parties, stack: ExitStack
+) -> tuple[ReleaseEndpoint | None, Sequence[Answering]]:
     """All parties in this process, as long as `stack`: the aggregator, where one is needed, and the
     clients."""
     held = parties.holdings
@@ -73,8 +75,8 @@ def played(parties: Parties, stack: ExitStack) -> tuple[ReleaseDesk | None, Sequ
 
 
 def aggregation(job: AnyJob, users: int, items: int, stack: ExitStack) -> Aggregated:
-    """The aggregator, or three of them as one, for so many users and items; and the desk of each
-    client by name.
+    """The aggregator, or three of them as one, for so many users and items; and the endpoint of
+    each client by name.
 
     Three protect nobody from the one process that plays them.
     """
@@ -83,7 +85,7 @@ def aggregation(job: AnyJob, users: int, items: int, stack: ExitStack) -> Aggreg
         return _three(job, bounds, stack)
     ledger = stack.enter_context(closing(ReleaseLedger(job.folder / "aggregator", limit=job.limit)))
     aggregator = Aggregator(ledger, bounds, noise=job.noise)
-    return aggregator, aggregator.client_desk
+    return aggregator, aggregator.client_endpoint
 
 
 def _three(job: AnyJob, bounds: Limits, stack: ExitStack) -> Aggregated:
@@ -103,6 +105,6 @@ def _three(job: AnyJob, bounds: Limits, stack: ExitStack) -> Aggregated:
                 ledger, bounds, noise=job.noise, place=place, names=names, peers=peers, sleep=sleep
             )
         )
-    return ThreeDesk(cores), lambda client: ThreeWay(
-        [core.share_desk(client) for core in cores], names, sleep=sleep
+    return ThreeEndpoints(cores), lambda client: ThreeWay(
+        [core.share_endpoint(client) for core in cores], names, sleep=sleep
     )

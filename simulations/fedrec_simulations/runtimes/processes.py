@@ -61,10 +61,12 @@ def start(files: PartyFiles, company: Supervisor, *, server: Sequence[str] = ())
         str(files.settings("scenario")),
         *server,
     ]
-    gate = _listening(files, company, "server", verb, files.state("server") / "server.json", "gate")
-    files.write_server(listen=gate, aggregator=aggregator)
+    proxy = _listening(
+        files, company, "server", verb, files.state("server") / "server.json", "proxy"
+    )
+    files.write_server(listen=proxy, aggregator=aggregator)
     for shard in files.shards:
-        files.write_client(shard, gate=gate, aggregator=aggregator)
+        files.write_client(shard, proxy=proxy, aggregator=aggregator)
         company.start(
             shard.name,
             ["client", "--settings", str(files.settings(shard.name))],

@@ -14,7 +14,7 @@ from safetensors import safe_open
 
 from fedrec.data.dataset import Catalogue
 from fedrec.data.interactions import Interactions
-from fedrec.federation.protocol import ReleaseDesk
+from fedrec.federation.protocol import ReleaseEndpoint
 from fedrec.federation.round_driver import Patience
 from fedrec.run.job import Carried, Job, Shard, shards
 from fedrec.storage import read_arrays, read_json
@@ -79,17 +79,17 @@ class RatingsParties:
         )
 
     def serve(
-        self, desk: ReleaseDesk | None, clients: FlowerBroadcast, gathering: Gathering
+        self, endpoint: ReleaseEndpoint | None, clients: FlowerBroadcast, gathering: Gathering
     ) -> Iterator[Carried]:
         """See `Parties`."""
-        assert desk is not None
+        assert endpoint is not None
         server = self.job.folder / "server"
         # what an interrupted run's server kept last
         yield from kept_rounds(server, after=int(self.job.begun["round"]))
         rounds = run_rounds(
             self.job.scenario,
             self.public,
-            desk,
+            endpoint,
             clients,
             server,
             gathering=gathering,

@@ -43,7 +43,7 @@ from fedrec_client import settings as client_settings
 from fedrec_client.flower import ASK, JOIN, TELL, client_app
 from fedrec_client.last_arrays import HELD, HeldArrays
 from fedrec_client.opened import open_participant
-from fedrec_server.aggregation import desk_and_budget
+from fedrec_server.aggregation import endpoint_and_budget
 from fedrec_server.flower import FlowerBroadcast, server_app
 from fedrec_server.settings import ServerSettings
 from fedrec_server.workload import workload_of
@@ -52,7 +52,7 @@ from fedrec_simulations.runtimes.in_process import parties_of
 from fedrec_simulations.runtimes.parties import SLOWEST_ROUND_S
 from fedrec_simulations.runtimes.processes import follow, start_aggregator
 
-NO_GATE = ""
+NO_FLEET_PROXY = ""
 """Where a SuperNode would connect: there is none."""
 
 _QUIET = {
@@ -115,7 +115,7 @@ def start_aggregator_for(files: PartyFiles, company: Supervisor) -> None:
     address = start_aggregator(files, company) if files.holdings.aggregated else ""
     files.write_server(listen=ANY_PORT, aggregator=address)
     for shard in files.shards:
-        files.write_client(shard, gate=NO_GATE, aggregator=address)
+        files.write_client(shard, proxy=NO_FLEET_PROXY, aggregator=address)
 
 
 def files_of_clients(files: PartyFiles) -> list[Path]:
@@ -158,7 +158,7 @@ def serve(
 
     def rounds(broadcast: FlowerBroadcast) -> None:
         with ExitStack() as stack:
-            desk, _ = desk_and_budget(
+            endpoint, _ = endpoint_and_budget(
                 scenario.privacy,
                 settings,
                 Metrics("server", __version__),
@@ -166,7 +166,7 @@ def serve(
                 stack,
             )
             for _ in work.steps(
-                desk,
+                endpoint,
                 broadcast,
                 Path(settings.state),
                 gathering=gathering,

@@ -1,4 +1,4 @@
-"""Three aggregators as the server sees them: one `ReleaseDesk`, whose releases are the sums of
+"""Three aggregators as the server sees them: one `ReleaseEndpoint`, whose releases are the sums of
 three outputs.
 
 NOT YET REVIEWED from outside. The server learns nothing here that it would not learn from one
@@ -17,7 +17,14 @@ from dataclasses import dataclass, field, replace
 
 from fedrec.errors import ProtocolError, RefusedError, UnreachableError
 from fedrec.federation.messages import Question
-from fedrec.federation.protocol import Opening, Phase, Refusal, ReleaseDesk, RoundStatus, refused
+from fedrec.federation.protocol import (
+    Opening,
+    Phase,
+    Refusal,
+    ReleaseEndpoint,
+    RoundStatus,
+    refused,
+)
 from fedrec.federation.releases import in_real_units
 from fedrec.federation.wire import pack_release, read_header
 from fedrec.privacy.calibration import Plan
@@ -31,28 +38,28 @@ _ORDER = (Phase.SHORT, Phase.OPEN, Phase.RELEASING, Phase.RELEASED)
 
 
 @dataclass
-class ThreeDesk:
-    """A `ReleaseDesk` over three, in the order of their places."""
+class ThreeEndpoints:
+    """A `ReleaseEndpoint` over three, in the order of their places."""
 
-    desks: Sequence[ReleaseDesk]
+    endpoints: Sequence[ReleaseEndpoint]
     clock: Callable[[], float] = time.monotonic
     _plans: dict[str, Plan] = field(default_factory=dict)
     _questions: dict[tuple[str, int], Question] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        if len(self.desks) != 3:
+        if len(self.endpoints) != 3:
             raise ValueError(
-                f"three-party aggregation is of three aggregators, found {len(self.desks)}"
+                f"three-party aggregation is of three aggregators, found {len(self.endpoints)}"
             )
 
     def enrolled(self) -> int:
         """Users whom all three know."""
-        return min(desk.enrolled() for desk in self.desks)
+        return min(endpoint.enrolled() for endpoint in self.endpoints)
 
     def open_run(self, run: str, plan: Plan) -> None:
         """At all three. Raises RefusedError where one does not take the plan."""
-        for desk in self.desks:
-            desk.open_run(run, plan)
+        for endpoint in self.endpoints:
+            endpoint.open_run(run, plan)
         self._plans[run] = plan
 
     def open_round(self, opening: Opening) -> RoundStatus:
@@ -73,7 +80,10 @@ class ThreeDesk:
                 "Begin a run of its own.",
             )
         openings = [replace(opening, ledger_head=head) for head in heads]
-        found = [desk.open_round(asked) for desk, asked in zip(self.desks, openings, strict=True)]
+        found = [
+            endpoint.open_round(asked)
+            for endpoint, asked in zip(self.endpoints, openings, strict=True)
+        ]
         if any(status.phase is Phase.RELEASED for status in found):
             return self._released(found)
         alike = len({status.attempt for status in found}) == 1 and all(
@@ -85,8 +95,8 @@ class ThreeDesk:
             return self._together(found)
         number = 1 + max(status.attempt for status in found)
         begun = [
-            desk.open_round(replace(asked, attempt=number))
-            for desk, asked in zip(self.desks, openings, strict=True)
+            endpoint.open_round(replace(asked, attempt=number))
+            for endpoint, asked in zip(self.endpoints, openings, strict=True)
         ]
         return self._together(begun)
 
@@ -99,16 +109,16 @@ class ThreeDesk:
         """
         until_s = self.clock() + wait_s
         while True:
-            found = self._each(lambda desk: desk.status(run, round))
+            found = self._each(lambda endpoint: endpoint.status(run, round))
             behind, left_s = self._together(found), until_s - self.clock()
             if behind.phase in {Phase.RELEASED, Phase.SHORT} or left_s <= 0:
                 return behind
             waiting = next(i for i, status in enumerate(found) if status.phase is behind.phase)
-            self.desks[waiting].status(run, round, wait_s=min(left_s, _LOOK_AGAIN_S))
+            self.endpoints[waiting].status(run, round, wait_s=min(left_s, _LOOK_AGAIN_S))
 
     def close(self, run: str, round: int) -> RoundStatus:
         """At all three."""
-        return self._together(self._each(lambda desk: desk.close(run, round)))
+        return self._together(self._each(lambda endpoint: endpoint.close(run, round)))
 
     def release(self, run: str, round: int) -> bytes:
         """`wire.pack_release` of the sum of three outputs.
@@ -122,7 +132,9 @@ class ThreeDesk:
                 "Open it first.",
             )
         try:
-            outputs = [read_output(desk.release(run, round), question) for desk in self.desks]
+            outputs = [
+                read_output(endpoint.release(run, round), question) for endpoint in self.endpoints
+            ]
         except ValueError as failure:
             raise ProtocolError(
                 f"an aggregator's output cannot be read: {failure}",
@@ -135,14 +147,14 @@ class ThreeDesk:
             )
         return pack_release(in_real_units(question, total([parts for *_, parts in outputs]), plan))
 
-    def _each(self, ask: Callable[[ReleaseDesk], RoundStatus]) -> list[RoundStatus]:
-        """Every desk's answer.
+    def _each(self, ask: Callable[[ReleaseEndpoint], RoundStatus]) -> list[RoundStatus]:
+        """Every endpoint's answer.
 
         What one refuses is raised when all were asked: a close must reach everybody."""
         found, failures = list[RoundStatus](), list[RefusedError | UnreachableError]()
-        for desk in self.desks:
+        for endpoint in self.endpoints:
             try:
-                found.append(ask(desk))
+                found.append(ask(endpoint))
             except (RefusedError, UnreachableError) as failure:
                 failures.append(failure)
         if failures:

@@ -1,0 +1,100 @@
+"""Chain of entries, each closed by a SHA-256 over all before it: none can be changed or dropped
+unseen.
+
+The chain holds no secret: who can write the whole ledger can make it again. What goes back in time
+is noticed by who keeps a head (`head_file`, and other parties).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Generic, Protocol, TypeVar
+
+from fedrec.errors import RunError
+
+
+class ChainEntry(Protocol):
+    """One entry in its place."""
+
+    @property
+    def number(self) -> int:
+        """From 1 on."""
+
+    @property
+    def head(self) -> str:
+        """Hash of all entries so far."""
+
+
+E = TypeVar("E", bound=ChainEntry)
+
+
+@dataclass(frozen=True)
+class EntryType(Generic[E]):
+    """What one sort of ledger holds. begins: the head before the first entry; head: of the head
+    before and what is stored of an entry; read: the entry, from its place, what is stored of it and
+    its head; remedy: what helps where a ledger is damaged."""
+
+    begins: str
+    head: Callable[[str, Any], str]
+    read: Callable[[int, Any, str], E]
+    remedy: str = "Put back the ledger as it was; do not begin a new one."
+
+    def end(self, entries: Sequence[E]) -> str:
+        """The newest head."""
+        return entries[-1].head if entries else self.begins
+
+    def after(self, entries: Sequence[E], stored: Any) -> E:
+        """The entry that follows these."""
+        return self.read(len(entries) + 1, stored, self.head(self.end(entries), stored))
+
+    def heads(self, entries: Sequence[E]) -> list[str]:
+        """Every head that the ledger had, oldest first, its beginning included."""
+        return [self.begins, *(entry.head for entry in entries)]
+
+    def verified(self, rows: Iterable[tuple[Any, str]], where: object) -> list[E]:
+        """The entries of a ledger, from what is stored of each and the head beside it.
+
+        where: for messages. Raises RunError at the first that does not follow from those before it,
+        or that cannot be read though it does: a newer version may have written it."""
+        found, head = list[E](), self.begins
+        for number, (stored, claimed) in enumerate(rows, start=1):
+            try:
+                head = self.head(head, stored)
+            except (TypeError, ValueError, AttributeError):
+                head = ""
+            if not head or head != claimed:
+                raise self._broken(where, number)
+            try:
+                entry = self.read(number, stored, head)
+            except (KeyError, TypeError, ValueError, AttributeError) as failure:
+                raise RunError(
+                    f"{where} has an entry, {number}, that this version cannot read",
+                    "Use the version that wrote it; do not begin a new ledger.",
+                ) from failure
+            if entry.number != number:
+                raise self._broken(where, number)
+            found.append(entry)
+        return found
+
+    def _broken(self, where: object, number: int) -> RunError:
+        words = f"{where} is damaged: entry {number} does not follow from those before it"
+        return RunError(words, self.remedy)
+
+
+def genesis(name: str) -> str:
+    """The head before the first entry of a ledger of this name."""
+    return hashlib.sha256(name.encode()).hexdigest()
+
+
+def head_after(head: str, *content: Any) -> str:
+    """The head before, and all that an entry says; floats and bytes exactly, in hexadecimal."""
+    return hashlib.sha256(
+        json.dumps([head, *map(_exact, content)], sort_keys=True).encode()
+    ).hexdigest()
+
+
+def _exact(value: Any) -> Any:
+    return value.hex() if isinstance(value, float | bytes) else value

@@ -1,0 +1,77 @@
+"""No client asks a proxy for the way to its own machine, and an error names the proxy that is set."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from http.server import BaseHTTPRequestHandler
+from http.server import HTTPServer as WebServer
+
+import grpc
+import pytest
+
+from fedrec.errors import UnreachableError
+from fedrec.operations.addresses import proxy_words
+from fedrec.transport.channel import Access, handshake, open_channel
+from fedrec_aggregator.device_content import _getter
+from fedrec_client.serving_http import HttpServer
+from fedrec_client.serving_link import lost
+
+VARIABLES = ("http_proxy", "HTTP_PROXY", "https_proxy", "grpc_proxy", "all_proxy")
+NOWHERE = "http://127.0.0.1:9"
+
+
+@pytest.fixture(params=VARIABLES)
+def proxy(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    for name in (*VARIABLES, "no_proxy", "NO_PROXY"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv(request.param, NOWHERE)
+    return str(request.param)
+
+
+@pytest.fixture
+def web() -> Iterator[int]:
+    class Told(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.write(b'{"version": "0123456789abcdef"}')
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    server = WebServer(("127.0.0.1", 0), Told)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    yield server.server_port
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost"])
+def test_grpc_to_this_machine_takes_no_proxy(proxy: str, host: str) -> None:
+    server = grpc.server(ThreadPoolExecutor(1))
+    port = server.add_insecure_port("127.0.0.1:0")
+    server.start()
+    with open_channel(Access(f"{host}:{port}", insecure=True)) as channel:
+        grpc.channel_ready_future(channel).result(timeout=10)
+    server.stop(None).wait()
+
+
+def test_http_to_this_machine_takes_no_proxy(proxy: str, web: int) -> None:
+    assert b"version" in _getter("", "127.0.0.1")(f"http://127.0.0.1:{web}/v1/round")
+    link = HttpServer(Access(f"127.0.0.1:{web}", insecure=True, party="serving"), timeout_s=5.0)
+    assert link._json("GET", "/v1/models", b"")["version"] == "0123456789abcdef"
+    link.close()
+
+
+def test_whoever_reaches_nobody_is_told_of_the_proxy(proxy: str) -> None:
+    assert proxy in lost("rec.example.org:443", "no route").remedy
+    assert proxy in proxy_words("10.255.255.1:50051")
+    assert "no_proxy" in proxy_words("10.255.255.1:50051")
+    with pytest.raises(UnreachableError) as failure:
+        handshake(Access("nobody.invalid:1"), timeout_s=1.0)
+    assert proxy in failure.value.remedy
+    assert proxy_words("127.0.0.1:50051") == proxy_words("[::1]:50051") == ""
