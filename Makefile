@@ -1,11 +1,11 @@
 # `make demo`: a private recommender on planted data, in about two minutes with the installation.
-# `make test`: the tests that guard privacy, protocol and results; `make test-all`: those that start whole deployments and browsers too.
+# `make test`: the tests that guard privacy, protocol and results; `make test-all`: also those that start whole deployments and browsers, and research's.
 # All make .venv from the pinned list first; PYTHON=... picks another interpreter.
 PYTHON ?= python3.11
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: install demo recommend test test-rest test-research test-all rehearsal ways release mutants lint docs docs-site proto clean
+.PHONY: install demo recommend test test-rest test-research test-research-slow test-all rehearsal ways release mutants lint docs docs-site proto clean
 install: $(VENV)/.installed
 
 # torch is a build that only pip's own configured index offers, so it is named by its exact version
@@ -26,7 +26,7 @@ recommend: install
 FIRST := not (processes or browser or slow) or threat
 # not reordered: files that start processes hold few tests, take longest and would come last
 PYTEST := $(BIN)/python -m pytest -n 2 --dist loadscope --no-loadscope-reorder
-test test-rest test-research mutants: export PYTHONDONTWRITEBYTECODE =  # every process would compile all sources again
+test test-rest test-research test-research-slow mutants: export PYTHONDONTWRITEBYTECODE =  # every process would compile all sources again
 
 test: install
 	$(PYTEST) -m "$(FIRST)"
@@ -34,12 +34,15 @@ test: install
 test-rest: install
 	$(PYTEST) -m "not ($(FIRST))"
 
-# figures of papers, the study and measurements of quality: research/
+# figures of papers, the study and measurements of quality: research/; slow: whole figures, trainings, and queries to servers
 test-research: install
-	$(PYTEST) research/tests
+	$(PYTEST) research/tests -m "not slow"
+
+test-research-slow: install
+	$(PYTEST) research/tests -m slow
 
 test-all:
-	@status=0; for part in test test-rest test-research; do $(MAKE) --no-print-directory $$part || status=1; done; exit $$status
+	@status=0; for part in test test-rest test-research test-research-slow; do $(MAKE) --no-print-directory $$part || status=1; done; exit $$status
 
 # docs/deploy.md carried out on four hosts (network namespaces: needs root and iproute2), from a wheel in a clean environment
 rehearsal: install

@@ -57,7 +57,7 @@ import hashlib, json, sys, time
 from pathlib import Path
 from benchmarks.measuring import memory_mb
 from fedrec_client.device import Device, History, Limit
-from fedrec_client.device.questions import read_header
+from fedrec_client.device.questions import read_header, read_terms
 folder, header = Path(sys.argv[1]), sys.argv[2]
 class Folder:
     def content(self, sha256):
@@ -66,7 +66,7 @@ told = json.loads((folder / "history.json").read_text())
 started = time.perf_counter()
 mine = History(tuple(told["items"]), tuple(told["values"]))
 device = Device(folder / "me", mine, limit=Limit(100.0, 1e-5), service=Folder())
-terms = json.loads((folder / told["terms"]).read_text())
+terms = read_terms((folder / told["terms"]).read_bytes())
 batch = device.answered(read_header((folder / header).read_bytes()), terms, 0)
 seconds = time.perf_counter() - started
 body = hashlib.sha256(batch[76:]).hexdigest()

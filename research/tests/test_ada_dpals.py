@@ -1,64 +1,18 @@
-"""The figures of Ada-DPALS: complete, resumable, and blind to test until the end."""
+"""The figures of Ada-DPALS: their tasks, their scenarios, and their settings at every epsilon."""
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
-from pathlib import Path
 
-import numpy as np
 import pytest
 
 from fedrec.data.interactions import Interactions
 from fedrec.data.multitask import TaskShape
 from fedrec.data.splits import Split, random_split
-from fedrec.errors import SettingsError
-from fedrec_research.papers import ada_dpals, ada_dpals_runs, ada_dpals_tasks
+from fedrec_research.papers import ada_dpals, ada_dpals_tasks
 from fedrec_research.papers.ada_dpals_runs import TAIL, ada, scenario_of
 from fedrec_research.papers.ada_dpals_tasks import Point
 from fedrec_research.papers.starts import Start
-from research.tests.paper_rows import paper_rows
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("rows")
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", ada_dpals.PAPER.figures)
-def test_every_figure_is_json_rows_with_their_guarantees(name: str, folder: Path) -> None:
-    rows = paper_rows(f"ada-dpals/{name}", folder, data="planted" if name != "figure5" else "")
-    assert json.loads(json.dumps(rows, allow_nan=False)) == rows
-    assert all(
-        row["figure"] == name and len(row["each"]) == 1 and np.isfinite(row["value"])
-        for row in rows
-    )
-    assert len({(row["series"], row["x"]) for row in rows}) == len(rows)
-    if name != "figure7":
-        assert all(
-            "per user (add/remove, number of users public)" in row["guarantee"]
-            or row["guarantee"] == "no privacy"
-            for row in rows
-        )
-
-
-def test_every_published_statement_has_its_figure() -> None:
-    assert set(ada_dpals.PUBLISHED) <= set(ada_dpals.PAPER.figures)
-    assert all(said["how"] for said in ada_dpals.PUBLISHED.values())
-
-
-def test_a_figure_is_not_trained_twice(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    before = paper_rows("ada-dpals/figure1", folder)
-    monkeypatch.setattr(ada_dpals_runs, "sealed_and_fitted", lambda *_: pytest.fail("again"))
-    assert paper_rows("ada-dpals/figure1", folder) == before
-
-
-def test_another_name_and_no_data_are_refused(folder: Path) -> None:
-    with pytest.raises(SettingsError, match="figure77"):
-        paper_rows("ada-dpals/figure77", folder)
-    with pytest.raises(SettingsError, match="data folder"):
-        paper_rows("ada-dpals/figure1", folder, data="")
 
 
 @pytest.mark.parametrize("algorithm", ["SSP", "noisy gradient"])

@@ -1,21 +1,11 @@
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from fedrec.errors import SettingsError
 from fedrec_research.quality import clicks
 from fedrec_research.trials import Asked
-
-
-def write_lists(folder: Path) -> None:
-    """Two tastes; every user's last two clicks of its own taste are test."""
-    rng = np.random.default_rng(0)
-    lists = [rng.permutation(30)[:12] + 30 * (user % 2) for user in range(200)]
-    for name, part in (("train.txt", slice(0, 10)), ("test.txt", slice(10, 12))):
-        (folder / name).write_text(
-            "".join(f"{k} {' '.join(map(str, items[part]))}\n" for k, items in enumerate(lists))
-        )
+from research.tests.paper_rows import write_lists
 
 
 def test_the_table_has_every_row_and_each_private_row_its_guarantee(tmp_path: Path) -> None:

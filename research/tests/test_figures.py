@@ -4,6 +4,7 @@ progress and a page."""
 from __future__ import annotations
 
 import json
+import math
 import re
 from pathlib import Path
 from typing import Any
@@ -15,9 +16,9 @@ from typer.testing import CliRunner
 from fedrec.data.dataset import Provenance as Source
 from fedrec.data.dataset import ReadReport
 from fedrec.errors import SettingsError
-from fedrec_research import news_paper
+from fedrec_research import news_paper, trials
 from fedrec_research.command import app
-from fedrec_research.papers import charts, figures, paper_data, privaterec
+from fedrec_research.papers import charts, fast_dpmf, figures, paper_data, privaterec
 from fedrec_research.papers.figures import PAPERS
 from fedrec_research.papers.paper import Work
 from fedrec_research.papers.paper_data import provenance
@@ -33,6 +34,9 @@ AGAINST_EPSILON = {
     *(("convex-ssp", name) for name in ("yelp2018", "amazon_book")),
     ("fast-dpmf", "figure5"),
 }
+
+
+RECIPES = {"am-ssp": "published", "dp-cmf": "dp-cmf"}
 
 
 @pytest.fixture(scope="module")
@@ -70,6 +74,60 @@ def test_a_figure_comes_with_what_the_paper_says_of_it(
     assert told["figures"]["figure7"]["rows"] == paper_rows("ada-dpals/figure7", tmp_path)
 
 
+TRAINED = [f"{paper}/{figure}" for paper, figure in NAMED if paper != "privaterec"]
+FAST = {"ada-dpals/figure1", "am-ssp/figure9", "convex-ssp/yelp2018", "dp-cmf/figure5"}
+FAST |= {f"fast-dpmf/figure{n}" for n in (2, 3, 4)}
+UNTRAINED = {"ada-dpals/figure7", "am-ssp/figure5", "am-ssp/figure6", "dp-cmf/figure2"}
+UNTRAINED |= {"fast-dpmf/figure3"}
+"""Of data, costs and seconds alone."""
+PER_USER = "per user (add/remove, number of users public)"
+
+
+@pytest.mark.parametrize(
+    "name",
+    [name if name in FAST else pytest.param(name, marks=pytest.mark.slow) for name in TRAINED],
+)
+def test_a_figure_is_finite_rows_with_their_guarantees_and_is_not_made_twice(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fast_dpmf, "PASSES", 2)
+    data = "" if name == "ada-dpals/figure5" else "planted"
+    rows = paper_rows(name, tmp_path, data=data)
+    assert json.loads(json.dumps(rows, allow_nan=False)) == rows
+    assert len({(row["metric"], row["series"], row["x"]) for row in rows}) == len(rows) > 0
+    for row in rows:
+        assert row["figure"] == name.partition("/")[2]
+        assert len(row["each"]) == len(row["seeds"]) == 1
+        assert math.isfinite(row["value"])
+        free = row["guarantee"] in {"no privacy", "nothing private is used"}
+        assert free or PER_USER in row["guarantee"] or name in UNTRAINED
+    monkeypatch.setattr(trials, "_made", lambda missing, _: map(pytest.fail, map(str, missing)))
+    assert paper_rows(name, tmp_path, data=data) == rows
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "words"),
+    [
+        ("ada-dpals/figure77", "planted", "has no 'figure77'"),
+        ("am-ssp/figure7", "planted", "has no 'figure7'"),
+        ("convex-ssp/figure1", "planted", "has no 'figure1'"),
+        ("dp-cmf/figure9", "planted", "has no 'figure9'"),
+        ("fast-dpmf/figure9", "planted", "has no 'figure9'"),
+        *(
+            (f"{paper}/figure1", "", "needs a data folder")
+            for paper in ("ada-dpals", "am-ssp", "dp-cmf")
+        ),
+        ("convex-ssp/yelp2018", "/nowhere", "needs a data folder"),
+        ("fast-dpmf/figure5", "", "needs a data folder"),
+    ],
+)
+def test_an_unknown_figure_and_missing_data_are_refused(
+    name: str, data: str, words: str, tmp_path: Path
+) -> None:
+    with pytest.raises(SettingsError, match=words):
+        paper_rows(name, tmp_path, data=data)
+
+
 def test_unknown_papers_figures_keys_and_missing_names_are_refused_with_what_there_is(
     tmp_path: Path,
 ) -> None:
@@ -98,6 +156,11 @@ def test_every_paper_has_figures_and_says_how_it_was_read(name: str) -> None:
     paper = figures.paper(name)
     assert paper.figures
     assert set(paper.published) <= set(paper.figures)
+    assert len(paper.published) == len(paper.figures) or name not in {
+        "am-ssp",
+        "dp-cmf",
+        "fast-dpmf",
+    }
     assert all("how" in said for said in paper.published.values())
 
 
@@ -108,10 +171,15 @@ def test_every_figure_has_a_scenario_of_its_own_that_says_its_command_and_x_axis
     name = f"{figures.paper(paper).prefix}_{figure}"
     path = SCENARIOS / f"{name}.toml"
     assert path_of(name) == path
-    assert Start(name).figure.seeds
+    start = Start(name)
+    assert start.figure.seeds
+    assert start.scenario.recipe == RECIPES.get(paper, start.scenario.recipe)
+    if paper == "am-ssp":
+        clicks = figure in {"figure2", "figure8", "figure9b"}
+        assert start.scenario.data.kind == ("clicks" if clicks else "auto")
     assert f"fedrec research figures {paper}/{figure}" in path.read_text()
     assert heading(name)
-    assert (Start(name).figure.x == "epsilon") == ((paper, figure) in AGAINST_EPSILON)
+    assert (start.figure.x == "epsilon") == ((paper, figure) in AGAINST_EPSILON)
 
 
 def test_every_scenario_with_a_figure_table_is_a_figure() -> None:

@@ -1,4 +1,4 @@
-"""docs/figures.md is what the kept results of `fedrec research figures` say, and of full runs alone."""
+"""research/docs/figures.md is what the kept results of `fedrec research figures` say, and of full runs alone."""
 
 import json
 import re
@@ -23,6 +23,13 @@ def content(path: Path) -> tuple[str, dict[str, Any]]:
     result = json.loads(path.read_text())
     ((figure, found),) = result["figures"].items()
     return f"{result['paper']}/{figure}", found
+
+
+def section(path: Path) -> str:
+    """What the page says of a kept file."""
+    page = (DOCS / figures_page.PAGE).read_text()
+    start = page.index(f"research/results/{figures_page.FOLDER}/{path.name}")
+    return page[start : page.find("\n## ", start)]
 
 
 @pytest.mark.parametrize(
@@ -56,13 +63,11 @@ def test_a_kept_figure_has_all_seeds_of_its_scenario_and_every_value_on_the_page
     which = figures.paper(paper)
     seeds = Start(f"{which.prefix}_{figure}").figure.seeds
     assert max(len(row["seeds"]) for row in found["rows"]) == len(seeds) >= 3
-    page = (DOCS / figures_page.PAGE).read_text()
-    start = page.index(f"research/results/{figures_page.FOLDER}/{path.name}")
-    section = page[start : page.find("\n## ", start)]
+    said = section(path)
     for row in found["rows"]:
         if isinstance(row["value"], float) and abs(row["value"]) < 100:
-            assert f"{row['value']:.4f}" in section
-    assert f"Code with digest {found['code']}." in section
+            assert f"{row['value']:.4f}" in said
+    assert f"Code with digest {found['code']}." in said
 
 
 def test_the_study_links_every_kept_figure_and_no_other() -> None:
@@ -87,7 +92,7 @@ def test_the_study_links_every_kept_figure_and_no_other() -> None:
     assert {figures_page.anchor(name).removeprefix(figures_page.PAGE) for name in names} == headings
 
 
-def test_privaterecs_figures_are_the_rows_of_bench_news_paper() -> None:
+def test_privaterecs_figures_are_the_rows_of_news_paper() -> None:
     """By the runs' own names: one bare AUC of Table 1, one served of Figures 4 and 5, and one of
     Figures 6 and 7 each."""
     runs = json.loads((DOCS.parent / "results" / "news-paper-ml1m.json").read_text())["methods"]
@@ -105,12 +110,12 @@ def test_privaterecs_figures_are_the_rows_of_bench_news_paper() -> None:
         "Figure 7": ("printed, basis 32, epsilon 10", "inf", "printed"),
     }
     for title, (run, served, series) in wanted.items():
-        section = page.split(f"## PrivateRec, {title}\n")[1].split("\n## ")[0]
-        (line,) = [x for x in section.splitlines() if x.startswith(f"| {series} |")][:1]
+        shown = page.split(f"## PrivateRec, {title}\n")[1].split("\n## ")[0]
+        (line,) = [x for x in shown.splitlines() if x.startswith(f"| {series} |")][:1]
         assert f" {runs[run]['served'][served]['auc']:.4f} ± " in line
-        assert "per click (replace)" in section
-        assert "Seeds 1, 2, 3; each draws the noise and initial values" in section
-        told = section.partition("do not change the AUC of: ")[2].partition(". ε is")[0]
+        assert "per click (replace)" in shown
+        assert "Seeds 1, 2, 3; each draws the noise and initial values" in shown
+        told = shown.partition("do not change the AUC of: ")[2].partition(". ε is")[0]
         for name in told.split("; ") if told else ():
             row = runs[name]
             assert abs(row["history_swap_auc"] - row["served"]["inf"]["auc"]) <= row["auc_stderr"]
@@ -134,10 +139,7 @@ def test_without_kept_results_there_is_no_page(tmp_path: Path) -> None:
 
 
 def test_a_guarantee_that_is_not_proved_is_said() -> None:
-    page = (DOCS / figures_page.PAGE).read_text()
     for path in FILES:
         _, found = content(path)
         unproved = [r for r in found["rows"] if "NOT ESTABLISHED" in r.get("guarantee", "")]
-        start = page.index(f"research/results/{figures_page.FOLDER}/{path.name}")
-        section = page[start : page.find("\n## ", start)]
-        assert ("**Not established**" in section) == bool(unproved)
+        assert ("**Not established**" in section(path)) == bool(unproved)

@@ -10,39 +10,32 @@ from pathlib import Path
 import pytest
 
 from fedrec.data.public_sources import PUBLIC_USERS
-from fedrec.errors import PrivacyError, SettingsError
+from fedrec.errors import PrivacyError
 from fedrec.factorization.facts import PublicFacts
 from fedrec.public_sides import sides_of
 from fedrec.randomness import Streams
 from fedrec.run.data.datasets import load_dataset
 from fedrec.run.data.sealed import SealedSplit
-from fedrec.settings import load
+from fedrec.settings import Scenario, validated
 from fedrec_research.papers import dp_cmf, dp_cmf_runs
 from fedrec_research.papers.starts import Start
 from research.tests.paper_rows import paper_rows
 
-SCENARIOS = sorted((Path(__file__).parents[1] / "scenarios").glob("dp_cmf_*.toml"))
-SIDES = 'collective.sides=["public-users", "similar-items"]'
 ROOM = Start("dp_cmf_figure1", "planted")
 
 
-def files_in(folder: Path) -> list[str]:
-    return [
-        SIDES,
-        f"collective.users_file={folder / 'public.csv'}",
-        f"collective.similar_file={folder / 'similar.csv'}",
-    ]
-
-
-@pytest.mark.parametrize("path", SCENARIOS, ids=lambda path: path.stem)
-def test_every_figure_has_a_scenario_that_is_valid(path: Path) -> None:
-    assert Start(path.stem).scenario.recipe == "dp-cmf"
-    assert path.stem.removeprefix("dp_cmf_") in dp_cmf.PAPER.figures
-    assert (
-        {path.stem.removeprefix("dp_cmf_") for path in SCENARIOS}
-        == set(dp_cmf.PAPER.figures)
-        == set(dp_cmf.PUBLISHED)
-    )
+def scenario_of_files(folder: Path) -> Scenario:
+    """Private ratings, public users and similar items, each of its file in the folder."""
+    said = {
+        "recipe": "dp-cmf",
+        "data": {"path": str(folder / "private.csv"), "rating_range": [1.0, 5.0]},
+        "collective": {
+            "sides": ["public-users", "similar-items"],
+            "users_file": str(folder / "public.csv"),
+            "similar_file": str(folder / "similar.csv"),
+        },
+    }
+    return validated(said, source="files")
 
 
 def test_a_quick_figure_has_every_curve_its_guarantee_and_every_bucket(tmp_path: Path) -> None:
@@ -59,14 +52,6 @@ def test_a_quick_figure_has_every_curve_its_guarantee_and_every_bucket(tmp_path:
         3,
         4,
     ]
-
-
-def test_a_finished_figure_is_read_and_not_made_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    first = paper_rows("dp-cmf/figure5", tmp_path)
-    monkeypatch.setattr(dp_cmf_runs, "fitted", lambda *_: pytest.fail("trained again"))
-    assert paper_rows("dp-cmf/figure5", tmp_path) == first
 
 
 def test_the_default_of_figure_5_is_not_dp_cmf_once_more(tmp_path: Path) -> None:
@@ -111,15 +96,7 @@ def test_a_scenario_reads_public_users_and_similar_items_from_files(tmp_path: Pa
     for name, lines in rows.items():
         (tmp_path / f"{name}.csv").write_text("\n".join(["user,item,rating", *lines, ""]))
     (tmp_path / "similar.csv").write_text("item,neighbour,score\na,b,0.5\n")
-    scenario = load(
-        None,
-        [
-            "recipe=dp-cmf",
-            f"data.path={tmp_path / 'private.csv'}",
-            "data.rating_range=[1.0, 5.0]",
-            *files_in(tmp_path),
-        ],
-    )
+    scenario = scenario_of_files(tmp_path)
     dataset = load_dataset(scenario)
     assert dataset.features.bags[PUBLIC_USERS].counts.toarray().tolist() == [[4, 0], [0, 2]]
     assert [digest.name for digest in dataset.provenance.files] == [
@@ -139,17 +116,7 @@ def test_a_private_user_in_the_public_file_ends_the_run_with_the_reason(tmp_path
         (tmp_path / f"{name}.csv").write_text("user,item,rating\nu,a,5\n")
     (tmp_path / "similar.csv").write_text("item,neighbour,score\na,a,1\n")
     with pytest.raises(PrivacyError, match="user 'u'"):
-        load_dataset(
-            load(
-                None,
-                [
-                    "recipe=dp-cmf",
-                    f"data.path={tmp_path / 'private.csv'}",
-                    "data.rating_range=[1.0, 5.0]",
-                    *files_in(tmp_path),
-                ],
-            )
-        )
+        load_dataset(scenario_of_files(tmp_path))
 
 
 def test_the_default_recipe_beside_them_sees_no_public_user() -> None:
@@ -169,10 +136,3 @@ def test_popularity_bias_adds_up(tmp_path: Path) -> None:
         assert len(shares) == 4
         assert math.fsum(shares) == pytest.approx(1)
     assert all(0 <= row["value"] <= 1 for row in rows)
-
-
-def test_an_unknown_figure_or_no_data_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(SettingsError, match="no 'figure9'"):
-        paper_rows("dp-cmf/figure9", tmp_path)
-    with pytest.raises(SettingsError, match="needs a data folder"):
-        paper_rows("dp-cmf/figure1", tmp_path, data="")

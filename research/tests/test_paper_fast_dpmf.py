@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from fedrec.errors import SettingsError
 from fedrec.factorization.sampling.posterior import PosteriorSettings
 from fedrec.privacy.guarantee import Guarantee
 from fedrec_research.papers import fast_dpmf
@@ -20,15 +19,6 @@ from research.tests.paper_rows import paper_rows
 @pytest.fixture(autouse=True)
 def _few(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fast_dpmf, "PASSES", 2)
-
-
-@pytest.mark.parametrize("name", ["figure2", "figure3", "figure4"])
-def test_a_figure_has_rows_and_is_not_made_twice(name: str, tmp_path: Path) -> None:
-    rows = paper_rows(f"fast-dpmf/{name}", tmp_path)
-    assert rows
-    assert all(row["figure"] == name and row["value"] > 0 for row in rows)
-    assert paper_rows(f"fast-dpmf/{name}", tmp_path) == rows
-    assert set(fast_dpmf.PUBLISHED) == set(fast_dpmf.PAPER.figures)
 
 
 def test_the_sampler_is_never_called_established_and_its_sibling_is(
@@ -58,12 +48,3 @@ def test_the_scenario_of_figure_5_is_the_sound_sibling() -> None:
     start = Start("fast_dpmf_figure5")
     assert start.scenario.recipe == "fast-dpmf"
     assert set(start.figure.epsilons) == {1, 5, 20, 50, 100, 250, math.inf}
-
-
-def test_an_unknown_figure_and_missing_data_are_refused(tmp_path: Path) -> None:
-    for name, data, words in (
-        ("figure9", "planted", "has no 'figure9'"),
-        ("figure5", "", "needs a data folder"),
-    ):
-        with pytest.raises(SettingsError, match=words):
-            paper_rows(f"fast-dpmf/{name}", tmp_path, data=data)

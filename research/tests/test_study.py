@@ -35,6 +35,7 @@ from fedrec_research.study import (
 from fedrec_research.study.results import Study
 from fedrec_research.study.systems import EPSILONS, SYSTEMS, Place
 from fedrec_research.trials import Asked, merged
+from research.tests.paper_rows import write_lists
 
 ROOT = Path(__file__).parents[1]
 FEW = ("default-plain", "dpals-tail", "item-mean")
@@ -154,21 +155,12 @@ def test_settings_on_ratings_are_there_for_every_epsilon() -> None:
         )
 
 
-def write_lists(folder: Path) -> Place:
-    rng = np.random.default_rng(0)
-    lists = [rng.permutation(30)[:12] + 30 * (user % 2) for user in range(200)]
-    for name, part in (("train.txt", slice(0, 10)), ("test.txt", slice(10, 12))):
-        (folder / name).write_text(
-            "".join(f"{k} {' '.join(map(str, items[part]))}\n" for k, items in enumerate(lists))
-        )
-    return Place(str(folder), folder.name, "clicks")
-
-
 def test_clicks_train_on_all_given_events_and_a_private_model_beats_popularity(
     tmp_path: Path,
 ) -> None:
-    place = write_lists(tmp_path)
-    assert measure.place_of(place.path) == place
+    write_lists(tmp_path)
+    place = measure.place_of(str(tmp_path))
+    assert place == Place(str(tmp_path), tmp_path.name, "clicks")
     private = training.study_row(place, "default", math.inf, 1)
     popular = training.study_row(place, "popularity", math.inf, 1)
     assert private["sizes"] == popular["sizes"] == {"users": 200, "items": 60, "train": 2_000}
