@@ -221,8 +221,8 @@ class Recommender(Parameters):
             history: Item ids of one user, new or known; of a model of ratings also a mapping of ids
                 to ratings, a pandas Series with an index of items, or a frame. An item without a
                 rating counts as rated at the top of the scale. Items that the model does not have
-                are left out with an `UnknownIdsWarning`; where it has none of them, or an id is one
-                of the model's but for its type or blanks (3.0 for 3), DataError is raised.
+                are left out with an `UnknownIdsWarning`. Raises DataError where it has none of
+                them, and where an id is the model's but for its type or blanks (3.0 for 3).
             histories: The same for many users, by the user's id; or a frame with a column of users.
             k: Length of each list.
 
