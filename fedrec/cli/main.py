@@ -15,7 +15,7 @@ import warnings
 from difflib import get_close_matches
 from importlib import import_module
 from importlib.metadata import entry_points
-from typing import Annotated, Any
+from typing import Annotated, Any, TextIO
 
 import typer
 
@@ -122,7 +122,30 @@ def main() -> None:
 
 
 def guarded(arguments: list[str]) -> int:
-    """The exit code of a command line; what went wrong is said on stderr."""
+    """The exit code of a command line; what went wrong is said on stderr, and what is probably not
+    what was meant, too."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("always", DataWarning)
+        shown = warnings.showwarning
+
+        def show(
+            message: Warning | str,
+            category: type[Warning],
+            filename: str,
+            lineno: int,
+            file: TextIO | None = None,
+            line: str | None = None,
+        ) -> None:
+            if issubclass(category, DataWarning):
+                sys.stderr.write(f"warning: {message}\n")
+            else:
+                shown(message, category, filename, lineno, file, line)
+
+        warnings.showwarning = show
+        return _guarded(arguments)
+
+
+def _guarded(arguments: list[str]) -> int:
     try:
         code = int(_command(app)(arguments, prog_name="fedrec", standalone_mode=False) or 0)
     except FedRecError as failure:

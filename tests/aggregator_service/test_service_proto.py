@@ -20,13 +20,13 @@ def test_the_generated_modules_are_up_to_date(tmp_path: Path) -> None:
         "-m",
         "grpc_tools.protoc",
         "-I",
-        str(ROOT / "transport"),
+        str(ROOT),
         *out,
         str(PROTO),
     ]
     subprocess.run(command, check=True, timeout=HANG_S)
     for name in ("aggregator_pb2.py", "aggregator_pb2.pyi"):
-        assert (tmp_path / "fedrec.transport/aggregator_api" / name).read_text() == PROTO.with_name(
+        assert (tmp_path / "fedrec/transport/aggregator_api" / name).read_text() == PROTO.with_name(
             name
         ).read_text()
 

@@ -80,6 +80,8 @@ def figures(of: Sources, each: bool) -> Iterator[str]:
             yield from (f"    {count} {name}" for count, name in long if each and where == "src")
     whole = sum(takes_scenario(text) for text in of.values())
     yield f"src: functions that are given a whole scenario {whole}"
+    tuples = sum(map(assigns_tuples, of.values()))
+    yield f"src: assignments of tuples to tuples {tuples}"
     known = {name.removesuffix(".__init__"): read(name, text) for name, text in of.items()}
     yield f"src: cycles of modules {len(circles(edges(known)))}"
     found = choices(of)
@@ -96,6 +98,16 @@ def takes_scenario(text: str) -> int:
         for node in ast.walk(ast.parse(text))
         if isinstance(node, Function)
         for arg in [*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs]
+    )
+
+
+def assigns_tuples(text: str) -> int:
+    """Assignments of as many values, written out, to as many names: `a, b = b, a`."""
+    return sum(
+        isinstance(node, ast.Assign)
+        and isinstance(node.targets[0], ast.Tuple)
+        and isinstance(node.value, ast.Tuple)
+        for node in ast.walk(ast.parse(text))
     )
 
 

@@ -176,7 +176,7 @@ def test_labels_are_attacked_as_the_devices_tell_them(
             update={"privacy": scenario.privacy.model_copy(update={"epsilon": epsilon})}
         )
         return drawn_noise.label_finding(
-            "local", clients, [told_labels(asked, part) for part in shown]
+            "local", clients, [told_labels(asked, part, asked.seed) for part in shown]
         )
 
     assert found(1.0).verdict == "holds"

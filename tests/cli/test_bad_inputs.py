@@ -217,7 +217,7 @@ BAD = [
     Bad("data describe usual.csv", 3, "no column 'user'", "Did you mean 'userId'?",
     "data describe usual.csv --set data.columns.user=userId --set data.columns.item=movieId"),
     Bad("data describe twice.csv --set data.kind=clicks", 2, "no rating_range",
-    'For clicks set data.kind = "clicks" too', "data describe twice.csv --set data.kind=clicks "
+    "give the public scale: data.rating_range = [1, 5]", "data describe twice.csv --set data.kind=clicks "
     "--set data.rating_range=[1,5]"),
     Bad(f"data split log.csv --output parts {RATED} --set split.kind=temporal", 3, "have no times",
     "data.columns.timestamp", f"data split log.csv --output parts {RATED}"),

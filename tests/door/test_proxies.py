@@ -17,6 +17,7 @@ from fedrec.transport.channel import Access, handshake, open_channel
 from fedrec_aggregator.device_content import _getter
 from fedrec_client.serving_http import HttpServer
 from fedrec_client.serving_link import lost
+from tests.waiting import HANG_S
 
 VARIABLES = ("http_proxy", "HTTP_PROXY", "https_proxy", "grpc_proxy", "all_proxy")
 NOWHERE = "http://127.0.0.1:9"
@@ -56,7 +57,7 @@ def test_grpc_to_this_machine_takes_no_proxy(proxy: str, host: str) -> None:
     port = server.add_insecure_port("127.0.0.1:0")
     server.start()
     with open_channel(Access(f"{host}:{port}", insecure=True)) as channel:
-        grpc.channel_ready_future(channel).result(timeout=10)
+        grpc.channel_ready_future(channel).result(timeout=HANG_S)
     server.stop(None).wait()
 
 

@@ -12,7 +12,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from statistics import fmean
 from typing import Any
-from xml.etree import ElementTree
 
 import pytest
 from scipy.special import ndtr, ndtri
@@ -21,12 +20,10 @@ from typer.main import get_command
 from fedrec.cli.commands import reference
 from fedrec.cli.main import app
 from fedrec.data.read import FORMATS
-from fedrec.errors import RunError
 from fedrec.privacy.accounting import epsilon_of, mu_for
 from fedrec.run.data.describing import keys_of_news
 from fedrec.settings import load, validated
 from fedrec.shipped import path_of
-from fedrec.storage import write_json
 
 ROOT = Path(__file__).parents[2]
 DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -281,22 +278,3 @@ def test_no_page_names_a_place_of_one_machine() -> None:
         assert not re.search(r"(?<![\w.])/(?:home|work|tmp|root|Users)/", path.read_text()), (
             path.name
         )
-
-
-def test_the_picture_is_drawn_from_a_run_and_refuses_a_run_without_a_curve(tmp_path: Path) -> None:
-    points = [{"epsilon": e, "metrics": {"rmse": 1 - e / 100}} for e in (20.0, 1.0, 5.0)]
-    guarantee = {"delta": 1e-5, "unit": "user", "neighbours": "add/remove"}
-    result = {
-        "metrics": {"rmse": 0.95},
-        "guarantee": guarantee,
-        "baselines": {"item <mean>": {"rmse": 0.97}},
-    }
-    write_json(tmp_path / "settings.json", load(None).model_dump(mode="json"))
-    write_json(tmp_path / "result.json", {**result, "curve": points})
-    reference.draw_curve(tmp_path, tmp_path / "curve.svg")
-    shown = "".join(ElementTree.fromstring((tmp_path / "curve.svg").read_text()).itertext())
-    assert "per user (add/remove, number of users public)" in shown
-    assert "item <mean> 0.970" in shown
-    write_json(tmp_path / "result.json", {**result, "curve": points[:1]})
-    with pytest.raises(RunError, match="no curve"):
-        reference.draw_curve(tmp_path, tmp_path / "other.svg")

@@ -34,6 +34,7 @@ _GROUPS = {
     "Runs": ("simulate", "Simulation", "audit", "compare", "scenarios", "JsonLines", "MLflow"),
     "Own mechanisms": ("recipe", "Prepared", "RecipeFacts", "Scenario"),
     "Errors": ("FedRecError", "SettingsError", "DataError", "PrivacyError", "RunError"),
+    "Warnings": ("DataWarning", "UnknownIdsWarning", "UnusedColumnsWarning"),
 }
 _STARS: dict[object, str] = {
     inspect.Parameter.VAR_POSITIONAL: "*",

@@ -20,13 +20,8 @@ from fedrec import errors
 from fedrec.cli.main import EXIT_CODES, VERBS, app
 from fedrec.data.planted import SHAPES
 from fedrec.data.read import FORMATS
-from fedrec.errors import RunError
-from fedrec.report import charts
-from fedrec.report.content import CurvePoint, PrivacyCurve
-from fedrec.report.standalone import standalone
-from fedrec.run.run_folder import RESULT, SETTINGS
 from fedrec.settings import NEWS_FORMATS, Scenario
-from fedrec.storage import read_json, write_bytes
+from fedrec.storage import write_bytes
 
 _OURS = {place.partition(".")[0] for place in VERBS}
 """Packages of fedrec's own verbs; those that other packages join are documented there."""
@@ -204,43 +199,3 @@ def _markdown(header: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> str:
     return "\n".join(
         "| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |" for row in lines
     )
-
-
-def draw_curve(run_folder: Path, path: Path) -> None:
-    """The privacy-utility curve of a finished run as a picture that stands alone.
-
-    Raises RunError where the run has no curve."""
-    result = read_json(run_folder / RESULT)
-    settings = read_json(run_folder / SETTINGS)
-    metric = (
-        "rmse" if "rmse" in result["metrics"] else f"ndcg@{max(settings['evaluation']['cutoffs'])}"
-    )
-    points = [
-        CurvePoint(float(point["epsilon"]), point["metrics"][metric]) for point in result["curve"]
-    ]
-    finite = tuple(
-        sorted(
-            (point for point in points if math.isfinite(point.epsilon)),
-            key=lambda point: point.epsilon,
-        )
-    )
-    if len(finite) < 2:
-        raise RunError(
-            f"{run_folder} was trained at one epsilon: there is no curve",
-            "Run it with --set compare.epsilons=[1,5,20].",
-        )
-    baselines = tuple((name, metrics[metric]) for name, metrics in result["baselines"].items())
-    promise = result["guarantee"]
-    lines = {f"fedrec {settings['recipe']}": finite}
-    unit = promise["unit"]
-    neighbours = promise["neighbours"]
-    curve = PrivacyCurve(
-        metric.upper(),
-        lines,
-        baselines,
-        promise["delta"],
-        unit,
-        neighbours,
-        lower_is_better=metric == "rmse",
-    )
-    write_bytes(path, standalone(str(charts.privacy_curve(curve))).encode())
