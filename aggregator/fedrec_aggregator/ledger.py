@@ -19,7 +19,7 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
-import secrets
+import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -444,7 +444,7 @@ class ReleaseLedger(DurableLedger):
                     f"a restore into {self.folder} was cut off",
                     "Move the folder away and restore again: no new ledger is begun here.",
                 )
-            self._append([Birth(secrets.token_hex(16))])
+            self._append([Birth(os.urandom(16).hex())])
         self._clock_note(self._clock())
 
     def _clock_note(self, now_s: float) -> tuple[ClockSet, ...]:

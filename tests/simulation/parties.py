@@ -211,7 +211,7 @@ class ClientProcess:
         if not path.exists():
             give_secret(path, machine.party)
         self.ledger = ClientLedger(path, limit=limit, clock=machine.clock.of(machine.party))
-        self.ledger._database = Database(self.ledger._database, machine)  # type: ignore[assignment]
+        self.ledger._db = Database(self.ledger._db, machine)  # type: ignore[assignment]
         self.participant = Participant(
             machine.party, users, self.ledger, way, folder, users_per_batch=users_per_batch
         )
