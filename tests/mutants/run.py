@@ -42,6 +42,7 @@ from tests.mutants import patterns  # noqa: E402
 # the folders that hold packages, and those that hold other modules
 SOURCES = (".", "aggregator", "client", "research", "server", "simulations")
 ROOTS = (*SOURCES, "benchmarks", "tests")
+IMPORTING = ("--import-mode=importlib",)
 PACKAGES = (
     "fedrec",
     "fedrec_aggregator",
@@ -147,6 +148,24 @@ def problems(mutants: Iterable[Mutant], tree: Path = ROOT) -> list[str]:
         if other != mutant.name:
             found.append(f"{mutant.name}: {mutant.place}: the same as {other}")
     return found
+
+
+def missing_tests(mutants: Iterable[Mutant], tree: Path = ROOT) -> list[str]:
+    """The named tests that pytest does not collect, parameters included."""
+    named = {test: mutant.name for mutant in mutants for test in mutant.tests}
+    collected = set[str]()
+    for root in ("tests", "research/tests"):
+        files = sorted({test.partition("::")[0] for test in named if test.startswith(root)})
+        if not files:
+            continue
+        command = ("-m", "pytest", "--collect-only", "-q", "-o", "addopts=", *IMPORTING, *files)
+        listed = subprocess.run(
+            (sys.executable, *command), cwd=tree, capture_output=True, text=True, check=False
+        )
+        for test in filter(None, listed.stdout.splitlines()):
+            steps = test.partition("[")[0].split("::")
+            collected |= {test, *("::".join(steps[: k + 1]) for k in range(len(steps)))}
+    return [f"{name}: no such test: {test}" for test, name in named.items() if test not in collected]
 
 
 def _require_test(tree: Path, test: str) -> None:
@@ -443,7 +462,7 @@ def main() -> int:
     if not mutants:
         parser.error("no mutant is chosen")
     if given.check:
-        wrong = problems(mutants)
+        wrong = problems(mutants) + missing_tests(mutants)
         print(*wrong, f"{len(mutants)} mutants checked, {len(wrong)} problems", sep="\n")
         return 1 if wrong else 0
     start = time.monotonic()
