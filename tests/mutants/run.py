@@ -165,7 +165,9 @@ def missing_tests(mutants: Iterable[Mutant], tree: Path = ROOT) -> list[str]:
         for test in filter(None, listed.stdout.splitlines()):
             steps = test.partition("[")[0].split("::")
             collected |= {test, *("::".join(steps[: k + 1]) for k in range(len(steps)))}
-    return [f"{name}: no such test: {test}" for test, name in named.items() if test not in collected]
+    return [
+        f"{name}: no such test: {test}" for test, name in named.items() if test not in collected
+    ]
 
 
 def _require_test(tree: Path, test: str) -> None:
