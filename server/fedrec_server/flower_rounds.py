@@ -57,5 +57,11 @@ class FlowerRounds:
 
     def _serve(self, clients: FlowerBroadcast) -> None:
         least = self.host.settings.gathering.min_clients
-        watched = WatchedClients(clients, self.host.metrics, lambda: clients.connected, least)
+        watched = WatchedClients(
+            clients,
+            self.host.metrics,
+            lambda: clients.connected,
+            lambda: clients.unanswered,
+            least,
+        )
         self.work.serve(self.host, watched)

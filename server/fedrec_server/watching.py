@@ -151,17 +151,20 @@ class SomeBroadcast(NewsBroadcast, AsksSome, Protocol):
 
 @dataclass
 class WatchedClients:
-    """A broadcast to clients; `connected` is asked at every scrape. min_clients: with fewer,
+    """A broadcast to clients; `connected` is asked at every scrape, `unanswered` names who
+    was asked and has not answered. min_clients: with fewer,
     clients are waited for, else their users."""
 
     clients: SomeBroadcast
     metrics: Metrics
     connected: Callable[[], float] = float
+    unanswered: Callable[[], Collection[str]] = tuple
     min_clients: int = 1
     _joined: set[str] = field(default_factory=set, init=False)
 
     def __post_init__(self) -> None:
         self.metrics.state.clients(connected=self.connected, joined=0, absent=0)
+        self.metrics.state.unanswered = self.unanswered
 
     def join(self, terms: Terms) -> Sequence[Answer]:
         """Implements `Broadcast.join`."""

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from fedrec.errors import RefusedError
-from fedrec.federation.protocol import Refusal
+from fedrec.federation.protocol import LedgerHead, Refusal
 from fedrec.operations.addresses import Address
 from fedrec.operations.certificates import pins, pins_of, write_development_certificates
 from fedrec.operations.pins import read_pins, write_pins
@@ -177,6 +177,7 @@ def test_servings_key_opens_nothing_at_the_aggregator(site: Site) -> None:
                 lambda own=own: RemoteReportEndpoint(own).enroll([]),
                 lambda own=own: RemoteReleaseEndpoint(own).budget(),
                 lambda own=own: RemoteReleaseEndpoint(own).enrolled(),
+                lambda own=own: RemoteReleaseEndpoint(own).growth(LedgerHead(0, "")),
             ]
             for call in calls:
                 with pytest.raises(RefusedError) as refusal:
