@@ -56,12 +56,13 @@ class FlowerRounds:
                 host.sleep(2.0 ** (host.lost - 1))
 
     def _serve(self, clients: FlowerBroadcast) -> None:
-        least = self.host.settings.gathering.min_clients
+        settings = self.host.settings
         watched = WatchedClients(
             clients,
             self.host.metrics,
             lambda: clients.connected,
             lambda: clients.unanswered,
-            least,
+            settings.superlink.clients,
+            settings.gathering.min_clients,
         )
         self.work.serve(self.host, watched)

@@ -122,6 +122,18 @@ class Host:
         process.wait(HANG_S)
         self.processes.remove(process)
 
+    def crash(self) -> None:
+        """kill -9 of everything that runs here; Flower's processes and workers end with it."""
+        for process in self.processes:
+            process.kill()
+            process.wait(HANG_S)
+        self.processes.clear()
+
+    def plug(self, up: bool) -> None:
+        """The network cable."""
+        words = ["ip", "-n", self.namespace, "link", "set", "eth0", "up" if up else "down"]
+        subprocess.run(words, check=True, capture_output=True)
+
     def listens(self, other: str, port: int) -> bool:
         """Whether somebody takes a connection there."""
         return self._connected(other, port) == "taken"
@@ -390,7 +402,32 @@ def test_the_page_is_carried_out_on_five_hosts(hosts: dict[str, Host], tmp_path:
     # Train again: what serves takes the new version over
     server.write("server.toml", settings("server"), expected_users=str(USERS), min_clients="3")
     before = {path.name for path in (server.folder / "var/lib/fedrec/server/runs").iterdir()}
-    server.run(command("server --settings server.toml --scenario scenario.toml --again"))
+    retrained = command("server --settings server.toml --scenario scenario.toml --again")
+    log = aggregator.folder / "aggregator.log"
+    begun = log.read_text().count('"released"')
+    training = server.start(retrained)
+    until(lambda: log.read_text().count('"released"') > begun, "a round of the second training")
+
+    # All hosts crash at once, and come back while one of them is cut off: the server names it
+    for host in hosts.values():
+        host.crash()
+    library.plug(False)
+    listening = aggregator.start(command("aggregator --settings"))
+    training = server.start(retrained)
+    server.start(command("serve "))
+    for site in (hospital, library, clinic):
+        site.start(command("client --settings"))
+    until(
+        lambda: re.search(
+            r'"event":"waiting".*"missing":"[^"]*client library',
+            (server.folder / "server.log").read_text(),
+        ),
+        "the server names the site that is cut off",
+    )
+    library.plug(True)
+    assert training.wait(HANG_S) == 0, (server.folder / "server.log").read_text()[-4_000:]
+    server.processes.remove(training)
+    server.run(["ledger", "verify", "server.toml"])
     assert (
         len(
             {path.name for path in (server.folder / "var/lib/fedrec/server/runs").iterdir()}

@@ -2,16 +2,19 @@
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from fedrec.federation.protocol import Answer
 from fedrec.operations import logs
 from fedrec.operations.metrics import Metrics
-from fedrec.operations.party_state import Awaited
+from fedrec.operations.party_state import Awaited, Doing
 from fedrec.transport.channel import Access
 from fedrec_server import waiting_log
 from fedrec_server.waiting_log import WaitingLog
+from fedrec_server.watching import WatchedClients
 from tests.waiting import until
 
 NOBODY = Access("127.0.0.1:1", insecure=True)
@@ -56,3 +59,13 @@ def test_it_is_said_again_and_again_for_as_long_as_it_waits(
         state.waiting(Awaited.QUORUM)
         until(lambda: log.exists() and len(lines(log)) >= 3)
     assert {line["code"] for line in lines(log)} == {"quorum"}
+
+
+def test_before_the_first_round_whoever_has_not_come_is_named_too() -> None:
+    metrics = Metrics("server", "1")
+    world = SimpleNamespace(join=lambda terms: [Answer("hospital", 3)])
+    watched = WatchedClients(world, metrics, known=["hospital", "library"])  # type: ignore[arg-type]
+    watched.join(None)  # type: ignore[arg-type]
+    assert metrics.state.unanswered() == {"library"}
+    metrics.state.doing(Doing.COLLECTING)
+    assert not metrics.state.unanswered()
