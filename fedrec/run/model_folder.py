@@ -128,7 +128,16 @@ def keep_model(
     save(folder, trained.model, about=about)
     titles = catalogue.titles
     opinions = asdict(trained.opinions())
-    write_facts(folder, scenario, facts.kind, facts.value_range, titles, opinions, not_covered)
+    write_facts(
+        folder,
+        scenario,
+        facts.kind,
+        facts.value_range,
+        titles,
+        opinions,
+        not_covered,
+        dataset.whole,
+    )
     promised = plan.guarantee
     noise = scenario.privacy.noise
     write_card(
