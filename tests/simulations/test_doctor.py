@@ -457,6 +457,7 @@ def test_news_that_is_summed_needs_an_aggregator_or_three(
     settings = SimpleNamespace(public=public, aggregator=None, aggregators=aggregators)
     keys = [
         "recipe=privaterec",
+        "news.variant=additive",
         "data.format=planted-news",
         "news.variant=central",
         "privacy.unit=user",
