@@ -1,6 +1,6 @@
 """Certificate of a model: written beside it when a training has ended.
 
-    certificate.json                 this file: scenario, plan, digests of code, questions and
+    certificate/certificate.json     scenario, plan, digests of code, questions and
                                      releases, what aggregators sign, digests of all files
     certificate/round-000.safetensors    every noised release, as it left the aggregator
     certificate/public.json ...      public inputs (`certificates.inputs`)
@@ -29,8 +29,8 @@ from fedrec.settings import Scenario
 from fedrec.storage import finite, write_bytes, write_json
 
 FORMAT = "fedrec-certificate/1"
-FILE = "certificate.json"
 FOLDER = "certificate"
+FILE = f"{FOLDER}/certificate.json"
 
 
 Statements = Callable[[str], Sequence[Mapping[str, Any]]]
