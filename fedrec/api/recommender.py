@@ -22,6 +22,7 @@ from fedrec.api.parameters import Parameters
 from fedrec.api.promises import PrivacyGuarantee
 from fedrec.api.released import Kept, Released, ids_of, require_length
 from fedrec.api.tables import html_table
+from fedrec.certificates.writing import ReleasedRound
 from fedrec.data.dataset import Dataset as Source
 from fedrec.data.frames import polars_frame
 from fedrec.data.interactions import Interactions
@@ -148,12 +149,19 @@ class Recommender(Parameters):
 
         with tempfile.TemporaryDirectory(prefix="fedrec-fit-") as folder, one_blas_thread():
             work = Work(facts, chosen.split, Path(folder), console, loopback, budget, on_round)
-            self._set(train_one(scenario, work, Path(folder)), scenario, chosen)
+            trained = train_one(scenario, work, Path(folder))
+            self._set(trained, tuple(trained.released()), scenario, chosen)
         for callback in told:
             callback({"event": "fit", "recipe": scenario.recipe, **self.guarantee.as_dict()})
         return self
 
-    def _set(self, trained: Trained, scenario: Scenario, train: TrainingSet) -> None:
+    def _set(
+        self,
+        trained: Trained,
+        released: tuple[ReleasedRound, ...],
+        scenario: Scenario,
+        train: TrainingSet,
+    ) -> None:
         catalogue = train.source.catalogue
         events = train.split.train
         plan = trained.prepared.plan
@@ -189,6 +197,7 @@ class Recommender(Parameters):
                 trained,
                 name=f"{scenario.recipe}-{scenario.digest()[:10]}",
                 not_covered=train.split.not_covered,
+                released=released,
             )
         )
 

@@ -29,7 +29,7 @@ from fedrec.operations.party_state import Awaited, Doing, noting
 from fedrec.settings import Scenario
 from fedrec.storage import write_json
 from fedrec.transport.aggregator_client import Retry
-from fedrec_server.aggregation import endpoint_and_budget, memories
+from fedrec_server.aggregation import aggregation_of, memories
 from fedrec_server.bundle_endpoint import BundleEndpoint
 from fedrec_server.executor import require_pinned_flower
 from fedrec_server.flower_rounds import FlowerRounds
@@ -140,16 +140,23 @@ def _run(
     _keep_loopback_direct()
     metrics, metrics_address = _metrics(settings.metrics, stack)
     patiently = Retry(sleep=noting(metrics.state, Awaited.AGGREGATOR, sleep, log))
-    endpoint, budget = endpoint_and_budget(scenario.privacy, settings, metrics, patiently, stack)
+    aggregation = aggregation_of(scenario.privacy, settings, metrics, patiently, stack)
     flower = stack.enter_context(SuperLinkConnection(settings.superlink, folder))
     noise: Literal["seeded", "system"] = "seeded" if settings.rehearsal else "system"
     work = workload_of(scenario, settings.public)
     trainings = Trainings(
-        runs, schedule, work.promised, budget, noise, settings.run, say, state=metrics.state
+        runs,
+        schedule,
+        work.promised,
+        aggregation.budget,
+        noise,
+        settings.run,
+        say,
+        state=metrics.state,
     )
     # while the SuperLink starts
-    work.check(endpoint)
-    host = Host(settings, endpoint, trainings, metrics, sleep)
+    work.check(aggregation.endpoint)
+    host = Host(settings, aggregation, trainings, metrics, sleep)
     rounds = FlowerRounds(work, host, scenario.digest(), flower.owner)
     published = _published(settings.publish, folder, stack)
     writing = threading.Lock()
