@@ -23,6 +23,7 @@ from typing import Literal
 from fedrec import __version__
 from fedrec.errors import SettingsError
 from fedrec.operations import logs
+from fedrec.operations.flower_process import require_tested_flower
 from fedrec.operations.metrics import Metrics
 from fedrec.operations.party_state import Awaited, Doing, noting
 from fedrec.operations.reloading import LOOK_S, WatchedFiles
@@ -31,7 +32,6 @@ from fedrec.storage import write_json
 from fedrec.transport.aggregator_client import Retry
 from fedrec_server.aggregation import aggregation_of, memories
 from fedrec_server.bundle_endpoint import BundleEndpoint
-from fedrec_server.executor import require_pinned_flower
 from fedrec_server.flower_rounds import FlowerRounds
 from fedrec_server.run_record import only_one
 from fedrec_server.runs import Runs
@@ -89,7 +89,7 @@ def run(
     SIGTERM, SIGINT and `stop` end it early: raises Stopped. Raises FedRecError where the run cannot
     begin or go on.
     """
-    require_pinned_flower()
+    require_tested_flower()
     folder = Path(settings.state)
     told = stop or threading.Event()
     try:
