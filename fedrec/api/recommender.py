@@ -26,6 +26,7 @@ from fedrec.certificates.writing import ReleasedRound
 from fedrec.data.dataset import Dataset as Source
 from fedrec.data.frames import polars_frame
 from fedrec.data.interactions import Interactions
+from fedrec.data.kinds import KINDS
 from fedrec.data.splits import Split
 from fedrec.errors import DataError, RunError, SettingsError
 from fedrec.numerics.threads import one_blas_thread
@@ -402,7 +403,7 @@ class Recommender(Parameters):
         >>> round(fedrec.ItemBias(noise="seeded").fit(train).score(test), 2)
         -0.85
         """
-        rated = self.released.kind == "ratings"
+        rated = KINDS[self.released.kind].rated
         found = evaluate(self, test, k=(10,), controls=False, ranking=not rated).headline
         return -found["rmse"] if rated else found["ndcg@10"]
 

@@ -41,7 +41,7 @@ class PublicInputs(Protocol):
 
     @property
     def users(self) -> int:
-        """For how many a release stands, 0 where none is scaled (`Release.standing_for`)."""
+        """How many a release stands for (`Release.standing_for`); 0 where none is scaled."""
 
     def write(self, folder: Path) -> None:
         """Keep them, as `read_inputs` reads them."""

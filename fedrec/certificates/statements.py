@@ -34,7 +34,7 @@ class Signed:
 
     @property
     def words(self) -> str:
-        """For people."""
+        """A sentence for people: what was released, and under which key."""
         what = "released these bytes" if self.whole else "released its share of each"
         key = f"the key {self.pin}" if self.pin else "no key"
         return (
