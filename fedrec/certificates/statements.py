@@ -34,7 +34,7 @@ class Signed:
 
     @property
     def words(self) -> str:
-        """For people."""
+        """The statement in one sentence."""
         what = "released these bytes" if self.whole else "released its share of each"
         how = f"signed with the key {self.pin}" if self.pin else "states, without a signature"
         return (
