@@ -238,6 +238,7 @@ def write_facts(
     titles: Sequence[str] | None,
     accountants: Mapping[str, float],
     not_covered: Sequence[str] = (),
+    spent: Sequence[str] = (),
 ) -> None:
     """What `read_released` needs besides the manifest: nothing here is private, and no path of the
     trainer's machine is in it."""
@@ -253,6 +254,7 @@ def write_facts(
         "accountants": accountants,
         "settings": chosen,
         "not_covered": list(not_covered),
+        "spent": list(spent),
     }
     write_json(folder / FILE, finite({"format": FORMAT, **content}))
 
@@ -287,7 +289,11 @@ def read_released(folder: Path) -> Released:
     ids, (low, high) = tuple(manifest["items"]), map(float, facts["value_range"])
     accountants = {name: float(value) for name, value in facts["accountants"].items()}
     guarantee = PrivacyGuarantee(
-        Guarantee(**promised), manifest["noise"], accountants, tuple(facts.get("not_covered", ()))
+        Guarantee(**promised),
+        manifest["noise"],
+        accountants,
+        tuple(facts.get("not_covered", ())),
+        tuple(facts.get("spent", ())),
     )
     titles = tuple(facts["titles"] or ids)
     kind = cast(Kind, facts["kind"])
