@@ -39,7 +39,7 @@ from fedrec_server.schedule import TrainingSchedule, words_of
 from fedrec_server.settings import ServerSettings, address_of, load
 from fedrec_server.settings_tables import PublishTable
 from fedrec_server.stopping import Sleep, stopping_signals
-from fedrec_server.superlink_connection import SuperLinkConnection
+from fedrec_server.superlink_connection import Connection, SuperLinkConnection
 from fedrec_server.trainings import Trainings
 from fedrec_server.workload import Host, workload_of
 
@@ -76,6 +76,7 @@ def run(
     drop: bool = False,
     every_s: float = 0.0,
     say: Callable[[str], None] = lambda words: None,
+    connection: Connection | None = None,
 ) -> None:
     """Train to the end; model and bundle then lie in the state folder. `ready` is told when clients
     can connect.
@@ -84,7 +85,8 @@ def run(
     from it after SIGHUP, and when it or the pins change. new_aggregator_ledger: forget what was
     seen of the aggregator's ledger, and take the one that it has now. A folder whose training is
     finished trains no more, and says so, unless again or every_s say otherwise (`schedule`). drop:
-    leave an unfinished training for good. say: told what the operator should read.
+    leave an unfinished training for good. say: told what the operator should read. connection: to
+    the SuperLink, in place of what the settings name.
 
     SIGTERM, SIGINT and `stop` end it early: raises Stopped. Raises FedRecError where the run cannot
     begin or go on.
@@ -124,7 +126,8 @@ def run(
                 seen.forget()
             logs.say(log, "aggregator-ledger-forgotten", level=logging.WARNING)
         stack.enter_context(_followed(settings, source, log))
-        _run(scenario, settings, runs, schedule, Sleep(told), stack, ready, say)
+        connected = connection or SuperLinkConnection(settings.superlink, folder)
+        _run(scenario, settings, runs, schedule, Sleep(told), stack, connected, ready, say)
         logs.say(log, "server-finished", pid=os.getpid())
 
 
@@ -135,6 +138,7 @@ def _run(
     schedule: TrainingSchedule,
     sleep: Sleep,
     stack: ExitStack,
+    connection: Connection,
     ready: Callable[[ServerStatus], None] | None,
     say: Callable[[str], None],
 ) -> None:
@@ -144,7 +148,7 @@ def _run(
     metrics, metrics_address = _metrics(settings.metrics, stack)
     patiently = Retry(sleep=noting(metrics.state, Awaited.AGGREGATOR, sleep, log))
     aggregation = aggregation_of(scenario.privacy, settings, metrics, patiently, stack)
-    flower = stack.enter_context(SuperLinkConnection(settings.superlink, folder))
+    flower = stack.enter_context(connection)
     noise: Literal["seeded", "system"] = "seeded" if settings.rehearsal else "system"
     work = workload_of(scenario, settings.public)
     trainings = Trainings(
