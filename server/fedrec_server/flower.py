@@ -141,7 +141,8 @@ class FlowerBroadcast:
     asked twice is counted once. A node that appears meanwhile is asked too, and a client that
     answers from there is not waited for at its old node.
 
-    connected: clients whose nodes were there at the last look.
+    connected: clients whose nodes were there at the last look. unanswered: clients that were asked
+    and have not answered.
     Replies are fetched for all nodes together, every `poll_s` at first, and after a long wait every
     twentieth part of it, up to a second.
 
@@ -161,6 +162,7 @@ class FlowerBroadcast:
     names: dict[int, str] = field(default_factory=dict)
     owner: Owner | None = None
     connected: int = 0
+    unanswered: Collection[str] = ()
     wake: Callable[[Iterable[int]], None] | None = None
     # by client, the last message of each of its nodes
     _silent: dict[str, dict[int, str]] = field(default_factory=dict)
@@ -238,6 +240,7 @@ class FlowerBroadcast:
                 look_at = now  # they are asked at once
                 continue
             waiting = {node for node in wave.waiting() if wave.name(node) not in self._silent}
+            self.unanswered = {wave.name(node) for node in wave.waiting()} | self._silent.keys()
             if not waiting or self.clock() >= deadline:
                 self._note_silence(wave)
                 return self._with_the_silent(wave.results(), only)

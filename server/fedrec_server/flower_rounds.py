@@ -66,6 +66,13 @@ class FlowerRounds:
                 host.sleep(2.0 ** (host.lost - 1))
 
     def _serve(self, clients: FlowerBroadcast) -> None:
-        least = self.host.settings.gathering.min_clients
-        watched = WatchedClients(clients, self.host.metrics, lambda: clients.connected, least)
+        settings = self.host.settings
+        watched = WatchedClients(
+            clients,
+            self.host.metrics,
+            lambda: clients.connected,
+            lambda: clients.unanswered,
+            settings.superlink.clients,
+            settings.gathering.min_clients,
+        )
         self.work.serve(self.host, watched)

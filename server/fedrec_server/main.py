@@ -24,13 +24,14 @@ from fedrec import __version__
 from fedrec.errors import SettingsError
 from fedrec.operations import logs
 from fedrec.operations.flower_process import require_tested_flower
+from fedrec.operations.machine_metrics import watch_machine
 from fedrec.operations.metrics import Metrics
 from fedrec.operations.party_state import Awaited, Doing, noting
 from fedrec.operations.reloading import LOOK_S, WatchedFiles
 from fedrec.settings import Scenario
 from fedrec.storage import write_json
 from fedrec.transport.aggregator_client import Retry
-from fedrec_server.aggregation import aggregation_of, memories
+from fedrec_server.aggregation import access, aggregation_of, memories
 from fedrec_server.bundle_endpoint import BundleEndpoint
 from fedrec_server.flower_rounds import FlowerRounds
 from fedrec_server.run_record import only_one
@@ -41,6 +42,7 @@ from fedrec_server.settings_tables import PublishTable
 from fedrec_server.stopping import Sleep, stopping_signals
 from fedrec_server.superlink_connection import Connection, SuperLinkConnection
 from fedrec_server.trainings import Trainings
+from fedrec_server.waiting_log import WaitingLog
 from fedrec_server.workload import Host, workload_of
 
 
@@ -146,6 +148,10 @@ def _run(
     folder = runs.state
     _keep_loopback_direct()
     metrics, metrics_address = _metrics(settings.metrics, stack)
+    tables = [*([settings.aggregator] if settings.aggregator else []), *settings.aggregators]
+    own = [settings.superlink.certificate, settings.superlink.client_ca]
+    own += [file for table in tables for file in (table.certificate, table.ca)]
+    watch_machine(metrics.registry, state=folder, certificates=own)
     patiently = Retry(sleep=noting(metrics.state, Awaited.AGGREGATOR, sleep, log))
     aggregation = aggregation_of(scenario.privacy, settings, metrics, patiently, stack)
     flower = stack.enter_context(connection)
@@ -189,8 +195,10 @@ def _run(
     logs.say(log, "server-started", pid=os.getpid(), version=__version__, address=flower.proxy)
     if ready:
         ready(note())
+    aggregators = [access(table) for table in tables]
+    stack.enter_context(WaitingLog(metrics.state, aggregators).running())
     for _ in trainings.each(sleep):
-        rounds.carry_out(executor)
+        trainings.attempt(lambda: rounds.carry_out(executor))
     metrics.state.doing(Doing.FINISHED)
 
 

@@ -32,7 +32,9 @@ from fedrec_server.serving.context import PIECE_BYTES, ServingContext
 from fedrec_server.serving.refusals import (
     CODE_KEY,
     NEWEST_KEY,
+    PUSHBACK_KEY,
     REMEDY_KEY,
+    RETRY_AFTER_S,
     Code,
     malformed,
     too_slow,
@@ -191,10 +193,13 @@ class GrpcApi:
             (CODE_KEY, refusal.code),
             (REMEDY_KEY, refusal.remedy.encode()),
         ]
+        code = Code(refusal.code)
+        if code in RETRY_AFTER_S:
+            trailing.append((PUSHBACK_KEY, str(1_000 * RETRY_AFTER_S[code])))
         if newest := newest_hint(self._office.store, refusal):
             trailing.append((NEWEST_KEY, newest))
         await context.abort(
-            _STATUS.get(Code(refusal.code), grpc.StatusCode.INVALID_ARGUMENT),
+            _STATUS.get(code, grpc.StatusCode.INVALID_ARGUMENT),
             refusal.cause,
             tuple(trailing),
         )
