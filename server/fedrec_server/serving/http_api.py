@@ -80,8 +80,7 @@ class HttpApi:
 
     async def _query(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
-            with self._office.endpoint.coming():
-                content = await self._answered(await self._body(scope, receive))
+            content = await self._answered(await self._body(scope, receive))
         except _GoneError:
             raise
         except Exception as failure:
