@@ -145,7 +145,7 @@ def contains(items: Int32s, start: int, stop: int, item: int) -> bool:
 @numba.njit(nogil=True, cache=True)
 def _worse(score: np.float32, item: int, other_score: np.float32, other: int, keys: Keys) -> bool:
     """Whether an item comes after another: by its score, of equal ones by its key."""
-    return score < other_score or (score == other_score and keys[item] > keys[other])
+    return bool(score < other_score or (score == other_score and keys[item] > keys[other]))
 
 
 @numba.njit(nogil=True, cache=True)

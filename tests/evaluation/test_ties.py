@@ -31,12 +31,12 @@ def test_the_order_of_the_keys_has_no_trend() -> None:
 
 
 def test_a_constant_scorer_is_worth_no_more_than_random_order() -> None:
-    """Small ids are popular here, as on MovieLens. In random order each of 10 places holds each of
-    800 items equally often, so the mean is known: 10 / 800 of all clicks, discounted. A fixed order
-    is one draw of it, whose spread over 200 other catalogues is measured."""
-    m, n = 800, 2_000
+    """Small ids are popular here, as on MovieLens. A fixed order is one draw of a random one, whose
+    spread is measured over 40 catalogues with the same clicks and other numbers."""
+    m = 800
+    n = 2_000
     rng = np.random.default_rng(1)
-    weights = 1 / (1 + np.arange(m))
+    weights = 1 / (50 + np.arange(m))
     clicked = np.concatenate(
         [rng.choice(m, 10, replace=False, p=weights / weights.sum()) for _ in range(n)]
     )
@@ -60,4 +60,6 @@ def test_a_constant_scorer_is_worth_no_more_than_random_order() -> None:
     constant = ndcg(np.arange(m), np.zeros(m))
     others = np.array([ndcg(rng.permutation(m), np.zeros(m)) for _ in range(40)])
     assert abs(constant - others.mean()) < 3 * others.std()
-    assert ndcg(np.arange(m), -np.arange(m, dtype=float)) > 10 * others.mean()  # by id
+    assert (
+        ndcg(np.arange(m), -np.arange(m, dtype=float)) > others.mean() + 5 * others.std()
+    )  # by id
