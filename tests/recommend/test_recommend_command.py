@@ -65,9 +65,10 @@ def test_a_list_its_promise_and_its_price_then_the_same_for_nothing(
         "epsilon 5 of 20 per click (replace)",
         "person   1 fresh answer on 3 clicks: epsilon ",
         "per user (replace)",
-        serving.newest,
+        "next     --explain",
     ):
         assert words in out
+    assert f"version {serving.newest}" in said(*ask, "--explain")[1]
     first, second = (
         json.loads(said(*ask, "--json", *more)[1]) for more in ([], ["--explain", "-k", "3"])
     )
