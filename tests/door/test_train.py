@@ -18,9 +18,9 @@ FEW = ["--set", "compare.als=false"]
 
 @pytest.fixture(scope="module")
 def table() -> pl.DataFrame:
-    """1,500 clicks of 150 people on 30 books of two tastes."""
+    """10,000 clicks of 1,000 people on 30 books of two tastes."""
     rng = np.random.default_rng(1)
-    readers = np.repeat(np.arange(150), 10)
+    readers = np.repeat(np.arange(1000), 10)
     books = 2 * rng.integers(0, 15, len(readers)) + readers % 2
     return pl.DataFrame({"reader": readers, "book": books, "shop": 1})
 
