@@ -131,7 +131,7 @@ def costs(answered: Answered, recommender: Recommender) -> list[str]:
     return [
         *([f"training {plain(about.trained)}"] if about.experiment else []),
         *([f"list     {seen}"] if seen else []),
-        f"cost     {cost(answered, recommender)}",
+        *([] if answered.fresh else [f"cost     {cost(answered, recommender)}"]),
         f"spent    {balance(recommender)}",
         f"person   {person(answered, recommender)}",
     ]
@@ -144,7 +144,9 @@ def facts(answered: Answered, recommender: Recommender) -> list[str]:
         f"model    {plain(about.name)}, version {answered.bundle.version}",
         *([] if about.experiment else [f"training {plain(about.trained)}"]),
         f"promise  {promise(answered, recommender)}",
+        *([f"cost     {cost(answered, recommender)}"] if answered.fresh else []),
         *costs(answered, recommender),
+        "known    a server that keeps answers may recognise you by them",
     ]
 
 

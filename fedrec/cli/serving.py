@@ -154,7 +154,7 @@ def serve(
             lines.append(f"page  {serving.http}/")
         address = serving.http or f"grpc://{serving.grpc}"
         lines += [
-            "next  put item ids into read.txt, one a line; then in another terminal:",
+            "next  write item ids into read.txt, one a line; in another terminal:",
             f"      fedrec recommend --server {address} --history read.txt",
         ]
         typer.echo("\n".join(lines))

@@ -246,8 +246,9 @@ class FinishedRun:
         done = self.run
         plan = self.run.main.prepared.plan
         privacy = self.run.scenario.privacy
+        said = done.words_of_data
         return [
-            *(f"data       {words}" for words in done.words_of_data),
+            *([f"data       {'; '.join(said)}"] if said else []),
             *cautions(
                 done.budget,
                 [

@@ -21,7 +21,7 @@ NOT_COVERED = (
     ),
     "counts of users, items and events: exact",
 )
-NOT_PRIVATE = "for the model alone: the numbers above are measured without noise, not private"
+NOT_PRIVATE = "for the model alone; the numbers above are not private"
 
 
 def compared(guarantee: Guarantee) -> str:
