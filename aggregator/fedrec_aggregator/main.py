@@ -85,7 +85,12 @@ def run(
 
         async def serve() -> None:
             service = AggregatorService(
-                core, Roster.of(settings), settings.traffic, metrics=metrics, log=log
+                core,
+                Roster.of(settings),
+                settings.traffic,
+                metrics=metrics,
+                log=log,
+                tls=settings.tls,
             )
             if isinstance(ledger, PostgresLedger):
                 stack.enter_context(_renewed(ledger, log))

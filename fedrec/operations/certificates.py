@@ -23,8 +23,9 @@ from pathlib import Path
 from typing import Literal, cast
 
 from cryptography import x509
+from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives import hashes
-from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.asymmetric import ec, ed25519, padding, rsa
 from cryptography.hazmat.primitives.serialization import (
     Encoding,
     NoEncryption,
@@ -50,6 +51,7 @@ is never called; serving is called by strangers and may call no party."""
 PLACES = ("1", "2", "3")
 """Names of three aggregators."""
 LOCAL_HOSTS = ("localhost", "127.0.0.1", "::1")
+_PSS = padding.PSS(padding.MGF1(hashes.SHA256()), padding.PSS.MAX_LENGTH)
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 _PREFIX = "fedrec:"
 _IDENTITY = re.compile(
@@ -112,6 +114,45 @@ def pins_of(certificate: x509.Certificate) -> Pins:
         hashlib.sha256(certificate.public_bytes(Encoding.DER)).hexdigest(),
         hashlib.sha256(key).hexdigest(),
     )
+
+
+def sign(key: Path, data: bytes) -> bytes:
+    """By a private key (PEM) as TLS uses it: on an elliptic curve, RSA, or of Edwards' kind.
+
+    Raises SettingsError on another one."""
+    private = load_pem_private_key(key.read_bytes(), password=None)
+    if isinstance(private, ec.EllipticCurvePrivateKey):
+        return private.sign(data, ec.ECDSA(hashes.SHA256()))
+    if isinstance(private, rsa.RSAPrivateKey):
+        return private.sign(data, _PSS, hashes.SHA256())
+    if isinstance(private, ed25519.Ed25519PrivateKey):
+        return private.sign(data)
+    raise SettingsError(f"{key} cannot sign", "Use a key on P-256, Ed25519, or RSA.")
+
+
+def signature_holds(pem: bytes, data: bytes, signature: bytes) -> bool:
+    """Whether the key of the first certificate in `pem` made the signature."""
+    public = x509.load_pem_x509_certificate(pem).public_key()
+    try:
+        if isinstance(public, ec.EllipticCurvePublicKey):
+            public.verify(signature, data, ec.ECDSA(hashes.SHA256()))
+        elif isinstance(public, rsa.RSAPublicKey):
+            public.verify(signature, data, _PSS, hashes.SHA256())
+        elif isinstance(public, ed25519.Ed25519PublicKey):
+            public.verify(signature, data)
+        else:
+            return False
+    except InvalidSignature:
+        return False
+    return True
+
+
+def signer_of(pem: bytes) -> tuple[str, str]:
+    """Name of the holder of the first certificate in `pem`, and the pin of its key."""
+    certificate = x509.load_pem_x509_certificate(pem)
+    holder = Identity.among(uris_of(certificate))
+    name = holder.name if holder else certificate.subject.rfc4514_string()
+    return name, pins_of(certificate).public_key
 
 
 def uris_of(certificate: x509.Certificate) -> list[str]:

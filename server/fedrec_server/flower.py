@@ -33,8 +33,6 @@ import numpy as np
 import numpy.typing as npt
 from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, RecordDict
 from flwr.serverapp import Grid, ServerApp
-from flwr.supercore.inflatable.inflatable_utils import ObjectPushError
-from flwr.supercore.run import RunNotRunningException
 
 from fedrec import __version__
 from fedrec.federation.coding import coded, deflated
@@ -61,9 +59,6 @@ UNREADABLE = 1_000
 
 SENT_AGAIN_S = (1.0, 4.0, 16.0, 64.0)
 """Pauses after pushes of messages that a busy SuperLink did not take whole."""
-
-LOST = (httpx.HTTPError, RunNotRunningException)
-"""What a grid raises when the SuperLink stays away, or has given the run up."""
 
 Owner = Callable[[int], str]
 """The client that a node is, "" for one that is nobody's."""
@@ -356,7 +351,9 @@ class FlowerBroadcast:
                         [Message(content, node, kind, ttl=ttl_s) for node in nodes]
                     )
                 )
-            except ObjectPushError:  # its session was too slow, or was begun again
+            except httpx.HTTPError:  # the SuperLink stays away
+                raise
+            except Exception:  # its session was too slow, or was begun again
                 logs.say(
                     log,
                     "messages-not-taken",
@@ -392,7 +389,7 @@ class FlowerBroadcast:
         for some in _pieces(names, ASKED_AT_ONCE):
             try:
                 replies = list(self.grid.pull_messages(some))
-            except LOST:
+            except httpx.HTTPError:
                 raise
             except Exception as failure:
                 # whatever a node's bytes do to Flower's unpacking is that node's failure

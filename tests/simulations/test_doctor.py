@@ -39,6 +39,7 @@ from fedrec.privacy.calibration import calibrate
 from fedrec.privacy.click_accounting import Costs
 from fedrec.privacy.guarantee import Guarantee
 from fedrec.privacy.selection import PureEvent
+from fedrec.public_data import write_public
 from fedrec.randomness import Streams
 from fedrec.settings import load
 from fedrec_aggregator import main as aggregator_main
@@ -51,7 +52,6 @@ from fedrec_client.serving_ledger import ServingLedger
 from fedrec_client.store import write_shard
 from fedrec_server.fleet_listener import FleetListener
 from fedrec_server.fleet_proxy import Certificate, FleetLimits
-from fedrec_server.public import write_public
 from fedrec_server.public_news import write_public_news
 from tests.waiting import HANG_S
 
@@ -466,6 +466,7 @@ def test_news_that_is_summed_needs_an_aggregator_or_three(
     settings = SimpleNamespace(public=public, aggregator=None, aggregators=aggregators)
     keys = [
         "recipe=privaterec",
+        "news.variant=additive",
         "data.format=planted-news",
         "news.variant=central",
         "privacy.unit=user",

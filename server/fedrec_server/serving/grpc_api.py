@@ -112,10 +112,7 @@ class GrpcApi:
         )
 
     async def _recommend(self, context: Any) -> bytes:
-        with self._office.endpoint.coming():
-            return await self._answered(await self._first(context))
-
-    async def _answered(self, message: bytes) -> bytes:
+        message = await self._first(context)
         arrived_s = time.perf_counter()
         request = _parsed(pb.RecommendRequest, message)
         self._office.require_open()

@@ -81,9 +81,8 @@ class HttpApi:
     async def _query(self, scope: Scope, receive: Receive, send: Send) -> None:
         body = None
         try:
-            with self._office.endpoint.coming():
-                body = await self._body(scope, receive)
-                content = await self._answered(body)
+            body = await self._body(scope, receive)
+            content = await self._answered(body)
         except _GoneError:
             raise
         except Exception as failure:
