@@ -18,6 +18,7 @@ from threading import Lock
 from prometheus_client import CollectorRegistry, Gauge
 
 from fedrec.operations import logs
+from fedrec.operations.clock import steady
 
 
 class Doing(StrEnum):
@@ -148,8 +149,13 @@ class PartyState:
         """A round was released, a question answered, a model loaded: now, or at a unix time."""
         self._success().set(self._clock() if at_s is None else at_s)
 
+    def waited_s(self) -> float:
+        """How long it has waited for what it waits for."""
+        return steady() - self._began_s
+
     def _await(self, reason: Awaited) -> None:
         self.awaited = reason
+        self._began_s = steady()
         for each in Awaited:
             self._waiting(each.value).set(each is reason)
         self._since().set(self._clock())

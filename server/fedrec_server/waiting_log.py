@@ -11,7 +11,6 @@ from dataclasses import dataclass
 
 from fedrec.errors import FedRecError
 from fedrec.operations import logs
-from fedrec.operations.clock import steady
 from fedrec.operations.party_state import Awaited, PartyState
 from fedrec.transport.aggregator_client import healthy
 from fedrec.transport.channel import Access
@@ -54,13 +53,13 @@ class WaitingLog:
         ended = threading.Event()
 
         def work() -> None:
-            seen = self.state.awaited
-            since_s = steady()
-            while not ended.wait(EVERY_S):
-                if self.state.awaited is not seen:
-                    seen = self.state.awaited
-                    since_s = steady() - EVERY_S
-                self.say(steady() - since_s)
+            said_s = 0.0
+            while not ended.wait(EVERY_S / 30):
+                waited_s = self.state.waited_s()
+                said_s = min(said_s, waited_s)  # less: another wait began
+                if waited_s - said_s >= EVERY_S:
+                    said_s = waited_s
+                    self.say(waited_s)
 
         thread = threading.Thread(target=work, name="waiting", daemon=True)
         thread.start()

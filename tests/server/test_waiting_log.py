@@ -1,6 +1,7 @@
 """What a waiting server says each half minute: what for, since when, who does not answer."""
 
 import json
+import time
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -53,12 +54,36 @@ def test_it_names_the_aggregator_that_does_not_answer_and_the_clients_that_have_
 def test_it_is_said_again_and_again_for_as_long_as_it_waits(
     log: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(waiting_log, "EVERY_S", 0.01)
+    monkeypatch.setattr(waiting_log, "EVERY_S", 0.3)
     state = Metrics("server", "1").state
     with WaitingLog(state, []).running():
         state.waiting(Awaited.QUORUM)
         until(lambda: log.exists() and len(lines(log)) >= 3)
     assert {line["code"] for line in lines(log)} == {"quorum"}
+    assert [line["event"] for line in lines(log)] == ["waiting"] * len(lines(log))
+
+
+def test_waits_that_end_in_time_are_not_said_however_many_there_are(
+    log: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Reports of one round after the other: no sample of them is a long wait."""
+    state = Metrics("server", "1").state
+    now_s = [0.0]
+    monkeypatch.setattr("fedrec.operations.party_state.steady", lambda: now_s[0])
+    waiting = WaitingLog(state, [])
+    heard = list[float]()
+    monkeypatch.setattr(waiting, "say", heard.append)
+    monkeypatch.setattr(waiting_log, "EVERY_S", 0.03)
+    with waiting.running():
+        for _ in range(100):
+            state.waiting(Awaited.REPORTS)
+            now_s[0] += 0.02
+            state.waiting(Awaited.NOTHING)
+            time.sleep(0.001)
+        state.waiting(Awaited.REPORTS)
+        now_s[0] += 100.0
+        until(lambda: heard)
+    assert heard[0] == pytest.approx(100.0)
 
 
 def test_before_the_first_round_whoever_has_not_come_is_named_too() -> None:
