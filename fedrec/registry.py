@@ -217,7 +217,7 @@ def model_kinds() -> dict[str, Any]:
     """Kinds of models of fedrec's own recipes and of all registered ones, by name.
 
     >>> sorted(model_kinds())
-    ['clicks', 'convex-ssp', 'default', 'fast-dpmf', 'item-item', 'published']
+    ['clicks', 'convex-ssp', 'default', 'fast-dpmf', 'item-item', 'public-prior', 'published']
     """
     return {
         name: kind
