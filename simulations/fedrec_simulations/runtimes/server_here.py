@@ -21,7 +21,7 @@ from fedrec_client import settings as client_settings
 from fedrec_client.flower import client_app
 from fedrec_client.last_arrays import HELD, HeldArrays
 from fedrec_client.opened import open_participant
-from fedrec_server.aggregation import endpoint_and_budget
+from fedrec_server.aggregation import aggregation_of
 from fedrec_server.flower import FlowerBroadcast
 from fedrec_server.settings import ServerSettings
 from fedrec_server.workload import workload_of
@@ -56,16 +56,17 @@ def rounds(
     """Every step of a training, as `fedrec server` would keep it in its state folder. Raises
     FedRecError where the run cannot begin or go on."""
     with ExitStack() as stack:
-        endpoint, _ = endpoint_and_budget(
+        aggregation = aggregation_of(
             scenario.privacy, settings, Metrics("server", __version__), Retry(sleep=sleep), stack
         )
         yield from workload_of(scenario, settings.public).steps(
-            endpoint,
+            aggregation.endpoint,
             clients,
             Path(settings.state),
             gathering=replace(settings.whom_to_wait_for(), sleep=sleep),
             patience=replace(settings.patience(), sleep=sleep),
             run=settings.run or None,
+            statements=aggregation.statements,
         )
 
 
