@@ -71,7 +71,6 @@ class AggregatorService:
         self.metrics = metrics
         self.log = log
         self.stopping = asyncio.Event()
-        self._roster = roster
         self._bounds = bounds
         self._report_threads = ThreadPoolExecutor(REPORT_THREADS, "reports")
         self._server_threads = threads = ThreadPoolExecutor(SERVER_THREADS, "servers")
@@ -123,6 +122,10 @@ class AggregatorService:
         """Close what is due."""
         await asyncio.get_running_loop().run_in_executor(self._server_threads, self.core.tick)
         self.show_state()
+
+    def admit_by(self, roster: Roster) -> None:
+        """From the next call on, only these callers are let in."""
+        self._calls.roster = roster
 
     def show_state(self) -> None:
         """What is going on, for the metrics; called at every tick."""
@@ -179,7 +182,7 @@ class AggregatorService:
                 Refusal.TOO_LARGE, f"one message enrols at most {methods.TOKENS_PER_MESSAGE} users"
             )
         endpoint = self.core.client_endpoint(
-            call.caller, max_users=self._roster.clients.get(call.caller)
+            call.caller, max_users=self._calls.roster.clients.get(call.caller)
         )
         users = await self._calls.in_threads(
             self._report_threads, call, endpoint.enroll, list(request.tokens)

@@ -41,7 +41,7 @@ class PublicInputs(Protocol):
 
     @property
     def users(self) -> int:
-        """Number of users that a release stands for, 0 where none is scaled to it."""
+        """How many a release stands for (`Release.standing_for`); 0 where none is scaled."""
 
     def write(self, folder: Path) -> None:
         """Keep them, as `read_inputs` reads them."""

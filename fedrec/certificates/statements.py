@@ -34,7 +34,7 @@ class Signed:
 
     @property
     def words(self) -> str:
-        """The statement in one sentence."""
+        """A sentence for people: what was released, and under which key."""
         what = "released these bytes" if self.whole else "released its share of each"
         how = f"signed with the key {self.pin}" if self.pin else "states, without a signature"
         return (

@@ -7,7 +7,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from difflib import get_close_matches
-from typing import Literal, NoReturn
+from typing import Any, Literal, NoReturn
 
 from fedrec.data.kinds import Kind
 from fedrec.errors import SettingsError
@@ -49,6 +49,19 @@ def client_steps(scenario: NewsScenario, kind: Kind | Literal["news"]) -> Mappin
             'Choose "central" or "central-encoder".',
         )
     return summed.steps(scenario)
+
+
+def implied(content: dict[str, Any]) -> dict[str, Any]:
+    """The paper's way in its established form, `local`, where no variant is named; and the unit
+    that the variant protects."""
+    news = content.get("news", {})
+    privacy = content.get("privacy", {})
+    if not isinstance(news, dict) or not isinstance(privacy, dict):
+        return content
+    news = {"variant": "local", **news}
+    known = find(str(news["variant"]))
+    unit = {} if known is None else {"unit": known.unit}
+    return {**content, "news": news, "privacy": {**unit, **privacy}}
 
 
 def check(scenario: Scenario) -> str:
@@ -139,4 +152,5 @@ SPEC = RecipeSpec(
     kinds=("news",),
     read=whole_scenario,
     check=check,
+    implied=implied,
 )

@@ -20,6 +20,7 @@ from fedrec.federation.protocol import Invitation
 from fedrec.federation.releases import Charge
 from fedrec.federation.rounds import Link, State, told_before, train
 from fedrec.federation.wire import invitation_bytes, pack_release
+from fedrec.in_process.curator import Curator
 from fedrec.in_process.loopback import Loopback
 from fedrec.in_process.three_aggregators import ThreeAggregators
 from fedrec.privacy.accounting import compose, epsilon_of
@@ -147,7 +148,7 @@ Runtime = Callable[[J], Generator[Step, None, None]]
 
 
 class Counted(Link, Protocol):
-    """A way to all devices that counts the bytes they have sent."""
+    """A way to all devices, or to who has their data, that counts the bytes they have sent."""
 
     @property
     def bytes_up(self) -> int:
@@ -187,8 +188,17 @@ def rounds_of(
 
 
 def loopback(job: Job) -> Generator[Carried, None, None]:
-    """The runtime `loopback`: everybody in this process, in one loop."""
+    """The runtime `loopback`: everybody in this process, in one loop; or a curator with everybody's
+    data."""
     prepared = job.prepared
+    if prepared.curated is not None:
+        yield from rounds_of(
+            job,
+            Curator(
+                job.data, prepared.curated, prepared.plan, job.noise, job.ledger, charge=job.charge
+            ),
+        )
+        return
     devices = Loopback(
         job.data, prepared.steps, prepared.plan, job.noise, job.ledger, charge=job.charge
     )

@@ -138,7 +138,15 @@ def keep_model(
     titles = catalogue.titles
     opinions = asdict(trained.opinions())
     write_facts(
-        folder, scenario, facts.kind, facts.value_range, titles, opinions, not_covered, spent
+        folder,
+        scenario,
+        facts.kind,
+        facts.value_range,
+        titles,
+        opinions,
+        not_covered,
+        spent,
+        dataset.whole,
     )
     promised = plan.guarantee
     noise = scenario.privacy.noise

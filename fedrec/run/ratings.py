@@ -19,6 +19,7 @@ from fedrec.evaluation.als import ALS, als_model
 from fedrec.evaluation.item_item import ITEM_ITEM, MOST_EVENTS, evenly, item_item
 from fedrec.factorization.facts import PublicFacts
 from fedrec.factorization.model import Model
+from fedrec.registry import require
 from fedrec.report.content import ReportContent
 from fedrec.report.findings import report_content, shortcomings, shortcomings_by_popularity
 from fedrec.run import statement
@@ -48,6 +49,12 @@ class Ratings:
     @staticmethod
     def require_carried(scenario: RecipeScenario, choice: RuntimeChoice) -> None:
         """See `Workload`."""
+        if require(scenario.recipe).curated and choice.runtime != "loopback":
+            raise SettingsError(
+                f'recipe = "{scenario.recipe}" is trained by one curator with everybody\'s data: '
+                f"there is no --runtime {choice.runtime} of it",
+                "Leave --runtime out, or choose another recipe.",
+            )
         if scenario.privacy.shares == "real" and choice.runtime != "loopback":
             raise SettingsError(
                 f"privacy.shares has no effect with --runtime {choice.runtime}, "
@@ -186,6 +193,12 @@ class FinishedRun:
 
     def bundle(self) -> Export:
         """See `Finished`."""
+        if "counts" not in self.run.main.state:
+            raise SettingsError(
+                f'recipe = "{self.run.scenario.recipe}" releases no counts, which a bundle is made '
+                "with",
+                'Serve a model of recipe = "default".',
+            )
         return bundle_of(self.run.folder / "model")
 
     def report(self, serving: Mapping[str, object]) -> ReportContent:

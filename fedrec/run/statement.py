@@ -81,8 +81,8 @@ def personal(plan: Plan, limits: Mapping[float, float]) -> dict[str, Any]:
         {
             "epsilon": limit,
             "share": share,
-            "weight": weight(limit, plan.guarantee),
-            "words": _personal_words(limit, share, plan.guarantee),
+            "weight": (counts := _weight(limit, plan)),
+            "words": _personal_words(limit, share, counts, plan.guarantee),
         }
         for limit, share in sorted(limits.items())
     ]
@@ -94,9 +94,15 @@ def personal_lines(described: Mapping[str, Any]) -> list[str]:
     return [f"limits  {one['words']}" for one in described.get("personal", ())]
 
 
-def _personal_words(limit: float, share: float, promised: Guarantee) -> str:
+def _weight(limit: float, plan: Plan) -> float:
+    """a_k: of noised reports by mu, of a posterior's loss by epsilon (Fast DPMF, Thm 2)."""
+    promised = plan.guarantee
+    return min(1.0, limit / promised.epsilon) if plan.claimed else weight(limit, promised)
+
+
+def _personal_words(limit: float, share: float, counts: float, promised: Guarantee) -> str:
     own = replace(promised, epsilon=limit)
-    return f"{share:.0%} of users: {own}; their reports count {weight(limit, promised):.3f} of one"
+    return f"{share:.0%} of users: {own}; their reports count {counts:.3f} of one"
 
 
 def stated(

@@ -27,7 +27,8 @@ class NewsSettings(Table):
                 "centralized",
             ]
         },
-        description="additive: one noised report a user, then training on reports; "
+        description="local where recipe is privaterec and nothing is said; "
+        "additive: one noised report a user, then training on reports; "
         "local, central, central-encoder, printed, fedrec and dp-fedrec train in rounds "
         "(PrivateRec Alg. 3); centralized collects the data; or one that a package names",
     )

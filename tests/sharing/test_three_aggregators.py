@@ -55,7 +55,7 @@ RECIPES = {
         "data.kind=clicks",
     ],
     "dp-cmf": ["recipe=dp-cmf", "model.dimension=3", "model.steps=2"],
-    "fast-dpmf": ["recipe=fast-dpmf", "model.dimension=3", "model.steps=2"],
+    "noisy-descent": ["recipe=noisy-descent", "model.dimension=3", "model.steps=2"],
     "dp-gd": ["recipe=dp-gd", "model.dimension=3", "model.steps=2"],
     "am-dpsgd": ["recipe=am-dpsgd", "model.dimension=3", "model.steps=2", "model.encoder=id"],
     "dp-bias": ["recipe=dp-bias"],

@@ -43,7 +43,7 @@ PLAIN = [
     "run.examples=0",
     "data.rating_range=[1,5]",
 ]
-KEYS = [*PLAIN, "recipe=fast-dpmf", "model.steps=2"]
+KEYS = [*PLAIN, "recipe=noisy-descent", "model.steps=2"]
 
 
 def one(path: Path, limit: Guarantee = NO_LIMIT) -> DataBudget:

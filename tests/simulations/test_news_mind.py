@@ -71,6 +71,7 @@ def mind(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def scenario(path: Path, *more: str) -> Scenario:
     words = [
         "recipe=privaterec",
+        "news.variant=additive",
         "data.format=mind",
         "privacy.noise=seeded",
         f"data.path={path}",

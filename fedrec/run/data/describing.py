@@ -37,11 +37,7 @@ def keys_of_news(path: str, overrides: Sequence[str]) -> list[str]:
     looks = not any(override.startswith("data.format=") for override in overrides) and is_mind(
         Path(path)
     )
-    return (
-        ["recipe=privaterec", "privacy.unit=click", *(["data.format=mind"] if looks else [])]
-        if named or looks
-        else []
-    )
+    return ["recipe=privaterec", *(["data.format=mind"] if looks else [])] if named or looks else []
 
 
 def describe(scenario: Scenario) -> dict[str, Any]:
