@@ -163,10 +163,15 @@ def test_no_certificate_that_says_something_else_holds(
 
 def test_a_round_that_is_left_out_or_made_twice_is_found(certified: Path, tmp_path: Path) -> None:
     rounds = parsed(certified)["rounds"]
-    for number, some in enumerate([rounds[:-1], [*rounds, rounds[-1]], rounds[::-1]]):
-        model = copied(certified, tmp_path / f"{number}")
+    for said, some in (
+        ("rounds are missing", rounds[:-1]),
+        ("asks no such round", [*rounds, rounds[-1]]),
+        ("asked another question", rounds[::-1]),
+    ):
+        model = copied(certified, tmp_path / said)
         sealed(model, rounds=some)
-        assert not holds(model)
+        with pytest.raises(RunError, match=said):
+            verify(model)
 
 
 def test_a_file_more_and_a_file_less_are_found(certified: Path, tmp_path: Path) -> None:
