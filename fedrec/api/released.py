@@ -287,8 +287,8 @@ def write_facts(
     titles: Sequence[str] | None,
     accountants: Mapping[str, float],
     not_covered: Sequence[str] = (),
-    spent: Sequence[str] = (),
     whole: Iterable[str] = (),
+    spent: Sequence[str] = (),
 ) -> None:
     """What `read_released` needs besides the manifest: nothing here is private, and no path of the
     trainer's machine is in it."""
@@ -304,8 +304,8 @@ def write_facts(
         "accountants": accountants,
         "settings": chosen,
         "not_covered": list(not_covered),
-        "spent": list(spent),
         **({"item_ids": "numbers"} if "item" in whole else {}),
+        "spent": list(spent),
     }
     write_json(folder / FILE, finite({"format": FORMAT, **content}))
 

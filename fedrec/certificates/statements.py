@@ -34,7 +34,7 @@ class Signed:
 
     @property
     def words(self) -> str:
-        """A sentence for people: what was released, and under which key."""
+        """The statement in one sentence."""
         what = "released these bytes" if self.whole else "released its share of each"
         how = f"signed with the key {self.pin}" if self.pin else "states, without a signature"
         return (

@@ -131,7 +131,7 @@ class Verified:
         return "\n".join(lines)
 
     def as_dict(self) -> dict[str, Any]:
-        """The findings as JSON holds them."""
+        """Plain values that JSON has."""
         told = {"folder": str(self.folder), "signed": [asdict(one) for one in self.signed]}
         words = {"proved": list(self.proved), "trusted": list(self.trusted)}
         return dict(finite({**asdict(self), **told, **words}))

@@ -145,8 +145,8 @@ def keep_model(
         titles,
         opinions,
         not_covered,
-        spent,
         dataset.whole,
+        spent,
     )
     promised = plan.guarantee
     noise = scenario.privacy.noise

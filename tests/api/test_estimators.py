@@ -4,6 +4,7 @@ that training never saw."""
 from __future__ import annotations
 
 import copy
+import html
 import json
 import math
 import pickle
@@ -289,7 +290,19 @@ def test_controls_and_verdicts_stand_beside_the_model(
         "non-private ALS",
     ]
     assert {verdict.control for verdict in found.verdicts} >= {"popularity", "shuffled history"}
-    assert "NO BETTER" in repr(found)
+    said = repr(found).splitlines()
+    assert [line.split("  ")[0] for line in said[:5]] == [
+        "method",
+        "popularity",
+        "non-private item-item",
+        "non-private ALS",
+        "Popularity",
+    ]
+    assert said[5:] == [found.answer, repr(model.guarantee)]
+    assert "ndcg" in said[0]
+    assert found.answer.startswith("NDCG@20: ")
+    assert html.escape(found.answer) in found._repr_html_()
+    assert "<details>" in found._repr_html_()
     assert fedrec.evaluate(model, clicks[1]).controls is found.controls  # measured once
 
 
