@@ -313,6 +313,8 @@ def test_a_stopped_run_of_real_parties_goes_on_at_its_limit_without_a_second_cha
     flower(data, "runs", *limit, resume=True, stop=True)
     flower(data, "runs", *limit, resume=True)
     assert charges(state) == 1
+    (spent,) = DataBudget(file, NO_LIMIT).spent()
+    assert spent.epsilon == pytest.approx(5.0)  # every release of the plan
     with pytest.raises(BudgetExceededError):
         flower(data, "others", *limit)
     assert not list(file.parent.glob("*.paid")), "of a finished training"
