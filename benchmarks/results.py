@@ -38,6 +38,7 @@ BENCHMARKS = {
     "light-devices": "",
     "sharing": "",
     "serving": "",
+    "catalogues": "",
     "serving-endurance": "",
 }
 """By name, in the order of the page: options of the result that is kept."""
