@@ -100,7 +100,7 @@ def test_scores_in_ascending_and_equal_order_are_no_special_case(ranker: Any) ->
 def test_codes_add_little_more_than_a_quarter_and_leave_few_candidates(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Of 50,000 items for k = 10: all but some dozens are behind the bound."""
+    """Of 50,000 items for k = 10, all but some dozens are behind the bound, and lists are exact."""
     of = catalogue(50_000, width=64)
     rank = Compressed(of)
     assert rank.nbytes < 0.3 * of.items.nbytes
@@ -110,6 +110,9 @@ def test_codes_add_little_more_than_a_quarter_and_leave_few_candidates(
         seen.append(len(rows))
         return ranking.rescored(of, u, rows, k)
 
+    rng = np.random.default_rng(3)
+    queries = [Query(rng.standard_normal(3).astype(np.float32), 10) for _ in range(16)]
+    assert list(map(told, rank(queries))) == list(map(told, Exact(of)(queries)))
     monkeypatch.setattr(compressed, "rescored", rescored)
     rank([Query(np.array([1, -2, 3], np.float32), 10)])
     assert 10 <= seen[0] <= 60
