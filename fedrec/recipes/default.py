@@ -14,7 +14,11 @@ from fedrec.factorization import public_people
 from fedrec.factorization.default_clicks import recipe as clicks
 from fedrec.factorization.default_clicks import settings as click_settings
 from fedrec.factorization.default_clicks.model import ClickModel, ItemItemModel
-from fedrec.factorization.default_clicks.public_part import PublicPriorModel, link_directions
+from fedrec.factorization.default_clicks.public_part import (
+    PublicPriorModel,
+    link_directions,
+    vector_directions,
+)
 from fedrec.factorization.default_ratings import recipe as default
 from fedrec.factorization.default_ratings.directions import public_content
 from fedrec.factorization.default_ratings.model import DefaultModel
@@ -37,8 +41,9 @@ def build(scenario: RecipeScenario, facts: RecipeFacts) -> Prepared:
 def _of_clicks(scenario: RecipeScenario, facts: RecipeFacts) -> Prepared:
     known_items = _with_metadata(scenario, facts)
     content = public_content(known_items, dimension=clicks.CONTENT_DIRECTIONS)
-    links = link_directions(facts.features) if scenario.model.encoder == "features" else None
-    public = tuple(rounded_rows(P) for P in (content, links) if P is not None)
+    known = facts.features if scenario.model.encoder == "features" else None
+    sides = (content, link_directions(known), vector_directions(known))
+    public = tuple(rounded_rows(P) for P in sides if P is not None)
     chosen = click_settings.default_settings(
         facts.guarantee, users=facts.num_users, items=facts.num_items, public=bool(public)
     )

@@ -15,14 +15,17 @@ from fedrec.evaluation.ranking import evaluate_ranking
 from fedrec.evaluation.toplists import dot_product
 from fedrec.factorization import released
 from fedrec.factorization.default_clicks.client import left_out, report_counts
-from fedrec.factorization.default_clicks.model import ClickModel
+from fedrec.factorization.default_clicks.model import ClickModel, ItemItemModel
 from fedrec.factorization.default_clicks.public_part import (
     POPULAR,
     PublicPriorModel,
     link_directions,
 )
+from fedrec.factorization.default_clicks.recipe import item_item_of
 from fedrec.factorization.default_clicks.worth import (
     LISTED,
+    asked_model,
+    asked_of,
     blends,
     chosen_blend,
     shares,
@@ -200,6 +203,29 @@ def test_a_model_of_a_file_is_the_same_model() -> None:
     read = released.model_of(dict(model.arrays()), "public-prior")
     np.testing.assert_array_equal(read.user_vectors(events), model.user_vectors(events))
     np.testing.assert_array_equal(read.item_vectors, model.item_vectors)
+
+
+@pytest.mark.parametrize("steps", [True, False])
+def test_a_question_holds_the_private_model(steps: bool) -> None:
+    """Of both its kinds, in arrays with a row for each item."""
+    events = clicks_of(np.random.default_rng(2).random((90, 40)) < 0.3)
+    own, state = trained(events, None, 20.0)
+    similar = item_item_of(state)
+    assert similar is not None
+    if steps:
+        V = np.random.default_rng(3).standard_normal((40, 3)).astype(np.float32)
+        own = ClickModel(V, state["counts"], 5.0, 20.0, similar, 0.4)
+    else:
+        own = ItemItemModel(similar, state["counts"])
+    P = np.random.default_rng(1).standard_normal((40, 4)).astype(np.float32)
+    model = PublicPriorModel(own, (P,), np.array([1.0, 0.0]))
+    arrays = asked_of(model)
+    assert all(not array.ndim or len(array) == 40 for array in arrays.values())
+    np.testing.assert_allclose(
+        asked_model(arrays).user_vectors(events) @ asked_model(arrays).item_vectors.T,
+        model.user_vectors(events) @ model.item_vectors.T,
+        atol=1e-5,
+    )
 
 
 def test_links_are_directions_of_their_matrix() -> None:
