@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Literal
 
+from fedrec.arrays import Float32s, Float64s
 from fedrec.data.kinds import KINDS, Kind, assumed
 from fedrec.errors import SettingsError
 from fedrec.factorization import public_people
@@ -39,11 +40,7 @@ def build(scenario: RecipeScenario, facts: RecipeFacts) -> Prepared:
 
 
 def _of_clicks(scenario: RecipeScenario, facts: RecipeFacts) -> Prepared:
-    known_items = _with_metadata(scenario, facts)
-    content = public_content(known_items, dimension=clicks.CONTENT_DIRECTIONS)
-    known = facts.features if scenario.model.encoder == "features" else None
-    sides = (content, link_directions(known), vector_directions(known))
-    public = tuple(rounded_rows(P) for P in sides if P is not None)
+    content, public = public_sources(scenario, facts)
     chosen = click_settings.default_settings(
         facts.guarantee, users=facts.num_users, items=facts.num_items, public=bool(public)
     )
@@ -51,6 +48,17 @@ def _of_clicks(scenario: RecipeScenario, facts: RecipeFacts) -> Prepared:
     people = clicks_of_people(scenario.collective, facts)
     recipe = clicks.ClickRecipe(plan, chosen, facts, people, content, public)
     return Prepared(recipe, clicks.CLIENT_STEPS, plan)
+
+
+def public_sources(
+    scenario: RecipeScenario, facts: PublicFacts
+) -> tuple[Float64s | None, tuple[Float32s, ...]]:
+    """(m, f) directions of features, None without any; and those of features, links and vectors, as
+    they are broadcast."""
+    content = public_content(_with_metadata(scenario, facts), dimension=clicks.CONTENT_DIRECTIONS)
+    known = facts.features if scenario.model.encoder == "features" else None
+    sides = (content, link_directions(known), vector_directions(known))
+    return content, tuple(rounded_rows(P) for P in sides if P is not None)
 
 
 def _of_ratings(scenario: RecipeScenario, facts: RecipeFacts) -> Prepared:

@@ -20,6 +20,7 @@ from fedrec.factorization.default_clicks.public_part import (
     POPULAR,
     PublicPriorModel,
     link_directions,
+    public_alone,
 )
 from fedrec.factorization.default_clicks.recipe import item_item_of
 from fedrec.factorization.default_clicks.worth import (
@@ -239,6 +240,35 @@ def test_links_are_directions_of_their_matrix() -> None:
     values, E = np.linalg.eigh(A / np.sqrt(np.outer(sums, sums)))
     np.testing.assert_allclose(P @ P.T, (E * np.maximum(values, 0)) @ E.T, atol=1e-6)
     assert link_directions(None) is None
+
+
+def test_public_sides_alone_read_no_click_but_the_users_own() -> None:
+    """Links within circles list a circle's items first, whoever else clicked what."""
+    P = link_directions(linked(60, 6, told=True))
+    assert P is not None
+    model = public_alone((P.astype(np.float32),))
+    rows = np.zeros((1, 60), np.bool_)
+    rows[0, [0, 1, 2]] = True
+    scores = (model.user_vectors(clicks_of(rows)) @ model.item_vectors.T)[0]
+    scores[[0, 1, 2]] = -np.inf
+    assert set(np.argsort(-scores)[:3]) == {3, 4, 5}
+
+
+def test_items_that_nobody_clicked_are_listed_by_their_public_side() -> None:
+    """The last two items of each circle are in nobody's training rows, and are what people of the
+    circle want: among such items lists hit three times as often as chance."""
+    events = circles(600, 200, 12, size=10, seed=4)
+    new = events.items % 10 >= 8
+    model, state = trained(events.select(~new), linked(200, 10, told=True), 5.0)
+    assert state["blend"][0] < 1
+    known = events.select(~new)
+    scores = model.user_vectors(known) @ model.item_vectors.T.astype(np.float64)
+    scores = np.where(np.arange(200) % 10 >= 8, scores, -np.inf)
+    first = np.argsort(-scores, axis=1)[:, :4]
+    wanted = np.zeros((600, 200), np.bool_)
+    wanted[events.users[new], events.items[new]] = True
+    hits = np.take_along_axis(wanted, first, axis=1).sum() / wanted.sum()
+    assert hits > 3 * 4 / 40
 
 
 @pytest.mark.slow

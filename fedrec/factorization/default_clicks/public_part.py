@@ -88,6 +88,16 @@ def vector_directions(features: PublicFeatures | None) -> Float64s | None:
     return np.asarray(rows @ E[:, kept]) if len(kept) else None
 
 
+def public_alone(directions: tuple[Float32s, ...]) -> PublicPriorModel:
+    """What public sides say without any release, at epsilon 0: all sources alike, counts as if all
+    items were clicked as often."""
+    items = len(directions[0])
+    private = ClickModel(np.zeros((items, 1), np.float32), np.ones(items), 1.0, 1.0)
+    weights = np.full(1 + len(directions), 1 / len(directions))
+    weights[0] = 0
+    return PublicPriorModel(private, directions, weights)
+
+
 @dataclass(frozen=True)
 class Part:
     """One part's scores, left right': `left` (n, d) of users, `right` (m, d) of items."""
