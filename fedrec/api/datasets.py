@@ -14,8 +14,17 @@ import polars as pl
 from fedrec.api.tables import html_table
 from fedrec.data import dataset as stored
 from fedrec.data.atomic_files import write_recbole
-from fedrec.data.frames import read_frame
+from fedrec.data.frames import polars_frame, read_frame
 from fedrec.data.interactions import Interactions
+from fedrec.data.public_checks import require_public
+from fedrec.data.public_sources import (
+    ITEM_VECTORS,
+    SIMILAR_ITEMS,
+    item_vectors_bag,
+    pairs_of_frame,
+    similar_items_bag,
+    with_bag,
+)
 from fedrec.data.resolving import Duplicates, Missing, OutOfRange
 from fedrec.data.splits import Split, SplitKind, given
 from fedrec.errors import SettingsError
@@ -47,6 +56,8 @@ class Dataset:
         rating_range: tuple[float, float] | None = None,
         click_threshold: float | None = None,
         items: Any = None,
+        similar_items: Any = None,
+        item_vectors: Any = None,
         validation: Any = None,
         test: Any = None,
         duplicates: Duplicates = "auto",
@@ -68,6 +79,8 @@ class Dataset:
             click_threshold: Makes clicks of ratings: the lowest rating that counts as a click.
             items: A frame of public item features: the column named by `item`, a `title`
                 (optional), and any others.
+            similar_items: A frame of public pairs: item, neighbour and, if wished, a score.
+            item_vectors: A frame of public vectors: item, then a list or a column for each number.
             validation: A frame of validation rows with the same columns, where the data comes
                 divided.
             test: A frame of test rows with the same columns, where the data comes divided.
@@ -103,6 +116,18 @@ class Dataset:
         columns: dict[str, Any] = {"user": user, "item": item, "rating": rating, "time": time}
         parts: dict[str, Any] = {"items": items, "validation": validation, "test": test}
         read = read_frame(frame, **columns, rating_range=rating_range, **parts, **policies)
+        ids = read.catalogue.item_ids
+        features = read.features
+        if similar_items is not None:
+            pairs = polars_frame(similar_items, what="frame of similar items")
+            rows = pairs_of_frame(pairs)
+            bag = similar_items_bag(rows, Path("similar items"), ids, width=pairs.width)
+            features = with_bag(features, SIMILAR_ITEMS, bag)
+        if item_vectors is not None:
+            vectors = polars_frame(item_vectors, what="frame of item vectors")
+            bag = item_vectors_bag(vectors, Path("item vectors"), ids)
+            features = with_bag(features, ITEM_VECTORS, bag)
+        read = require_public(replace(read, features=features))
         if click_threshold is None:
             return Dataset(read)
         chosen: dict[str, Any] = {"data": {"kind": "clicks", "click_threshold": click_threshold}}
