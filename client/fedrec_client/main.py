@@ -26,10 +26,11 @@ from fedrec.errors import SettingsError
 from fedrec.ledgers.lock import FileLock
 from fedrec.operations import logs
 from fedrec.operations.addresses import Address
+from fedrec.operations.flower_process import require_tested_flower
 from fedrec.operations.memory import keep_little
 from fedrec.operations.metrics import Metrics
 from fedrec.storage import write_json
-from fedrec_client.executor import Executor, require_pinned_flower
+from fedrec_client.executor import Executor
 from fedrec_client.settings import ClientSettings
 from fedrec_client.supernode import SuperNode
 from fedrec_client.worker import Worker
@@ -66,7 +67,7 @@ def run(
     A signal ends an answer in its middle, which is safe. Raises FedRecError where data, ledger,
     aggregator's certificate or SuperNode cannot be used.
     """
-    require_pinned_flower()
+    require_tested_flower()
     keep_little()
     folder = Path(settings.state)
     ended = stop or threading.Event()

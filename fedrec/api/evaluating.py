@@ -6,19 +6,20 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from numbers import Integral
-from typing import Any
+from typing import Any, Protocol
 
 import polars as pl
 from rich.console import Console
 
 from fedrec.api.datasets import TestSet
 from fedrec.api.promises import PrivacyGuarantee
-from fedrec.api.recommender import Recommender, one_blas_thread
 from fedrec.api.released import Released
 from fedrec.api.tables import html_table
+from fedrec.data.dataset import Dataset as Source
 from fedrec.data.splits import Split, require_unseen
 from fedrec.errors import DataError, SettingsError
 from fedrec.evaluation.controls import Verdict
+from fedrec.numerics.threads import one_blas_thread
 from fedrec.run.outcomes import Outcome
 from fedrec.run.outcomes import evaluate as measured
 from fedrec.run.ratings import rivals_of
@@ -109,8 +110,18 @@ class Evaluation:
         }
 
 
+class Measurable(Protocol):
+    """A trained `Recommender`, as it is measured."""
+
+    _evaluated: tuple[Source, Split] | None
+
+    @property
+    def released(self) -> Released:
+        """What it consists of."""
+
+
 def evaluate(
-    model: Recommender,
+    model: Measurable,
     test: TestSet,
     *,
     k: Sequence[int] = (10, 20),

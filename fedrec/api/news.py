@@ -39,6 +39,8 @@ Variant = Literal[
     "dp-fedrec",
     "centralized",
 ]
+PAPERS_OWN = {"privaterec": "local"}
+"""Variants by a paper's name, and the settings' name of each."""
 
 
 @dataclass(frozen=True)
@@ -204,7 +206,7 @@ class NewsRecommender(Parameters):
         keys = {
             "recipe": "privaterec",
             "seed": self.seed,
-            "news.variant": "local" if self.variant == "privaterec" else self.variant,
+            "news.variant": PAPERS_OWN.get(self.variant, self.variant),
         }
         keys |= {
             "privacy.epsilon": self.epsilon,

@@ -33,7 +33,7 @@ from fedrec.data.dataset import (
     added,
     digest_file,
 )
-from fedrec.data.delimited import decoded, number_ids, require_file
+from fedrec.data.delimited import decoded, is_integer, number_ids, require_file
 from fedrec.data.divided_files import alike, apart, sources
 from fedrec.data.features import PublicFeatures
 from fedrec.data.interactions import Interactions
@@ -405,6 +405,12 @@ def dataset_of(
     frame = frames[0] if len(frames) == 1 else pl.concat(alike(frames))
     lengths = [len(own) for own in frames]
     del frames
+    numbers = {role for role in ("user", "item") if frame[role].dtype.is_integer()}
+    if table is not None and not all(
+        is_integer(item, low=-(2**63), high=2**63 - 1) and str(int(item)) == item
+        for item in table.ids
+    ):
+        numbers.discard("item")
     users, user_ids = numbered_ids(frame["user"])
     items, item_ids = numbered_ids(frame["item"])
     notes += tuple(note for some in said for note in some)
@@ -463,6 +469,7 @@ def dataset_of(
         parts.get("test"),
         parts.get("validation"),
         columns.names(),
+        frozenset(numbers),
     )
 
 

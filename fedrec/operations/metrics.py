@@ -14,6 +14,7 @@ from typing import Any, Self
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, start_http_server
 
 from fedrec.errors import SettingsError
+from fedrec.operations.addresses import Address
 from fedrec.operations.party_state import LateGauge, PartyState
 
 _ROUND_BUCKETS_S = (0.1, 0.5, 1, 2, 5, 10, 20, 30, 60, 120, 300, 600, 1800, 3600)
@@ -121,17 +122,8 @@ class Metrics:
         self._left().set(left)
 
     def serve(self, host: str, port: int) -> Endpoint:
-        """Answer GET /metrics on an address, port 0 for any.
-
-        Raises SettingsError where it cannot be had."""
-        try:
-            server, thread = start_http_server(port, host, self.registry)
-        except OSError as failure:
-            raise SettingsError(
-                f"metrics on {host}:{port}: {failure.strerror or failure}",
-                "Name a free address, or port 0.",
-            ) from None
-        return Endpoint(host, server.server_port, server, thread)
+        """`served` of this party's registry."""
+        return served(self.registry, host, port)
 
 
 @dataclass(frozen=True)
@@ -142,6 +134,11 @@ class Endpoint:
     port: int
     _server: Any
     _thread: Any
+
+    @property
+    def address(self) -> Address:
+        """Where it listens."""
+        return Address(self.host, self.port)
 
     def close(self) -> None:
         """Stop serving."""
@@ -159,3 +156,17 @@ class Endpoint:
         trace: TracebackType | None,
     ) -> None:
         self.close()
+
+
+def served(registry: CollectorRegistry, host: str, port: int) -> Endpoint:
+    """Answer GET /metrics on an address, port 0 for any.
+
+    Raises SettingsError where it cannot be had."""
+    try:
+        server, thread = start_http_server(port, host, registry)
+    except OSError as failure:
+        raise SettingsError(
+            f"metrics on {host}:{port}: {failure.strerror or failure}",
+            "Name a free address, or port 0.",
+        ) from None
+    return Endpoint(host, server.server_port, server, thread)

@@ -18,6 +18,7 @@ import torch
 from rich.console import Console
 
 from fedrec import __version__
+from fedrec.certificates.news import certify_news
 from fedrec.data.clicklog import liked_in
 from fedrec.data.dataset import Dataset, FileDigest
 from fedrec.data.impressions import Impressions
@@ -147,7 +148,7 @@ class News:
         run = NewsRun(
             scenario, setting.folder, data, models, outcomes, baselines, seconds, setting.budget
         )
-        return FinishedNews(run, setting.console)
+        return FinishedNews(run, self.catalogue, setting.console)
 
 
 _FINISHED = "finished.json"
@@ -249,6 +250,7 @@ class FinishedNews:
     """See `workload.Finished`."""
 
     run: NewsRun
+    catalogue: Catalogue
     console: Console
 
     def keep(self) -> None:
@@ -265,6 +267,9 @@ class FinishedNews:
             "noise": noise,
         }
         write_json(done.folder / "model" / "manifest.json", about)
+        training = done.folder / f"epsilon-{done.scenario.privacy.epsilon:g}"
+        run = f"{done.scenario.news.variant}-{done.scenario.digest()[:16]}"
+        certify_news(done.folder / "model", done.scenario, self.catalogue, training, run=run)
         said = {"spent": main.spent, "noise": noise, **_stated(done)}
         write_json(done.folder / "guarantee.json", {**asdict(main.guarantee), **said})
         lines = "".join(json.dumps(finite(row)) + "\n" for row in _rows(done))

@@ -172,6 +172,7 @@ class FinishedRun:
             done.main,
             name=done.folder.name.removesuffix(done.choice.suffix),
             not_covered=done.split.not_covered,
+            released=done.main.released(),
         )
         rows: list[dict[str, object]] = [
             {"name": f"epsilon {e:g}", **outcome.metrics()} for e, outcome in done.outcomes.items()

@@ -16,6 +16,8 @@ import numpy as np
 
 from fedrec import __version__
 from fedrec.arrays import Int64s
+from fedrec.certificates.news import certify_news
+from fedrec.certificates.writing import Statements, nobody_states
 from fedrec.data.impressions import Impressions
 from fedrec.errors import RefusedError, SettingsError, UnreachableError
 from fedrec.federation.protocol import (
@@ -69,11 +71,13 @@ def run_news(
     patience: Patience,
     absent_s: float = 0.0,
     run: str | None = None,
+    statements: Statements = nobody_states,
 ) -> Iterator[Progress | TrainedNews]:
     """Train to the end in `folder`, or on from where it stopped; the last thing is the model, which
     then lies in `folder/model` too.
 
-    endpoint: the aggregator's, for `central` alone. Raises as `rounds.run_rounds` does.
+    endpoint: the aggregator's, for `central` alone. statements: as in `rounds.run_rounds`. Raises
+    as that does.
     """
     check(scenario, endpoint)
     with only_one(folder):
@@ -106,6 +110,14 @@ def run_news(
                     scenario.news.variant,
                     done,
                     noise="devices" if endpoint is None else "aggregator",
+                )
+                certify_news(
+                    folder / "model",
+                    scenario,
+                    catalogue,
+                    folder,
+                    run=notes.run,
+                    statements=statements,
                 )
             else:
                 write_json(folder / "progress.json", asdict(done))
@@ -289,7 +301,7 @@ class RemoteFleet:
             self.gathering.sleep,
             self.gathering.clock,
         )
-        endpoint = KeptReleases(self.endpoint, self.folder / "releases")
+        endpoint = KeptReleases(self.endpoint, self.folder)
         return AggregatedLink(
             self.terms, plan, endpoint, every, self.patience, self.notes.ledger_head, self._saw
         )

@@ -391,9 +391,9 @@ def test_a_divided_data_set_is_trained_on_its_training_rows() -> None:
     held = {"user": list(range(100)), "item": [7] * 100}
     divided = fedrec.Dataset.from_frame(log, test=held, validation={"user": [0], "item": [8]})
     last = fedrec.Popularity(epsilon=5, noise="seeded").fit(divided)
-    assert {"7", "8"} <= set(last.recommend(users=["0"], k=9)["item"])
+    assert {7, 8} <= set(last.recommend(users=["0"], k=9)["item"])
     kept = fedrec.Dataset.from_frame(log, validation=held)
-    assert "7" in fedrec.Popularity(noise="seeded").fit(kept).recommend(users=["0"], k=9)["item"]
+    assert 7 in fedrec.Popularity(noise="seeded").fit(kept).recommend(users=["0"], k=9)["item"]
 
 
 FRAME = pl.DataFrame({"who": ["ann"], "what": ["3"]})
@@ -422,7 +422,7 @@ MISUSED: dict[str, tuple[Any, str]] = {
     "a gap for an id": (lambda m: m.recommend(history=[float("nan")]), "nan in the place"),
     "a list for an id": (lambda m: m.recommend(history=[["3"]]), "an id is a list"),
     "half a prediction": (lambda m: m.predict(history=[]), "needs pairs"),
-    "a frame without items": (lambda m: m.predict({"user": ["1"]}), "no column 'item'"),
+    "a frame without items": (lambda m: m.predict({"user": ["1"]}), "no columns of items"),
     "no such folder": (lambda m: fedrec.load("nowhere"), "holds no model"),
     "a number to fit": (lambda m: fedrec.ItemBias().fit(3), "needs a training set"),
     "a mistyped key": (

@@ -29,7 +29,9 @@ INSTRUCTIONS = [
 ]
 COMPOSE = yaml.safe_load((ROOT / "compose.yaml").read_text())
 SERVICES: dict[str, dict[str, Any]] = COMPOSE["services"]
-ROLES = {name: service for name, service in SERVICES.items() if name != "prepare"}
+ROLES = {
+    name: service for name, service in SERVICES.items() if name not in {"prepare", "prometheus"}
+}
 LOADERS = {
     "aggregator": aggregator.load,
     "server": server.load,
@@ -142,6 +144,7 @@ def test_sites_share_no_network_no_volume_and_no_key_and_only_serving_is_publish
         there = {name for name, service in ROLES.items() if network in service["networks"]}
         assert not {"site-1", "site-2"} <= there
         assert options.get("internal") or there == {"serve"}
+        assert network != "watch" or there == {"serve"}
     assert not set(volumes(ROLES["site-1"]).values()) & set(volumes(ROLES["site-2"]).values())
     assert [name for name, service in SERVICES.items() if "ports" in service] == ["serve"]
     assert all(port.startswith("127.0.0.1:") for port in ROLES["serve"]["ports"])
@@ -155,6 +158,28 @@ def test_sites_share_no_network_no_volume_and_no_key_and_only_serving_is_publish
     }
     states = {name: [f"state-{name}:/var/lib/fedrec"] for name in ROLES if name != "serve"}
     assert writable == states | {"serve": []}
+
+
+def test_serving_has_a_key_of_its_own_and_is_scraped_on_a_port_that_is_not_published() -> None:
+    keys = {
+        name: {what for what in volumes(service).values() if what.startswith("keys-")}
+        for name, service in ROLES.items()
+    }
+    assert keys == {name: {f"keys-{name}"} for name in ROLES}
+    settings = tomllib.loads((ROOT / "deploy" / "compose" / "serving.toml").read_text())
+    assert settings["tls"]["key"].endswith("/serving-key.pem")
+    port = settings["metrics"].rpartition(":")[2]
+    assert not any(f":{port}" in published for published in ROLES["serve"]["ports"])
+    scraper = SERVICES["prometheus"]
+    assert scraper["networks"] == ["watch"]
+    assert scraper["read_only"]
+    assert scraper["cap_drop"] == ["ALL"]
+    mounted = volumes(scraper)
+    scraped = yaml.safe_load((ROOT / mounted["/etc/prometheus/prometheus.yml"]).read_text())
+    [job] = scraped["scrape_configs"]
+    assert job["static_configs"] == [{"targets": [f"serve:{port}"]}]
+    assert scraped["rule_files"] == ["/etc/prometheus/alerts.yaml"]
+    assert (ROOT / mounted["/etc/prometheus/alerts.yaml"]).is_file()
 
 
 def test_each_waits_for_what_it_needs_and_calls_it_by_its_service_s_name() -> None:

@@ -47,7 +47,7 @@ def exposition() -> str:
     counts.swapped("loaded", 1)
     for reason in Code:
         counts.refused(reason.value)
-    return b"".join([*texts, counts.text()]).decode()
+    return b"".join([*texts, generate_latest(counts.registry)]).decode()
 
 
 # the client library adds a gauge `_created` to each counter and histogram, which nobody draws

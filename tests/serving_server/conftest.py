@@ -117,6 +117,9 @@ class Running:
         pieces = call(pb.GetModelRequest(version=version).SerializeToString(), timeout=HANG_S)
         return b"".join(pb.ModelPiece.FromString(piece).data for piece in pieces)
 
+    def metrics(self) -> str:
+        return httpx.get(f"http://{self.told.metrics}/metrics", timeout=HANG_S).text
+
     def post(self, content: dict[str, Any] | bytes) -> httpx.Response:
         return self.http.post(
             "/v1/recommend", content=content if isinstance(content, bytes) else json.dumps(content)
@@ -139,7 +142,9 @@ def serving(
         "models": fast[0] | settings.get("models", {}),
         "limits": fast[1] | settings.get("limits", {}),
     }
-    chosen = validated({"grpc": "127.0.0.1:0", "http": "127.0.0.1:0"} | settings | tables)
+    chosen = validated(
+        dict.fromkeys(("grpc", "http", "metrics"), "127.0.0.1:0") | settings | tables
+    )
 
     def work() -> None:
         try:

@@ -92,10 +92,7 @@ def test_a_call_whose_message_does_not_come_is_ended(start: Any) -> None:
             )
         said.set()
         assert dict(failure.value.trailing_metadata())["fedrec-code"] == "too-slow"
-        assert (
-            'fedrec_requests_refused_total{reason="too-slow"} 1.0'
-            in running.http.get("/metrics").text
-        )
+        assert 'fedrec_requests_refused_total{reason="too-slow"} 1.0' in running.metrics()
         assert running.recommend(running.told.newest, NUMBERS)
 
     with_more_time(attempt, 0.3, 3.0, 30.0)
@@ -319,7 +316,7 @@ def test_settings_refuse_what_is_not_safe_or_not_there(tmp_path: Path) -> None:
     file.write_text(EXAMPLE)
     settings = load(file)
     assert settings.tls is not None
-    assert settings.tls.key == str(tmp_path / "server-key.pem")
+    assert settings.tls.key == str(tmp_path / "serving-key.pem")
     assert overridden(settings, grpc=None, http="127.0.0.1:1").http == "127.0.0.1:1"
     assert overridden(settings, grpc=None, http="127.0.0.1:1").limits == settings.limits
 

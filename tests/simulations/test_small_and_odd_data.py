@@ -74,7 +74,12 @@ def test_an_epsilon_of_any_size_is_answered_or_refused(
     epsilon: str, code: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     found, err = simulated(
-        tmp_path, SMALL, capsys, "recipe=noisy-descent", "model.steps=2", f"privacy.epsilon={epsilon}"
+        tmp_path,
+        SMALL,
+        capsys,
+        "recipe=noisy-descent",
+        "model.steps=2",
+        f"privacy.epsilon={epsilon}",
     )
     assert found == code, err
 

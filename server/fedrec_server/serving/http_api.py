@@ -25,7 +25,6 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from fedrec.errors import RefusedError
 from fedrec.serving.ranking import Query
-from fedrec_server.serving import counts
 from fedrec_server.serving.batcher import coefficients_of
 from fedrec_server.serving.context import PIECE_BYTES, ServingContext
 from fedrec_server.serving.refusals import (
@@ -180,9 +179,6 @@ def _operations(office: ServingContext) -> list[BaseRoute]:
             {"status": "ready" if office.ready else "draining"}, 200 if office.ready else 503
         )
 
-    async def metrics(_: Request) -> Response:
-        return Response(office.counts.text(), media_type=counts.CONTENT_TYPE)
-
     async def schema(_: Request) -> Response:
         from fedrec_server.serving.openapi import document  # brings FastAPI
 
@@ -191,7 +187,6 @@ def _operations(office: ServingContext) -> list[BaseRoute]:
     paths = {
         "/health/live": live,
         "/health/ready": ready,
-        "/metrics": metrics,
         "/openapi.json": schema,
     }
     return [Route(path, answer) for path, answer in paths.items()]

@@ -43,7 +43,7 @@ from fedrec_client import settings as client_settings
 from fedrec_client.flower import ASK, JOIN, TELL, client_app
 from fedrec_client.last_arrays import HELD, HeldArrays
 from fedrec_client.opened import open_participant
-from fedrec_server.aggregation import endpoint_and_budget
+from fedrec_server.aggregation import aggregation_of
 from fedrec_server.flower import FlowerBroadcast, server_app
 from fedrec_server.settings import ServerSettings
 from fedrec_server.workload import workload_of
@@ -157,7 +157,7 @@ def serve(
 
     def rounds(broadcast: FlowerBroadcast) -> None:
         with ExitStack() as stack:
-            endpoint, _ = endpoint_and_budget(
+            aggregation = aggregation_of(
                 scenario.privacy,
                 settings,
                 Metrics("server", __version__),
@@ -165,12 +165,13 @@ def serve(
                 stack,
             )
             for _ in work.steps(
-                endpoint,
+                aggregation.endpoint,
                 broadcast,
                 Path(settings.state),
                 gathering=gathering,
                 patience=patience,
                 run=settings.run or None,
+                statements=aggregation.statements,
             ):
                 pass  # whoever follows reads them in the folder
 
