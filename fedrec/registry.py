@@ -233,6 +233,7 @@ BUILT_IN = (
     "dpmf",
     "noisy-descent",
     "dp-gd",
+    "dp-sgd",
     "am-dpsgd",
     "convex-ssp",
     "dp-bias",
