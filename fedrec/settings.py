@@ -52,7 +52,7 @@ ELSEWHERE = {
 }
 """Names that people try for keys that are called otherwise, and are spelt nothing alike."""
 
-EVERY_KEY = "`fedrec schema` and docs/reference.md list every key."
+EVERY_KEY = "`fedrec schema --search WORD` finds a key; docs/reference.md lists them all."
 
 LOCAL = frozenset({"max_total_epsilon", "budget_file", "shares"})
 """Keys of [privacy] that concern whoever holds the data and nobody else: neither sent to a party

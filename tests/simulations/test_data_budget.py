@@ -190,8 +190,8 @@ def test_a_second_run_of_the_same_scenario_is_added_and_printed_in_every_file(
     assert [run["budget"]["spent"][0]["trainings"] for run in (first, second)] == [1, 2]
     out = simulate(capsys, data, words=())
     assert "in 3 trainings" in " ".join(out.split())
-    assert "budget  of all runs on this data: epsilon" in out
-    assert "they are not private" in " ".join(out.split())
+    assert "spent      by all runs on this data: epsilon" in out
+    assert "the numbers above are not private" in " ".join(out.split())
 
 
 def test_going_on_without_checkpoints_draws_afresh_and_is_charged_again(

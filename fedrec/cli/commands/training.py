@@ -99,7 +99,7 @@ def train(
     \b
       fedrec train clicks.csv -o model
       fedrec train log.parquet --user who --item what --epsilon 1 -o model
-      fedrec train ratings.tsv --rating stars --scale 1 5 --items films.csv -o model
+      fedrec train rated.tsv --rating stars --scale 1 5 --items films.csv -o model
     """
     from fedrec.run.data.describing import keys_of_news
     from fedrec.run.simulate import run
