@@ -172,8 +172,6 @@ def _require_columns(frame: pl.DataFrame, columns: TableColumns) -> None:
     found = frame.columns
     for role, name in columns.names().items():
         if name in found:
-            if role in ("user", "item"):
-                _require_ids(frame[name])
             continue
         asked = meant(role, name, found)
         keyword = "time" if role == "timestamp" else role
@@ -181,19 +179,6 @@ def _require_columns(frame: pl.DataFrame, columns: TableColumns) -> None:
             f"the frame has no column {name!r}",
             f"{asked}Name it by {keyword}=...; its columns are {', '.join(found)}.",
         )
-
-
-def _require_ids(column: pl.Series) -> None:
-    if column.dtype.is_nested() or column.dtype in (pl.Object, pl.Binary):
-        raise DataError(
-            f"the column {column.name!r} holds {_words(column.dtype)}, and ids are numbers or text",
-            "Write each as text, for example by map(str).",
-        )
-
-
-def _words(dtype: pl.DataType) -> str:
-    known = {pl.Object: "Python objects", pl.Binary: "bytes"}
-    return next((words for kind, words in known.items() if dtype == kind), "lists or records")
 
 
 def _items(frame: pl.DataFrame, id_column: str, separator: str) -> ItemTable:

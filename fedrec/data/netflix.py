@@ -41,6 +41,8 @@ def read_netflix(
 
     def frame_of(_: Path) -> tuple[pl.DataFrame, int, tuple[str, ...]]:
         rows = pl.concat([_rows(file) for file in files])
+        if rows.is_empty():
+            raise DataError(f"{path} holds no rows", "Check that the files are whole.")
         chosen, notes, _unit = complete(rows, path, _COLUMNS.names(), missing)
         return chosen, 1, notes
 

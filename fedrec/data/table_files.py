@@ -232,7 +232,9 @@ def _read_columns(path: Path, columns: dict[str, str]) -> pl.DataFrame:
 
 def typed(frame: pl.DataFrame, columns: Mapping[str, str]) -> pl.DataFrame:
     """The wanted columns by role: ids as integers or categories, ratings float32, times as they
-    are. Raises PolarsError."""
+    are. Raises PolarsError, and DataError where ids are lists, records, bytes or objects."""
+    for role in ("user", "item"):
+        _require_ids(frame[columns[role]])
     ids = {
         role: ids if ids.dtype.is_integer() else ids.cast(pl.Categorical)
         for role, name in columns.items()
@@ -242,6 +244,19 @@ def typed(frame: pl.DataFrame, columns: Mapping[str, str]) -> pl.DataFrame:
     numbers = {"rating": frame[columns["rating"]].cast(pl.Float32)} if "rating" in columns else {}
     times = {"timestamp": frame[columns["timestamp"]]} if "timestamp" in columns else {}
     return pl.DataFrame(ids | numbers | times)
+
+
+def _require_ids(column: pl.Series) -> None:
+    if column.dtype.is_nested() or column.dtype in (pl.Object, pl.Binary):
+        raise DataError(
+            f"the column {column.name!r} holds {_words(column.dtype)}, and ids are numbers or text",
+            "Write each as text, for example by map(str).",
+        )
+
+
+def _words(dtype: pl.DataType) -> str:
+    known = {pl.Object: "Python objects", pl.Binary: "bytes"}
+    return next((words for kind, words in known.items() if dtype == kind), "lists or records")
 
 
 def _read_text(layout: Layout, columns: dict[str, str]) -> pl.DataFrame:
