@@ -108,8 +108,7 @@ def person(answered: Answered, recommender: Recommender) -> str:
     asked = f"{answers} fresh answer{'s' * (answers != 1)} on {clicks} click{'s' * (clicks != 1)}"
     return (
         f"{asked}: epsilon {own:.4g} per user (replace) for this history; "
-        f"{whole:.4g}{limit} for the longest possible one. "
-        "A server that keeps answers may recognise you by them"
+        f"{whole:.4g}{limit} for the longest possible one"
     )
 
 

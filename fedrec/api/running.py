@@ -85,10 +85,7 @@ class Simulation:
             ("guarantee", repr(self.guarantee)),
             ("report", self.report()),
         ]
-        return html_table(
-            ("simulation", ""),
-            [*rows, *((v["metric"], v["sentence"]) for v in self.result["verdicts"])],
-        )
+        return html_table(("simulation", ""), [*rows, ("result", self.result["answer"])])
 
 
 def simulate(

@@ -22,7 +22,7 @@ import numpy as np
 import polars as pl
 
 from fedrec.arrays import Int32s
-from fedrec.data.columns import opinions, usual
+from fedrec.data.columns import guessed, opinions, usual
 from fedrec.data.dataset import (
     CATALOGUE_OF_ROWS,
     Catalogue,
@@ -198,7 +198,7 @@ def asked_table(path: Path, told: TableOptions) -> AskedTable:
         if told.item_features is None
         else read_item_table(
             Path(told.item_features),
-            id_column=item,
+            id_column=columns.item,
             separator=told.item_separator,
             min_items=told.min_items,
         )
@@ -248,11 +248,13 @@ def used_columns(
     name: str,
     rating: str = "rating",
 ) -> tuple[TableColumns, tuple[str, ...]]:
-    """The columns of a table with the one of ratings, which `scale` asks for where none is named:
-    `rating`, else the one that is called as ratings are; and a note on the columns not used.
+    """The columns of a table as they were named, and notes on those guessed and not used.
 
-    name: of the table. Warns with `UnusedColumnsWarning` of one that looks like a rating, a thumb
-    or a count. Raises SettingsError where ratings have no scale, or several may be meant."""
+    Where there is no column user, or item, the one that is usually called so is taken. `scale` asks
+    for ratings: without a name they are the column `rating`, else the one that is called as ratings
+    are. name: of the table. Warns with `UnusedColumnsWarning` of one that looks like a rating, a
+    thumb or a count. Raises SettingsError where ratings have no scale, or several may be meant."""
+    named, guesses = _with_guesses(named, found)
     taken = named.names().values()
     alike = [column for column in usual("rating", found) if column not in taken]
     if named.rating is None and scale is not None:
@@ -267,9 +269,9 @@ def used_columns(
         raise SettingsError(
             f"{name} has a column {rating!r} but no rating_range",
             "If it holds ratings, give the public scale: data.rating_range = [1, 5], in Python "
-            'rating_range=(1, 5). For clicks set data.kind = "clicks" and data.click_threshold '
-            "too (in Python click_threshold=...): ratings of that or more then count. Where every "
-            "row is a click, leave the column out.",
+            "rating_range=(1, 5), for fedrec train --scale 1 5. For clicks set data.kind = "
+            '"clicks" and data.click_threshold too (in Python click_threshold=...): ratings of '
+            "that or more then count. Where every row is a click, leave the column out.",
         )
     unused = [column for column in found if column not in named.names().values()]
     if set(named.names().values()) <= set(found) and (lost := opinions(unused)):
@@ -281,7 +283,21 @@ def used_columns(
                 "item, or drop it"
             )
         )
-    return named, (f"columns not used: {', '.join(unused)}",) if unused else ()
+    return named, (*guesses, f"columns not used: {', '.join(unused)}") if unused else guesses
+
+
+def _with_guesses(
+    named: TableColumns, found: Sequence[str]
+) -> tuple[TableColumns, tuple[str, ...]]:
+    """Users and items in columns of other names, where nothing was said and one is meant."""
+    roles = {role: getattr(named, role) for role in ("user", "item")}
+    lost = [role for role, name in roles.items() if name == role and name not in found]
+    for role in lost:
+        kept = [name for name in roles.values() if name in found]
+        roles[role] = guessed(role, found, kept[0] if len(kept) == 1 else "") or role
+    guesses = [f"{role}s in the column {roles[role]!r}" for role in lost if roles[role] in found]
+    note = (f"guessed: {', '.join(guesses)}",) if guesses else ()
+    return (replace(named, **roles) if roles["user"] != roles["item"] else named), note
 
 
 def _layout(path: Path, separator: str, header: Header, wanted: set[str]) -> Layout | None:
@@ -412,7 +428,7 @@ def dataset_of(
     if columns.rating is not None and rating_range is None:
         raise SettingsError(
             f"{path.name} has ratings but no rating_range",
-            "Give the public scale, as in rating_range = [1, 5], or read clicks.",
+            "Give the public scale, as in rating_range = [1, 5] (--scale 1 5), or read clicks.",
         )
     if rating_range is not None and not _is_scale(rating_range):
         raise SettingsError(

@@ -23,7 +23,7 @@ from fedrec.data.clicklog import liked_in
 from fedrec.data.dataset import Dataset, FileDigest
 from fedrec.data.impressions import Impressions
 from fedrec.errors import SettingsError
-from fedrec.evaluation.controls import SHUFFLED
+from fedrec.evaluation.controls import SHUFFLED, in_one_line
 from fedrec.evaluation.impressions import ImpressionMetrics, evaluate_impressions, history_swap
 from fedrec.news.checkpoints import Kept
 from fedrec.news.person_plans import require_user_limit
@@ -94,6 +94,10 @@ class News:
     def files(self) -> tuple[FileDigest, ...]:
         """See `Workload`."""
         return files_of(self.scenario.data.path)
+
+    @property
+    def people(self) -> None:
+        """See `Workload`: nobody, budgets of news are by click."""
 
     @property
     def inputs(self) -> Mapping[str, Any]:
@@ -323,6 +327,7 @@ class FinishedNews:
                 "answers": answers,
                 **serving,
             },
+            "answer": in_one_line(done.verdicts),
             "verdicts": [verdict.as_dict() for verdict in done.verdicts],
             "curve": curve,
             "baselines": {name: metrics.as_dict() for name, metrics in done.baselines.items()},
@@ -335,18 +340,12 @@ class FinishedNews:
             "person": self.person.as_dict(),
         }
 
-    def sentences(self, content: ReportContent) -> Iterator[tuple[str, str]]:
-        """See `Finished`."""
-        for verdict in self.run.verdicts:
-            yield verdict.sentence, "" if verdict.outcome == "better" else "bold"
-
     def lines(self) -> list[str]:
         """See `Finished`."""
         done = self.run
         seeded = self.run.scenario.privacy.noise == "seeded"
         private = done.main.guarantee.private
-        beyond = cautions(done.data.not_covered, done.budget, (), seeded=private and seeded)
-        return [f"report  {done.folder / 'report.html'}", *beyond]
+        return cautions(done.budget, (), seeded=private and seeded)
 
 
 def _stated(done: NewsRun) -> dict[str, Any]:

@@ -21,10 +21,7 @@ NOT_COVERED = (
     ),
     "counts of users, items and events: exact",
 )
-NOT_PRIVATE = (
-    "A guarantee covers its model alone. The numbers beside it are measured on the data without "
-    "noise: they are not private."
-)
+NOT_PRIVATE = "for the model alone; the numbers above are not private"
 
 
 def compared(guarantee: Guarantee) -> str:
@@ -91,7 +88,7 @@ def personal(plan: Plan, limits: Mapping[float, float]) -> dict[str, Any]:
 
 def personal_lines(described: Mapping[str, Any]) -> list[str]:
     """What `personal` put into a file, for a terminal."""
-    return [f"limits  {one['words']}" for one in described.get("personal", ())]
+    return [f"limits     {one['words']}" for one in described.get("personal", ())]
 
 
 def _weight(limit: float, plan: Plan) -> float:

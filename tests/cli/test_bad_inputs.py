@@ -63,14 +63,14 @@ BAD = [
     "data describe --help"),
     Bad("data split log.csv", 2, "Missing option '--output'", "fedrec data split --help",
     "data split --help"),
-    Bad("recommend", 2, "no history is given", "--history FILE"),
+    Bad("recommend", 2, "no history is given", "--history read.txt"),
     Bad("recommend --history hist.txt --server http://x --epsilon -1", 2, "--epsilon is -1",
     "above 0"),
     Bad("recommend --history hist.txt --server http://x --limit 0", 2, "--limit is 0", "above 0"),
     Bad("recommend --history hist.txt --server http://x --delta 1", 2, "--delta is 1", "below 1"),
     Bad("recommend --history hist.txt --server http://x --renew-every 0", 2, "--renew-every is 0",
     "above 0"),
-    Bad("recommend --history hist.txt", 2, "is no server", "grpc://"),
+    Bad("recommend --history hist.txt", 2, "no server is given", "fedrec serve prints"),
     Bad("recommend --history hist.txt --server ftp://x", 2, "'ftp://x' is no server", "https://"),
     Bad("recommend --history nowhere --server http://127.0.0.1:9", 3, "nowhere cannot be read",
     "--history"),
@@ -214,8 +214,28 @@ BAD = [
     Bad("data describe zeros.csv", 3, "zeros.csv is no text", "UTF-8"),
     Bad("data describe noise.csv", 3, "noise.csv", ""),
     Bad("data describe cr.csv", 3, "end with CR alone", "LF or CRLF"),
-    Bad("data describe usual.csv", 3, "no column 'user'", "Did you mean 'userId'?",
-    "data describe usual.csv --set data.columns.user=userId --set data.columns.item=movieId"),
+    Bad("data describe odd.csv", 3, "no column 'user'", "--user COLUMN",
+    "data describe odd.csv --set data.columns.user=who --set data.columns.item=what"),
+    # from one's own table to a list
+    Bad("train", 2, "Missing argument 'FILE'", "fedrec train clicks.csv -o model"),
+    Bad("train right.csv", 2, "Missing option '--output'", "fedrec train clicks.csv -o model"),
+    Bad("train planted -o m", 2, "planted is a scenario, not data", "fedrec simulate planted",
+    "account planted"),
+    Bad("train right.toml -o m", 2, "is a scenario, not data", "fedrec simulate right.toml",
+    "account right.toml"),
+    Bad("train nowhere.csv -o m", 3, "nowhere.csv does not exist", "Check the path"),
+    Bad("train right.csv -o dir", 6, "dir holds files of something else", "new folder"),
+    Bad("train right.csv -o hist.txt", 6, "hist.txt is a file", "Give a folder"),
+    Bad("train twice.csv -o m", 2, "no rating_range", "--scale 1 5"),
+    Bad("train odd.csv -o m", 3, "no column 'user'", "--user COLUMN"),
+    Bad("train usual.csv -o m", 3, "2 events leave no test", "Use more data"),
+    Bad("train right.csv -o m --epsilon 0", 2, "privacy.epsilon", "above 0"),
+    Bad("train right.csv --column who", 2, "No such option: --column", "fedrec train --help"),
+    Bad("simulate right.csv", 2, "is a table, not a scenario", "fedrec train right.csv -o model",
+    "data describe right.csv"),
+    Bad("simulate dir", 2, "dir: a folder", "fedrec simulate --data dir"),
+    Bad("fit right.csv", 2, "No such command 'fit'", "fedrec train", "train --help"),
+    Bad("predict", 2, "No such command 'predict'", "fedrec recommend", "recommend --help"),
     Bad("data describe twice.csv --set data.kind=clicks", 2, "no rating_range",
     "give the public scale: data.rating_range = [1, 5]", "data describe twice.csv --set data.kind=clicks "
     "--set data.rating_range=[1,5]"),
@@ -230,7 +250,7 @@ BAD = [
     Bad("compare dir", 6, "dir holds no finished run", "fedrec simulate"),
     Bad("serve", 2, "Missing argument", "fedrec serve --help", "serve --help"),
     Bad("serve dir", 6, "dir/serving.safetensors cannot be read", "finished training"),
-    Bad("serve log.csv", 6, "is not a serving bundle", "fedrec simulate"),
+    Bad("serve log.csv", 2, "log.csv is data", "fedrec train log.csv -o model"),
     Bad("serve dir --http nowhere", 2, "host:port", "docs/deploy.md"),
     Bad("serve dir --settings nowhere.toml", 2, "nowhere.toml", "settings file"),
     Bad("export nope --output x", 6, "nope does not exist", "a model folder"),
@@ -271,6 +291,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (place / "zeros.csv").write_bytes(b"user,item\n1,\0\n")
     (place / "noise.csv").write_bytes(b'\x89"\r\x1a\n\r"\xb2,\x80\r"1\n')
     (place / "cr.csv").write_bytes(b"user,item\r1,2\r3,4\r")
+    (place / "odd.csv").write_text("who,what,when\n1,2,3\n3,4,5\n")
     (place / "usual.csv").write_text("userId,movieId\n1,2\n3,4\n")
     (place / "binary.toml").write_bytes(b"\xff\xfe\x00\x01" * 10)
     (place / "dir").mkdir()

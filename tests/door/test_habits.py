@@ -66,10 +66,10 @@ def test_a_table_for_a_scenario_is_answered_with_the_key(
     assert guarded(["simulate", str(tmp_path / name)]) == 2
     said = capsys.readouterr().err
     assert "is a table, not a scenario" in said
-    assert f"--set data.path={tmp_path / name}" in said
+    assert f"fedrec train {tmp_path / name} -o model" in said
 
 
-@pytest.mark.parametrize("flag", ["--data", "--file", "--input"])
+@pytest.mark.parametrize("flag", ["--file", "--input"])
 def test_a_flag_for_the_data_is_answered_with_its_key(
     flag: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
