@@ -76,7 +76,9 @@ class Dataset:
             time: Column of times: seconds, dates or ISO text.
             rating_range: Lowest and highest rating; needed with `rating`. It is public, so it must
                 not be read off the data.
-            click_threshold: Makes clicks of ratings: the lowest rating that counts as a click.
+            click_threshold: Makes clicks of ratings: the lowest that counts as a click. Without a
+                `rating_range`, the column `rating` may hold anything that grows with liking:
+                thumbs (0 and 1) or counts of plays.
             items: A frame of public item features: the column named by `item`, a `title`
                 (optional), and any others.
             similar_items: A frame of public pairs: item, neighbour and, if wished, a score.
@@ -115,7 +117,9 @@ class Dataset:
             policies["duplicates"] = "last"  # what counts is whether, not how often
         columns: dict[str, Any] = {"user": user, "item": item, "rating": rating, "time": time}
         parts: dict[str, Any] = {"items": items, "validation": validation, "test": test}
-        read = read_frame(frame, **columns, rating_range=rating_range, **parts, **policies)
+        liking = click_threshold if rating_range is None else None
+        scale: dict[str, Any] = {"rating_range": rating_range, "click_threshold": liking}
+        read = read_frame(frame, **columns, **scale, **parts, **policies)
         ids = read.catalogue.item_ids
         features = read.features
         if similar_items is not None:
@@ -128,7 +132,7 @@ class Dataset:
             bag = item_vectors_bag(vectors, Path("item vectors"), ids)
             features = with_bag(features, ITEM_VECTORS, bag)
         read = require_public(replace(read, features=features))
-        if click_threshold is None:
+        if click_threshold is None or liking is not None:
             return Dataset(read)
         chosen: dict[str, Any] = {"data": {"kind": "clicks", "click_threshold": click_threshold}}
         return Dataset(as_kind(read, validated(chosen, source="from_frame").data))
@@ -166,6 +170,8 @@ class Dataset:
         columns = {role: name for role, name in named.items() if name is not None}
         if columns:
             settings["columns"] = {**settings.get("columns", {}), **columns}
+        if "click_threshold" in settings:
+            settings = {"kind": "clicks", **settings}
         data = {"path": str(path), "format": format, **settings}
         return Dataset(load_dataset(_scenario("from_file", data=data)))
 

@@ -73,7 +73,13 @@ class DataSettings(Table):
     kind: Literal["auto", "ratings", "clicks"] = Field(
         "auto", description="what to learn from; clicks may be made from ratings"
     )
-    click_threshold: float = Field(0.0, description="the lowest rating that counts as a click")
+    click_threshold: float = Field(
+        0.0,
+        description=(
+            "the lowest rating that counts as a click; with a named column of thumbs or counts it "
+            "needs no rating_range"
+        ),
+    )
     columns: dict[str, Annotated[str, BeforeValidator(_column)]] = Field(
         default_factory=dict,
         description=(
