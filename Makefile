@@ -5,7 +5,7 @@ PYTHON ?= python3.11
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: install demo recommend test test-rest test-research test-research-slow test-all rehearsal lock sbom audit ways release mutants lint docs docs-site proto clean
+.PHONY: install demo recommend test test-rest test-research test-research-slow test-all rehearsal lock sbom audit ways release mutants flower-versions lint docs docs-site proto clean
 install: $(VENV)/.installed
 
 # torch is a build that only pip's own configured index offers, so it is named by its exact version
@@ -66,6 +66,15 @@ audit:
 ways:
 	$(PYTHON) tests/release/clean.py ways
 
+# what speaks to Flower, with the oldest and the newest release that pyproject.toml allows, each in an environment of its own
+FLOWERS ?= 1.40.0 1.42.0
+flower-versions:
+	@status=0; for release in $(FLOWERS); do \
+		$(PYTHON) -m venv .flower-versions/$$release \
+		&& .flower-versions/$$release/bin/python -m pip install --quiet --disable-pip-version-check --editable '.[dev,news]' "flwr==$$release" \
+		&& .flower-versions/$$release/bin/python -m pytest tests/client_flower tests/server_flower tests/processes tests/simulations/test_grid.py tests/simulations/test_flower_app.py tests/simulations/test_flower_strategy_and_mods.py \
+		|| status=1; done; exit $$status
+
 # before a release (CONTRIBUTING.md): wheel and source archive in clean environments, on each Python named
 PYTHONS ?= $(PYTHON)
 release:
@@ -100,4 +109,4 @@ proto: install
 		fedrec/transport/aggregator_api/aggregator.proto fedrec/transport/serving_api/serving.proto
 
 clean:
-	rm -rf $(VENV) .rehearsal .audit runs .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) .rehearsal .audit .flower-versions runs .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -38,6 +38,7 @@ BENCHMARKS = {
     "light-devices": "",
     "sharing": "",
     "serving": "",
+    "catalogues": "",
     "serving-endurance": "",
     "serving-overload": "",
 }

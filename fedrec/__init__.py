@@ -39,6 +39,7 @@ _PLACES = {
     "simulate": _API + "running",
     "audit": _API + "running",
     "scenarios": _API + "running",
+    "account_of_person": _API + "persons",
     "verify": "fedrec.certificates.verifying",
     "compare": "fedrec.run.comparing",
     "JsonLines": _API + "callbacks",

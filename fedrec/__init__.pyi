@@ -14,6 +14,7 @@ from fedrec.api.evaluating import Evaluation as Evaluation
 from fedrec.api.evaluating import evaluate as evaluate
 from fedrec.api.news import NewsData as NewsData
 from fedrec.api.news import NewsRecommender as NewsRecommender
+from fedrec.api.persons import account_of_person as account_of_person
 from fedrec.api.promises import PrivacyGuarantee as PrivacyGuarantee
 from fedrec.api.recommender import Recommender as Recommender
 from fedrec.api.running import Simulation as Simulation

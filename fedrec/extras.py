@@ -31,7 +31,8 @@ EXTRAS: Mapping[str, Sequence[str]] = {
     "ray": ("ray",),
     "lenskit": ("lenskit",),
     "mlflow": ("mlflow",),
-    "bench": ("implicit", "opacus"),
+    "dpsgd": ("opacus",),
+    "bench": ("implicit",),
 }
 """Modules by the extra that installs them; `deploy` and `ray` install those of `serve` as well."""
 
@@ -39,7 +40,8 @@ _INCLUDED = {
     "deploy": ("serve",),
     "cluster": ("store",),
     "ray": ("serve", "deploy"),
-    "bench": ("news",),
+    "dpsgd": ("news",),
+    "bench": ("news", "dpsgd"),
 }
 
 

@@ -8,15 +8,13 @@ from scipy import sparse
 
 from fedrec.data.features import FeatureBag, PublicFeatures
 from fedrec.data.interactions import Interactions
-from fedrec.data.public_sources import PUBLIC_USERS, SIMILAR_ITEMS
+from fedrec.data.public_sources import PUBLIC_USERS, SIMILAR_ITEMS, SOURCES
 from fedrec.errors import SettingsError
 from fedrec.factorization.collective import Side
 from fedrec.factorization.facts import PublicFacts
 from fedrec.factorization.item_similarity import learned_vectors, neighbours
 from fedrec.randomness import Streams
 from fedrec.settings_tables.collective import CollectiveSettings
-
-_SOURCES = {PUBLIC_USERS, SIMILAR_ITEMS}
 
 
 def sides_of(chosen: CollectiveSettings, facts: PublicFacts) -> tuple[Side, ...]:
@@ -86,7 +84,7 @@ def metadata_of(
         return None
     if not features.bags:
         return features
-    there = [name for name in features.bags if name not in _SOURCES]
+    there = [name for name in features.bags if name not in SOURCES]
     if unknown := [name for name in chosen.categories if name not in there]:
         raise SettingsError(
             f"collective.categories: no feature {unknown[0]!r}",

@@ -217,7 +217,7 @@ def model_kinds() -> dict[str, Any]:
     """Kinds of models of fedrec's own recipes and of all registered ones, by name.
 
     >>> sorted(model_kinds())
-    ['clicks', 'convex-ssp', 'default', 'fast-dpmf', 'item-item', 'published']
+    ['clicks', 'convex-ssp', 'default', 'fast-dpmf', 'item-item', 'public-prior', 'published']
     """
     return {
         name: kind
@@ -233,6 +233,7 @@ BUILT_IN = (
     "dpmf",
     "noisy-descent",
     "dp-gd",
+    "dp-sgd",
     "am-dpsgd",
     "convex-ssp",
     "dp-bias",

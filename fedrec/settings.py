@@ -52,7 +52,7 @@ ELSEWHERE = {
 }
 """Names that people try for keys that are called otherwise, and are spelt nothing alike."""
 
-EVERY_KEY = "`fedrec schema` and docs/reference.md list every key."
+EVERY_KEY = "`fedrec schema --search WORD` finds a key; docs/reference.md lists them all."
 
 LOCAL = frozenset({"max_total_epsilon", "budget_file", "shares"})
 """Keys of [privacy] that concern whoever holds the data and nobody else: neither sent to a party
@@ -199,7 +199,7 @@ class Scenario(Table):
         description="ratings and clicks: our default; published: AM-SSP and Ada-DPALS, made sound; "
         "dp-cmf: with public data, see [collective]; "
         "noisy-descent, dp-gd: noisy gradient descent on item vectors; am-dpsgd: on an item "
-        "encoder; "
+        "encoder; dp-sgd: at one curator, by Opacus; "
         "convex-ssp: clicks by logistic loss; dp-bias: ratings by item biases and own means; "
         "dp-popularity: clicks by counts; "
         "dp-item-item: clicks by one Gram of the most clicked items and EASE; "
@@ -219,7 +219,7 @@ class Scenario(Table):
     run: RunSettings = RunSettings()
     own: dict[str, Any] = Field(
         default_factory=dict,
-        description="settings of dpmf, or of a recipe that an extension registers",
+        description="settings of dpmf and dp-sgd, or of a recipe that an extension registers",
     )
 
     @model_validator(mode="before")

@@ -6,13 +6,14 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
+import numpy as np
 import polars as pl
 from scipy import stats
 
 from fedrec.api.callbacks import Callback
-from fedrec.api.datasets import TestSet, TrainingSet
+from fedrec.api.datasets import Dataset, TestSet, TrainingSet
 from fedrec.api.evaluating import (
     Evaluation,
     controls_of,
@@ -30,12 +31,13 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 _CONFIDENCE = 0.95
+_UPPER = 0.5 + _CONFIDENCE / 2
 
 
 @dataclass(frozen=True, repr=False)
 class PrivacyCurve:
-    """Measurements of one method at several epsilons. points: one for each epsilon and seed;
-    controls: metrics without privacy.
+    """Measurements of one method at several epsilons. points: epsilon, seed, measurement and seed
+    of the split, one for each training; controls: metrics without privacy, on the first split.
 
     Each point is a training of its own. The guarantee of a point covers its model alone: whoever
     publishes several spends their sum.
@@ -47,7 +49,9 @@ class PrivacyCurve:
     >>> curve.metric, curve.to_frame().height
     ('rmse', 1)
     >>> curve.summary().columns
-    ['epsilon', 'seeds', 'mean', 'std', 'low', 'high']
+    ['epsilon', 'seeds', 'splits', 'mean', 'std', 'people', 'low', 'high']
+    >>> print(curve.intervals)
+    95% intervals over 258 people; one split and one draw of noise, which vary too
     >>> curve.plot().get_xlabel()
     'ε per user (add/remove), δ = 1e-05'
     """
@@ -58,11 +62,11 @@ class PrivacyCurve:
     delta: float
     metric: str
     lower_is_better: bool
-    points: tuple[tuple[float, int, Evaluation], ...]
+    points: tuple[tuple[float, int, Evaluation, int], ...]
     controls: Mapping[str, Mapping[str, float | int | None]]
 
     def to_frame(self) -> pl.DataFrame:
-        """A row for each epsilon and seed: method, epsilon, delta, unit, seed and every metric;
+        """A row for each training: method, epsilon, delta, unit, seed, split and every metric;
         then a row for each control."""
         ours = [
             {
@@ -71,9 +75,10 @@ class PrivacyCurve:
                 "delta": self.delta,
                 "unit": self.unit,
                 "seed": seed,
+                "split": split,
                 **found.metrics,
             }
-            for epsilon, seed, found in self.points
+            for epsilon, seed, found, split in self.points
         ]
         theirs = [
             {
@@ -82,6 +87,7 @@ class PrivacyCurve:
                 "delta": None,
                 "unit": None,
                 "seed": None,
+                "split": None,
                 **metrics,
             }
             for name, metrics in self.controls.items()
@@ -89,39 +95,65 @@ class PrivacyCurve:
         return pl.DataFrame([*ours, *theirs], infer_schema_length=None)
 
     def summary(self, metric: str | None = None) -> pl.DataFrame:
-        """Mean, standard deviation and 95% interval (Student's t over the seeds) of one metric at
-        each epsilon; null of a single seed."""
+        """Mean, standard deviation of its draws and 95% interval of one metric at each epsilon.
+
+        The draws are the splits, each the mean of its seeds; of one split they are the seeds, whose
+        noise differs. people: standard error for the people who were measured, who are the same in
+        all draws. The interval has both: Student's t over the draws, and people in squares beside
+        it. `intervals` says how many there were.
+        """
         name = self._known(metric)
+        part, _, cutoff = name.partition("@")
+        error = f"{part}_stderr" + (f"@{cutoff}" if cutoff else "")
         rows = []
-        for epsilon in dict.fromkeys(epsilon for epsilon, _, _ in self.points):
-            values = [
-                float(found.metrics[name] or math.nan)
-                for at, _, found in self.points
-                if at == epsilon
-            ]
-            mean = sum(values) / len(values)
-            n = len(values)
-            std = (
-                math.sqrt(sum((value - mean) ** 2 for value in values) / (n - 1)) if n > 1 else None
-            )
-            half = (
-                None
-                if std is None
-                else float(stats.t.ppf(0.5 + _CONFIDENCE / 2, n - 1)) * std / math.sqrt(n)
-            )
+        for epsilon in dict.fromkeys(epsilon for epsilon, *_ in self.points):
+            runs = [point for point in self.points if point[0] == epsilon]
+            by_split = dict[int, list[float]]()
+            for _, _, found, split in runs:
+                by_split.setdefault(split, []).append(float(found.metrics[name] or math.nan))
+            seeds = next(iter(by_split.values()))
+            draws = [float(np.mean(own)) for own in by_split.values()]
+            draws = seeds if len(draws) == 1 else draws
+            errors = [found.metrics.get(error) for _, _, found, _ in runs]
+            known = [value for value in errors if value is not None]
+            people = math.sqrt(float(np.mean(np.square(known)))) if known else None
+            n = len(draws)
+            mean = float(np.mean(draws))
+            std = float(np.std(draws, ddof=1)) if n > 1 else None
+            halves = list[float]()
+            if std is not None:
+                halves.append(float(stats.t.ppf(_UPPER, n - 1)) * std / math.sqrt(n))
+            if people is not None:
+                halves.append(float(stats.norm.ppf(_UPPER)) * people)
+            half = math.hypot(*halves) if halves else None
             low, high = (None, None) if half is None else (mean - half, mean + half)
-            rows.append(
-                {"epsilon": epsilon, "seeds": n, "mean": mean, "std": std, "low": low, "high": high}
-            )
-        types = {
-            "epsilon": pl.Float64,
-            "seeds": pl.Int64,
-            "mean": pl.Float64,
-            "std": pl.Float64,
-            "low": pl.Float64,
-            "high": pl.Float64,
-        }
-        return pl.DataFrame(rows, schema=types)
+            counts = (epsilon, len(seeds), len(by_split))
+            rows.append((*counts, mean, std, people, low, high))
+        types = {"epsilon": pl.Float64, "seeds": pl.Int64, "splits": pl.Int64}
+        types |= dict.fromkeys(("mean", "std", "people", "low", "high"), pl.Float64)
+        return pl.DataFrame(rows, schema=types, orient="row")
+
+    @property
+    def intervals(self) -> str:
+        """What the intervals of `summary` and `plot` are of, and what they leave out."""
+        outcome = self.points[0][2].outcome
+        ranking = None if outcome.ranking is None else next(iter(outcome.ranking.at.values()))
+        measured = outcome.ratings or ranking
+        splits = len({split for *_, split in self.points})
+        seeds = len({seed for _, seed, *_ in self.points})
+        people = f"{measured.users:,} people" if measured else "people"
+        drawn = [
+            *([f"{splits} random splits"] if splits > 1 else []),
+            *([f"{seeds} draws of noise"] if seeds > 1 else []),
+        ]
+        fixed = [
+            *(["one split"] if splits == 1 else []),
+            *(["one draw of noise"] if seeds == 1 and splits == 1 else []),
+        ]
+        said = f"{_CONFIDENCE:.0%} intervals over {', '.join([people, *drawn])}"
+        if not fixed:
+            return said
+        return f"{said}; {' and '.join(fixed)}, which {'vary' if len(fixed) > 1 else 'varies'} too"
 
     def plot(self, metric: str | None = None, *, ax: Axes | None = None) -> Axes:
         """Draw with matplotlib (`pip install 'fedrec[plot]'`) and return the axes;
@@ -141,9 +173,11 @@ class PrivacyCurve:
             if (value := metrics.get(name)) is not None
         }
         promised = f"ε per {self.unit} ({self.neighbours}), δ = {self.delta:g}"
-        return draw_curve(
+        axes = draw_curve(
             {self.method: self.summary(name)}, levels, metric=name, x_label=promised, ax=ax
         )
+        axes.set_title(self.intervals, fontsize="x-small", loc="left")
+        return axes
 
     def _known(self, metric: str | None) -> str:
         known = [name for name, value in self.points[0][2].metrics.items() if value is not None]
@@ -152,7 +186,8 @@ class PrivacyCurve:
         return metric or self.metric
 
     def __repr__(self) -> str:
-        return f"PrivacyCurve of {self.method}, {self.metric}, {self.unit}\n{self.summary()}"
+        head = f"PrivacyCurve of {self.method}, {self.metric}, {self.unit}; {self.intervals}"
+        return f"{head}\n{self.summary()}"
 
     def _repr_html_(self) -> str:
         rows = [
@@ -162,16 +197,27 @@ class PrivacyCurve:
             ]
             for row in self.summary().rows()
         ]
-        return html_table(("epsilon", "seeds", f"{self.metric}, mean", "std", "low", "high"), rows)
+        names = (
+            "epsilon",
+            "seeds",
+            "splits",
+            f"{self.metric}, mean",
+            "std",
+            "people",
+            "low",
+            "high",
+        )
+        return html_table(names, rows) + f"<p>{self.intervals}</p>"
 
 
 def privacy_curve(
     model: Recommender,
-    train: TrainingSet,
-    test: TestSet,
+    train: TrainingSet | Dataset,
+    test: TestSet | None = None,
     *,
     epsilons: Sequence[float] = (1, 5, 20),
     seeds: Iterable[int] = (1,),
+    splits: Iterable[int] = (1, 2, 3),
     k: Sequence[int] = (10, 20),
     controls: bool = True,
     progress: bool = False,
@@ -181,11 +227,12 @@ def privacy_curve(
 
     Args:
         model: Whose other parameters are kept; it is not changed.
-        train: What every copy is trained on.
-        test: What every copy is measured on.
+        train: What every copy is trained on; or a whole `Dataset`, which is divided at random.
+        test: What every copy is measured on, of data that is divided already.
         epsilons: Privacy budgets; each must be positive.
         seeds: Of initialisation, and of seeded noise. With noise="system" every training draws
             fresh noise besides.
+        splits: Seeds of the random splits of a whole `Dataset`, for intervals over splits too.
         k: Lengths of the lists that are measured.
         controls: Also measure methods without privacy, once.
         progress: Show a bar with the time left.
@@ -210,21 +257,37 @@ def privacy_curve(
             "For example epsilons=[1, 5, 20], seeds=range(3).",
         )
     cutoffs = cutoffs_of(k)
-    points = list[tuple[float, int, Evaluation]]()
-    require_test_set(test)
-    if isinstance(train, TrainingSet):
-        require_untrained(train.split, test)
+    points = list[tuple[float, int, Evaluation, int]]()
+    if isinstance(train, Dataset):
+        if test is not None:
+            raise SettingsError(
+                "a whole data set holds the test rows too",
+                "Leave test out, or give train and test.",
+            )
+        parts = {int(seed): train.split("random", seed=int(seed)) for seed in splits}
+        if not parts:
+            raise SettingsError("splits is empty", "Give seeds, for example splits=range(3).")
+    else:
+        require_test_set(test)
+        parts = {0: (train, cast(TestSet, test))}
+    for own, held in parts.values():
+        if isinstance(own, TrainingSet):
+            require_untrained(own.split, held)
     for epsilon in chosen:
-        for seed in drawn:
-            copy = type(model)(**{**model.get_params(), "epsilon": epsilon, "seed": seed})
-            copy.fit(train, progress=progress, callbacks=callbacks)
-            points.append((epsilon, seed, evaluate(copy, test, k=cutoffs, controls=False)))
+        for split, (own, held) in parts.items():
+            for seed in drawn:
+                copy = type(model)(**{**model.get_params(), "epsilon": epsilon, "seed": seed})
+                copy.fit(own, progress=progress, callbacks=callbacks)
+                points.append(
+                    (epsilon, seed, evaluate(copy, held, k=cutoffs, controls=False), split)
+                )
+    held = next(iter(parts.values()))[1]
     with one_blas_thread():
-        rivals = controls_of(test, cutoffs, ranking=True, seed=drawn[0]) if controls else {}
+        rivals = controls_of(held, cutoffs, ranking=True, seed=drawn[0]) if controls else {}
     first = points[0][2]
     guarantee = points[0][2].guarantee
     metric = "rmse" if "rmse" in first.metrics else f"ndcg@{max(cutoffs)}"
-    found = {name: outcome.metrics() for name, outcome in rivals.items()}
+    without = {name: outcome.metrics() for name, outcome in rivals.items()}
     unit = guarantee.unit
     neighbours = guarantee.neighbours
     of_ratings = metric == "rmse"
@@ -236,5 +299,5 @@ def privacy_curve(
         metric,
         of_ratings,
         tuple(points),
-        found,
+        without,
     )

@@ -14,8 +14,17 @@ import polars as pl
 from fedrec.api.tables import html_table
 from fedrec.data import dataset as stored
 from fedrec.data.atomic_files import write_recbole
-from fedrec.data.frames import read_frame
+from fedrec.data.frames import polars_frame, read_frame
 from fedrec.data.interactions import Interactions
+from fedrec.data.public_checks import require_public
+from fedrec.data.public_sources import (
+    ITEM_VECTORS,
+    SIMILAR_ITEMS,
+    item_vectors_bag,
+    pairs_of_frame,
+    similar_items_bag,
+    with_bag,
+)
 from fedrec.data.resolving import Duplicates, Missing, OutOfRange
 from fedrec.data.splits import Split, SplitKind, given
 from fedrec.errors import SettingsError
@@ -47,6 +56,8 @@ class Dataset:
         rating_range: tuple[float, float] | None = None,
         click_threshold: float | None = None,
         items: Any = None,
+        similar_items: Any = None,
+        item_vectors: Any = None,
         validation: Any = None,
         test: Any = None,
         duplicates: Duplicates = "auto",
@@ -65,9 +76,13 @@ class Dataset:
             time: Column of times: seconds, dates or ISO text.
             rating_range: Lowest and highest rating; needed with `rating`. It is public, so it must
                 not be read off the data.
-            click_threshold: Makes clicks of ratings: the lowest rating that counts as a click.
+            click_threshold: Makes clicks of ratings: the lowest that counts as a click. Without a
+                `rating_range`, the column `rating` may hold anything that grows with liking:
+                thumbs (0 and 1) or counts of plays.
             items: A frame of public item features: the column named by `item`, a `title`
                 (optional), and any others.
+            similar_items: A frame of public pairs: item, neighbour and, if wished, a score.
+            item_vectors: A frame of public vectors: item, then a list or a column for each number.
             validation: A frame of validation rows with the same columns, where the data comes
                 divided.
             test: A frame of test rows with the same columns, where the data comes divided.
@@ -102,8 +117,22 @@ class Dataset:
             policies["duplicates"] = "last"  # what counts is whether, not how often
         columns: dict[str, Any] = {"user": user, "item": item, "rating": rating, "time": time}
         parts: dict[str, Any] = {"items": items, "validation": validation, "test": test}
-        read = read_frame(frame, **columns, rating_range=rating_range, **parts, **policies)
-        if click_threshold is None:
+        liking = click_threshold if rating_range is None else None
+        scale: dict[str, Any] = {"rating_range": rating_range, "click_threshold": liking}
+        read = read_frame(frame, **columns, **scale, **parts, **policies)
+        ids = read.catalogue.item_ids
+        features = read.features
+        if similar_items is not None:
+            pairs = polars_frame(similar_items, what="frame of similar items")
+            rows = pairs_of_frame(pairs)
+            bag = similar_items_bag(rows, Path("similar items"), ids, width=pairs.width)
+            features = with_bag(features, SIMILAR_ITEMS, bag)
+        if item_vectors is not None:
+            vectors = polars_frame(item_vectors, what="frame of item vectors")
+            bag = item_vectors_bag(vectors, Path("item vectors"), ids)
+            features = with_bag(features, ITEM_VECTORS, bag)
+        read = require_public(replace(read, features=features))
+        if click_threshold is None or liking is not None:
             return Dataset(read)
         chosen: dict[str, Any] = {"data": {"kind": "clicks", "click_threshold": click_threshold}}
         return Dataset(as_kind(read, validated(chosen, source="from_frame").data))
@@ -141,6 +170,8 @@ class Dataset:
         columns = {role: name for role, name in named.items() if name is not None}
         if columns:
             settings["columns"] = {**settings.get("columns", {}), **columns}
+        if "click_threshold" in settings:
+            settings = {"kind": "clicks", **settings}
         data = {"path": str(path), "format": format, **settings}
         return Dataset(load_dataset(_scenario("from_file", data=data)))
 

@@ -22,6 +22,7 @@ from fedrec.errors import DataError, SettingsError
 from fedrec.evaluation.controls import Verdict, in_one_line
 from fedrec.numerics.threads import one_blas_thread
 from fedrec.report import wording
+from fedrec.run.data.datasets import public_facts
 from fedrec.run.outcomes import Outcome
 from fedrec.run.outcomes import evaluate as measured
 from fedrec.run.ratings import rivals_of
@@ -238,7 +239,7 @@ def controls_of(
             "seed": seed,
             "evaluation": {"cutoffs": cutoffs, "ranking": ranking},
         }
-        test.measured[asked] = rivals_of(
-            validated(chosen, source="evaluate"), test.split, Console(quiet=True)
-        )[0]
+        scenario = validated(chosen, source="evaluate")
+        facts = public_facts(scenario, test.source, test.split)
+        test.measured[asked] = rivals_of(scenario, test.split, Console(quiet=True), facts)[0]
     return test.measured[asked]

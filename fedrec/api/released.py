@@ -235,7 +235,7 @@ class Released:
 
 def require_length(k: Any) -> None:
     """Raises SettingsError where k is no length of a list."""
-    if not isinstance(k, Integral) or k < 1:
+    if not isinstance(k, Integral) or isinstance(k, bool) or k < 1:
         raise SettingsError(
             f"k must be a whole number, at least 1, found {k!r}", "Give the length of the list."
         )

@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
+from shlex import quote
 from typing import Annotated
 
 import typer
@@ -57,6 +58,7 @@ def export(
         return
     typer.echo(f"bundle   {output}, version {version}")
     typer.echo(f"training {about.trained}")
+    typer.echo(f"next     fedrec serve {quote(str(output))} --page")
 
 
 @app.command(short_help="Serve released models to private queries.")

@@ -44,7 +44,7 @@ def _part(folder: Path, name: str) -> Path | None:
     """`train.csv`, `train.csv.gz`, `train.parquet`, ...: the only one there is.
 
     Raises DataError where there are two."""
-    known = (".csv", ".tsv", ".tab", *PARQUET)
+    known = (".csv", ".tsv", ".tab", ".jsonl", *PARQUET)
     found = sorted(
         file
         for file in folder.glob(f"{name}.*")

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,7 @@ from fedrec.data.columns import meant
 from fedrec.data.dataset import Dataset, FileDigest
 from fedrec.data.item_tables import ItemTable, item_table, rows_of_frame
 from fedrec.data.resolving import Duplicates, Missing, OutOfRange, Policies
-from fedrec.data.table_files import complete, typed
+from fedrec.data.table_files import clicks_from, complete, typed
 from fedrec.data.tables import TableColumns, dataset_of, used_columns
 from fedrec.errors import DataError, MalformedRowError
 
@@ -80,6 +81,7 @@ def read_frame(
     rating: str | None = None,
     time: str | None = None,
     rating_range: tuple[float, float] | None = None,
+    click_threshold: float | None = None,
     items: Any = None,
     item_separator: str = "|",
     validation: Any = None,
@@ -89,7 +91,7 @@ def read_frame(
     missing: Missing = "refuse",
 ) -> Dataset:
     """Ratings where `rating` names a column or `rating_range` is given (`tables.used_columns`);
-    otherwise clicks, one a row.
+    otherwise clicks, one a row. click_threshold: as in `tables.read_table`.
 
     items: a frame of items: the column `item` is the id, `title` the title, every other column a
     public feature. validation, test: frames of the same columns. Raises DataError where a column is
@@ -115,14 +117,18 @@ def read_frame(
 
     def frame_of(path: Path) -> tuple[pl.DataFrame, int, tuple[str, ...]]:
         part = next(name for name, place in source.items() if place == path)
-        return _read(given[part], path, columns, missing)
+        rows, line, said = _read(given[part], path, columns, missing)
+        if click_threshold is None:
+            return rows, line, said
+        rows, more = clicks_from(rows, path, click_threshold)
+        return rows, line, said + more
 
     digests = partial(_digests, given, columns, missing)
     try:
         return dataset_of(
             source,
             "frame",
-            columns,
+            columns if click_threshold is None else replace(columns, rating=None),
             frame_of,
             rating_range,
             table,
@@ -166,8 +172,6 @@ def _require_columns(frame: pl.DataFrame, columns: TableColumns) -> None:
     found = frame.columns
     for role, name in columns.names().items():
         if name in found:
-            if role in ("user", "item"):
-                _require_ids(frame[name])
             continue
         asked = meant(role, name, found)
         keyword = "time" if role == "timestamp" else role
@@ -175,19 +179,6 @@ def _require_columns(frame: pl.DataFrame, columns: TableColumns) -> None:
             f"the frame has no column {name!r}",
             f"{asked}Name it by {keyword}=...; its columns are {', '.join(found)}.",
         )
-
-
-def _require_ids(column: pl.Series) -> None:
-    if column.dtype.is_nested() or column.dtype in (pl.Object, pl.Binary):
-        raise DataError(
-            f"the column {column.name!r} holds {_words(column.dtype)}, and ids are numbers or text",
-            "Write each as text, for example by map(str).",
-        )
-
-
-def _words(dtype: pl.DataType) -> str:
-    known = {pl.Object: "Python objects", pl.Binary: "bytes"}
-    return next((words for kind, words in known.items() if dtype == kind), "lists or records")
 
 
 def _items(frame: pl.DataFrame, id_column: str, separator: str) -> ItemTable:

@@ -1,5 +1,5 @@
-"""Public data from people and models: ratings of public users and item-item similarities, as
-feature bags beside the metadata.
+"""Public data from people and models: ratings of public users, item-item similarities and item
+vectors, as feature bags beside the metadata.
 
 A public user is to an item what a director is: a value that it carries (Curmei et al. 2023, 3.1),
 the "count" being the rating. As `PublicFeatures` they go where metadata goes, to a file or to a
@@ -13,19 +13,20 @@ or taken out of the private data.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
+import polars as pl
 from scipy import sparse
 
 from fedrec.data.dataset import Catalogue, Dataset, FileDigest, Provenance, digest_file, with_events
-from fedrec.data.delimited import is_number
+from fedrec.data.delimited import is_number, require_file
 from fedrec.data.features import FeatureBag, PublicFeatures
 from fedrec.data.interactions import Interactions
-from fedrec.data.item_tables import item_layout
+from fedrec.data.item_tables import PARQUET, item_layout
 from fedrec.data.keyed_hash import below
 from fedrec.data.text_tables import rows_of
 from fedrec.errors import DataError, MalformedRowError, PrivacyError
@@ -34,6 +35,9 @@ PUBLIC_USERS = "public users"
 """Name of the bag whose values are users, and whose counts are their ratings (1 for a click)."""
 SIMILAR_ITEMS = "similar items"
 """Name of the bag whose values are items, and whose counts say how similar."""
+ITEM_VECTORS = "item vectors"
+"""Name of the bag whose values are coordinates."""
+SOURCES = frozenset({PUBLIC_USERS, SIMILAR_ITEMS, ITEM_VECTORS})
 
 
 def with_users_made_public(dataset: Dataset, *, share: float, key: bytes) -> Dataset:
@@ -58,7 +62,7 @@ def with_users_made_public(dataset: Dataset, *, share: float, key: bytes) -> Dat
         dataset,
         lambda events: events.users_subset(kept),
         catalogue=_named(catalogue, kept),
-        features=_with(dataset.features, PUBLIC_USERS, bag),
+        features=with_bag(dataset.features, PUBLIC_USERS, bag),
         provenance=_also_read(dataset.provenance, (), f"{len(drawn)} of {n} users made public"),
     )
 
@@ -101,7 +105,7 @@ def with_public_users(dataset: Dataset, public: Dataset, *, same_ids: bool) -> D
     note = f"{len(kept)} public users" + (
         f", {left_out} more left out because they are private users" if left_out else ""
     )
-    features = _with(dataset.features, PUBLIC_USERS, FeatureBag(bag.vocabulary, counts))
+    features = with_bag(dataset.features, PUBLIC_USERS, FeatureBag(bag.vocabulary, counts))
     return replace(
         dataset,
         features=features,
@@ -110,28 +114,52 @@ def with_public_users(dataset: Dataset, public: Dataset, *, same_ids: bool) -> D
 
 
 def with_similar_items(dataset: Dataset, path: Path) -> Dataset:
-    """The data set with the similarities of a CSV or TSV in the bag `SIMILAR_ITEMS`: a header, then
-    `item,neighbour,score` a row.
+    """The data set with the similarities of a table (CSV, TSV or Parquet) in the bag
+    `SIMILAR_ITEMS`: a header, then `item,neighbour,score` a row; without a third column every score
+    is 1.
 
     Rows of items that the catalogue does not have are passed over. What made the file must be
     public: similarities learned from private users are private. Raises DataError on a missing or
     empty file or one of other items, MalformedRowError on a bad row.
     """
-    bag = read_similar_items(path, dataset.catalogue.item_ids)
+    rows: Iterable[tuple[int, list[str]]]
+    if path.suffix in PARQUET:
+        frame = pl.read_parquet(require_file(path))
+        rows = pairs_of_frame(frame)
+        width = frame.width
+    else:
+        layout = item_layout(path)
+        rows = rows_of(layout)
+        width = len(layout.names)
+    bag = similar_items_bag(rows, path, dataset.catalogue.item_ids, width=width)
     provenance = _also_read(
         dataset.provenance, [digest_file(path)], f"{bag.counts.nnz} similar items"
     )
     return replace(
-        dataset, features=_with(dataset.features, SIMILAR_ITEMS, bag), provenance=provenance
+        dataset, features=with_bag(dataset.features, SIMILAR_ITEMS, bag), provenance=provenance
     )
 
 
-def read_similar_items(path: Path, item_ids: Sequence[str]) -> FeatureBag:
-    """The bag of such a file: item j carries value i with the score of the row `j,i,score`."""
+def pairs_of_frame(frame: pl.DataFrame) -> list[tuple[int, list[str]]]:
+    """Numbered rows of a frame as text."""
+    return [(n, [str(value) for value in row]) for n, row in enumerate(frame.iter_rows())]
+
+
+def similar_items_bag(
+    rows: Iterable[tuple[int, list[str]]], path: Path, item_ids: Sequence[str], *, width: int
+) -> FeatureBag:
+    """The bag of rows of so many fields, two or three: item j carries value i with the score of the
+    row `j,i,score`; `path` names them in errors."""
     number = {item: j for j, item in enumerate(item_ids)}
     cells = dict[tuple[int, int], float]()
-    for line, fields in rows_of(item_layout(path)):
-        if len(fields) != 3 or not is_number(fields[2]) or not math.isfinite(float(fields[2])):
+    for line, fields in rows:
+        score = fields[2] if len(fields) == 3 else "1"
+        if (
+            len(fields) != width
+            or width not in {2, 3}
+            or not is_number(score)
+            or not math.isfinite(float(score))
+        ):
             raise MalformedRowError(
                 path, line, "an item, a neighbour and a finite score", ",".join(fields)
             )
@@ -139,7 +167,7 @@ def read_similar_items(path: Path, item_ids: Sequence[str]) -> FeatureBag:
         if pair in cells:
             raise MalformedRowError(path, line, "every pair once", ",".join(fields))
         if min(pair) >= 0:
-            cells[pair] = float(fields[2])
+            cells[pair] = float(score)
     if not cells:
         raise DataError(
             f"{path} knows no two of the {len(item_ids)} items",
@@ -149,6 +177,53 @@ def read_similar_items(path: Path, item_ids: Sequence[str]) -> FeatureBag:
     m = len(item_ids)
     scores = np.fromiter(cells.values(), np.float32, len(cells))
     return FeatureBag(tuple(item_ids), sparse.csr_matrix((scores, (items, values)), shape=(m, m)))
+
+
+def with_item_vectors(dataset: Dataset, path: Path) -> Dataset:
+    """The data set with the vectors of a Parquet file in the bag `ITEM_VECTORS`; see
+    `item_vectors_bag`."""
+    if path.suffix not in PARQUET:
+        raise DataError(
+            f"{path} is no Parquet file", "Give item vectors as Parquet: an id, then numbers."
+        )
+    bag = item_vectors_bag(pl.read_parquet(require_file(path)), path, dataset.catalogue.item_ids)
+    note = f"item vectors of {len(bag.vocabulary)} numbers"
+    provenance = _also_read(dataset.provenance, [digest_file(path)], note)
+    return replace(
+        dataset, features=with_bag(dataset.features, ITEM_VECTORS, bag), provenance=provenance
+    )
+
+
+def item_vectors_bag(frame: pl.DataFrame, path: Path, item_ids: Sequence[str]) -> FeatureBag:
+    """The bag of a frame: its first column holds ids, the next a list of numbers, or the others a
+    number each. Items that it does not name have a vector of zeros.
+
+    Raises DataError where it names no item of the catalogue or one twice, and where vectors differ
+    in length or are not finite numbers."""
+    ids = [str(value) for value in frame.to_series(0)]
+    columns = frame.get_columns()[1:]
+    listed = len(columns) == 1 and columns[0].dtype in (pl.List, pl.Array)
+    try:
+        rows = np.array(columns[0].to_list() if listed else list(zip(*columns, strict=True)), float)
+    except (TypeError, ValueError):
+        rows = np.full((len(ids), 1), np.nan)
+    if rows.ndim != 2 or not np.isfinite(rows).all():
+        raise DataError(
+            f"{path} does not hold vectors of finite numbers of one length",
+            "Give a column of ids, then a column of lists, or a column for each coordinate.",
+        )
+    place = {item: n for n, item in enumerate(ids)}
+    known = [(j, place[item]) for j, item in enumerate(item_ids) if item in place]
+    if not known or len(place) < len(ids):
+        raise DataError(
+            f"{path} names no item of the catalogue, or one twice",
+            "Check that its first column holds the data's item ids, each once.",
+        )
+    found = np.zeros((len(item_ids), rows.shape[1]))
+    items, places = np.array(known).T
+    found[items] = rows[places]
+    names = tuple(map(str, range(rows.shape[1])))
+    return FeatureBag(names, sparse.csr_matrix(found.astype(np.float32)))
 
 
 def _require_other_people(private: Catalogue, public: Catalogue) -> None:
@@ -219,5 +294,6 @@ def _named(catalogue: Catalogue, users: npt.NDArray[np.integer]) -> Catalogue:
     return replace(catalogue, user_ids=tuple(catalogue.user_ids[k] for k in users))
 
 
-def _with(features: PublicFeatures, name: str, bag: FeatureBag) -> PublicFeatures:
+def with_bag(features: PublicFeatures, name: str, bag: FeatureBag) -> PublicFeatures:
+    """The features and one bag more."""
     return PublicFeatures({**features.bags, name: bag})

@@ -18,12 +18,15 @@ from functools import partial
 from importlib import metadata
 from pathlib import Path
 
+from fedrec.data.book_crossing import is_book_crossing, read_book_crossing
 from fedrec.data.click_files import read_click_lists, read_click_matrices
 from fedrec.data.dataset import Dataset
 from fedrec.data.divided_files import is_divided
 from fedrec.data.item_tables import PARQUET
 from fedrec.data.movielens import ML_1M, ML_10M, ML_20M, ML_100K, MovieLensFormat, read_movielens
+from fedrec.data.netflix import is_netflix, read_netflix
 from fedrec.data.partitions import MANIFEST, read_partitions
+from fedrec.data.table_files import JSON_LINES
 from fedrec.data.tables import TableOptions, read_recbole, read_table
 from fedrec.data.text_tables import SEPARATORS, suffix_of
 from fedrec.errors import DataError, SettingsError
@@ -241,9 +244,10 @@ def _is_table(path: Path) -> bool:
         return False
     if path.is_dir():
         return is_divided(path) or any(file.suffix in PARQUET for file in path.iterdir())
-    known = (".csv", ".tsv", ".tab", ".txt", ".dat", *PARQUET)
+    known = (".csv", ".tsv", ".tab", ".txt", ".dat", *JSON_LINES, *PARQUET)
     named = path.name in ("train.txt", "ratings.dat")  # which are other formats
-    return suffix_of(path) in known and not named and not _is_20m(path)
+    others = named or _is_20m(path) or is_netflix(path) or is_book_crossing(path)
+    return suffix_of(path) in known and not others
 
 
 FORMATS: dict[str, Reader] = {
@@ -258,10 +262,15 @@ FORMATS: dict[str, Reader] = {
         "MovieLens 20M and later: ratings.csv, movies.csv", _movielens(ML_20M), _is_20m
     ),
     "table": Reader(
-        "CSV and its kin (also .gz), Parquet; or a folder of train.csv, validation.csv, test.csv",
+        "CSV and its kin, JSON lines (also .gz), Parquet; or a folder of train.csv, "
+        "validation.csv, test.csv",
         read_table,
         _is_table,
         TableOptions,
+    ),
+    "netflix": Reader("Netflix Prize: blocks of ratings below 123:", read_netflix, is_netflix),
+    "book-crossing": Reader(
+        "Book-Crossing: BX-Book-Ratings.csv, BX-Books.csv", read_book_crossing, is_book_crossing
     ),
     "recbole": Reader("RecBole .inter and .item", read_recbole, _is_recbole),
     "clicks-lists": Reader(

@@ -11,10 +11,18 @@ from tempfile import TemporaryDirectory
 import polars as pl
 
 from fedrec.data.resolving import Missing
-from fedrec.data.table_files import complete, other_unit, read_piece, table_files, typed
+from fedrec.data.table_files import (
+    complete,
+    is_json_lines,
+    json_rows,
+    other_unit,
+    read_piece,
+    table_files,
+    typed,
+)
 from fedrec.data.tables import AskedTable
 from fedrec.data.text_tables import Layout, open_bytes
-from fedrec.errors import DataError, MalformedRowError
+from fedrec.errors import DataError, MalformedRowError, SettingsError
 
 _BATCH_BYTES = 1 << 26
 _BATCH_ROWS = 2_000_000
@@ -25,6 +33,11 @@ def row_batches(asked: AskedTable) -> Iterator[tuple[pl.DataFrame, tuple[str, ..
 
     Raises what `read_table` raises of rows."""
     path = asked.source["train"]
+    if asked.click_threshold is not None:
+        raise SettingsError(
+            "partitions need the scale of ratings from which clicks are made",
+            "Give rating_range too, or keep the rows that are clicks.",
+        )
     columns = asked.columns.names()
     if asked.layout is not None:
         yield from _of_text(asked.layout, columns, asked.policies.missing)
@@ -38,13 +51,11 @@ def _of_parquet(
 ) -> Iterator[tuple[pl.DataFrame, tuple[str, ...]]]:
     try:
         units = _Units()
-        rows = int(pl.scan_parquet(file).select(pl.len()).collect().item())
+        rows_of = json_rows(file).lazy() if is_json_lines(file) else pl.scan_parquet(file)
+        rows = int(rows_of.select(pl.len()).collect().item())
         for start in range(0, rows, _BATCH_ROWS):
             frame = typed(
-                pl.scan_parquet(file)
-                .select(list(columns.values()))
-                .slice(start, _BATCH_ROWS)
-                .collect(),
+                rows_of.select(list(columns.values())).slice(start, _BATCH_ROWS).collect(),
                 columns,
             )
             frame, notes, unit = _complete(frame, file, columns, start, missing)

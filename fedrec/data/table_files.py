@@ -1,8 +1,11 @@
-"""Files of a table as frames: text or Parquet, one or several, every field of its role's type."""
+"""Files of a table as frames: text, JSON lines or Parquet, every field of its role's type."""
 
 from __future__ import annotations
 
+import io
+import json
 from collections.abc import Mapping
+from itertools import islice
 from pathlib import Path
 from typing import NoReturn
 
@@ -14,9 +17,11 @@ from fedrec.data.resolving import Missing
 from fedrec.data.text_tables import (
     SEPARATORS,
     Layout,
+    open_bytes,
     read_columns,
     refuse_first_malformed,
     rows_of,
+    suffix_of,
 )
 from fedrec.data.times import time_expected, times_of
 from fedrec.errors import DataError, MalformedRowError
@@ -29,6 +34,63 @@ _MISSING = 'Fill the values, or drop these rows: missing = "drop" (data.missing 
 def is_parquet(path: Path) -> bool:
     """Whether a path is a Parquet file, or a folder of some."""
     return path.is_dir() or path.suffix in PARQUET
+
+
+JSON_LINES = (".jsonl", ".ndjson", ".json")
+_PEEK_ROWS = 100
+
+
+def is_json_lines(path: Path) -> bool:
+    """Whether a file has one JSON object a line, by its name."""
+    return suffix_of(path) in JSON_LINES
+
+
+def json_rows(path: Path) -> pl.DataFrame:
+    """The objects of a file of JSON lines as rows; a key that an object lacks is null there.
+
+    Raises MalformedRowError at the first line that is no object, DataError where a key holds values
+    of several types."""
+    with open_bytes(path) as file:
+        content = file.read()
+    if content.lstrip()[:1] == b"[":
+        raise DataError(
+            f"{path} is one JSON array", "Write one object a line: jq -c '.[]' FILE > FILE.jsonl."
+        )
+    try:
+        return pl.read_ndjson(io.BytesIO(content), infer_schema_length=None)
+    except (pl.exceptions.PolarsError, ValueError) as failure:
+        for line, text in enumerate(content.splitlines(), start=1):
+            if not isinstance(_object(text), dict):
+                found = text.decode("utf-8", "replace")[:80]
+                raise MalformedRowError(path, line, "one JSON object", found) from None
+        reason = str(failure).splitlines()[0]
+        raise DataError(f"{path} cannot be read: {reason}", "Give each key one type.") from None
+
+
+def _object(text: bytes) -> object:
+    try:
+        return json.loads(text)
+    except ValueError:
+        return None
+
+
+def clicks_from(
+    frame: pl.DataFrame, path: Path, threshold: float
+) -> tuple[pl.DataFrame, tuple[str, ...]]:
+    """The rows whose rating, thumb or count is at least `threshold`, without it, and a note on the
+    others. Raises DataError where there are none."""
+    if "row" not in frame.columns:
+        frame = frame.with_row_index("row")
+    kept = frame.filter(pl.col("rating") >= threshold).drop("rating")
+    if kept.is_empty():
+        values = frame["rating"].to_numpy()
+        raise DataError(
+            f"no row of {path.name} has {threshold:g} or more, so none counts as a click",
+            f"Its values are {values.min():g} to {values.max():g}: choose a lower click_threshold.",
+        )
+    left = len(frame) - len(kept)
+    note = f"{path.name}: {left:,} of {len(frame):,} rows are below {threshold:g} and no clicks"
+    return kept, (note,) if left else ()
 
 
 def table_files(path: Path) -> list[Path]:
@@ -63,7 +125,7 @@ def read_piece(
     path: Path, columns: dict[str, str], layout: Layout | None, missing: Missing = "refuse"
 ) -> tuple[pl.DataFrame, tuple[str, ...], str]:
     """Columns of a part of a file as `read_frame` reads them, notes, and the unit of its times."""
-    frame = _read_parquet(path, columns) if layout is None else _read_text(layout, columns)
+    frame = _read_columns(path, columns) if layout is None else _read_text(layout, columns)
     if not len(frame):
         raise DataError(f"{path} holds no rows", "Check that the file is whole.")
     notes = () if layout is None else layout.notes
@@ -155,8 +217,10 @@ def _finite(role: str) -> pl.Expr:
     return pl.col(role).is_finite() if role in ("rating", "timestamp") else pl.lit(True)
 
 
-def _read_parquet(path: Path, columns: dict[str, str]) -> pl.DataFrame:
+def _read_columns(path: Path, columns: dict[str, str]) -> pl.DataFrame:
     try:
+        if not path.is_dir() and is_json_lines(path):
+            return typed(json_rows(path).select(columns.values()), columns)
         return typed(pl.read_parquet(table_files(path), columns=list(columns.values())), columns)
     except pl.exceptions.PolarsError as error:
         remedy = (
@@ -168,7 +232,9 @@ def _read_parquet(path: Path, columns: dict[str, str]) -> pl.DataFrame:
 
 def typed(frame: pl.DataFrame, columns: Mapping[str, str]) -> pl.DataFrame:
     """The wanted columns by role: ids as integers or categories, ratings float32, times as they
-    are. Raises PolarsError."""
+    are. Raises PolarsError, and DataError where ids are lists, records, bytes or objects."""
+    for role in ("user", "item"):
+        _require_ids(frame[columns[role]])
     ids = {
         role: ids if ids.dtype.is_integer() else ids.cast(pl.Categorical)
         for role, name in columns.items()
@@ -178,6 +244,19 @@ def typed(frame: pl.DataFrame, columns: Mapping[str, str]) -> pl.DataFrame:
     numbers = {"rating": frame[columns["rating"]].cast(pl.Float32)} if "rating" in columns else {}
     times = {"timestamp": frame[columns["timestamp"]]} if "timestamp" in columns else {}
     return pl.DataFrame(ids | numbers | times)
+
+
+def _require_ids(column: pl.Series) -> None:
+    if column.dtype.is_nested() or column.dtype in (pl.Object, pl.Binary):
+        raise DataError(
+            f"the column {column.name!r} holds {_words(column.dtype)}, and ids are numbers or text",
+            "Write each as text, for example by map(str).",
+        )
+
+
+def _words(dtype: pl.DataType) -> str:
+    known = {pl.Object: "Python objects", pl.Binary: "bytes"}
+    return next((words for kind, words in known.items() if dtype == kind), "lists or records")
 
 
 def _read_text(layout: Layout, columns: dict[str, str]) -> pl.DataFrame:
@@ -200,6 +279,10 @@ def column_names(path: Path, layout: Layout | None) -> list[str]:
     """Names of a file's columns, in its order."""
     if layout is not None:
         return list(layout.names)
+    if not path.is_dir() and is_json_lines(path):
+        with open_bytes(path) as file:
+            rows = [_object(text) for text in islice(file, _PEEK_ROWS)]
+        return list(dict.fromkeys(key for row in rows if isinstance(row, dict) for key in row))
     try:
         return list(pl.read_parquet_schema(table_files(path)[0]))
     except (pl.exceptions.PolarsError, OSError):

@@ -41,7 +41,15 @@ from fedrec.data.item_tables import PARQUET, ItemTable, read_item_table
 from fedrec.data.kinds import KINDS, Kind
 from fedrec.data.plain_ids import require_distinct
 from fedrec.data.resolving import Duplicates, Missing, OutOfRange, Policies, Rows, resolve
-from fedrec.data.table_files import column_names, is_parquet, read_frame, table_files
+from fedrec.data.table_files import (
+    JSON_LINES,
+    clicks_from,
+    column_names,
+    is_json_lines,
+    is_parquet,
+    read_frame,
+    table_files,
+)
 from fedrec.data.text_tables import (
     SEPARATORS,
     Header,
@@ -97,6 +105,7 @@ class TableOptions:
     rating: str | None = None
     timestamp: str | None = None
     rating_range: tuple[float, float] | None = None
+    click_threshold: float | None = None
     separator: str = ""
     header: Header = "auto"
     validation: str = ""
@@ -115,6 +124,9 @@ def read_table(path: Path, options: TableOptions) -> Dataset:
     seconds or ISO dates. Without a header columns are called 1, 2, 3, ...: users are then in 1,
     items in 2 and, with a `rating_range`, ratings in 3, unless said otherwise.
 
+    click_threshold: makes clicks of the rows whose column `rating` has so much or more, such as
+    thumbs or counts of plays, which need no scale; the others count as nothing.
+
     separator, header: of text, see `text_tables.layout_of`. validation, test: tables of the same
     columns, `given_validation` and `given_test`; a folder of PARTS has them as they are named.
 
@@ -124,10 +136,11 @@ def read_table(path: Path, options: TableOptions) -> Dataset:
     column "rating" that nobody named, come without `rating_range`; else as every reader.
     """
     asked = asked_table(path, options)
+    liking = asked.click_threshold is not None
     return dataset_of(
         asked.source,
         "table",
-        asked.columns,
+        replace(asked.columns, rating=None) if liking else asked.columns,
         asked.frame_of,
         asked.rating_range,
         asked.items,
@@ -153,6 +166,7 @@ class AskedTable:
     policies: Policies
     frame_of: Callable[[Path], tuple[pl.DataFrame, int, tuple[str, ...]]]
     notes: tuple[str, ...] = ()
+    click_threshold: float | None = None
 
 
 def asked_table(path: Path, told: TableOptions) -> AskedTable:
@@ -207,7 +221,11 @@ def asked_table(path: Path, told: TableOptions) -> AskedTable:
                     "split of rows."
                 ),
             )
-        return read_frame(file, columns.names(), own, told.missing)
+        frame, line, notes = read_frame(file, columns.names(), own, told.missing)
+        if told.click_threshold is None:
+            return frame, line, notes
+        frame, more = clicks_from(frame, file, told.click_threshold)
+        return frame, line, notes + more
 
     return AskedTable(
         source,
@@ -218,6 +236,7 @@ def asked_table(path: Path, told: TableOptions) -> AskedTable:
         Policies(told.duplicates, told.out_of_range, told.missing),
         frame_of,
         notes,
+        told.click_threshold,
     )
 
 
@@ -260,7 +279,8 @@ def used_columns(
         warn(
             UnusedColumnsWarning(
                 f"the column {lost[0]!r} is not used, and {counts}: name it as the rating with its "
-                "rating_range, keep the rows that say a person liked an item, or drop it"
+                "rating_range or a click_threshold, keep the rows that say a person liked an "
+                "item, or drop it"
             )
         )
     return named, (*guesses, f"columns not used: {', '.join(unused)}") if unused else guesses
@@ -281,15 +301,15 @@ def _with_guesses(
 
 
 def _layout(path: Path, separator: str, header: Header, wanted: set[str]) -> Layout | None:
-    """None for Parquet, which says itself what it holds.
+    """None for Parquet and JSON lines, which say themselves what they hold.
 
     Raises DataError where the suffix is none of a table."""
-    if is_parquet(path):
+    if is_parquet(path) or is_json_lines(path):
         return None
     if suffix_of(path) not in SEPARATORS:
         raise DataError(
             f"{path.name} has no suffix of a table",
-            f"Use one of {', '.join([*SEPARATORS, *PARQUET])}; text may end in .gz.",
+            f"Use one of {', '.join([*SEPARATORS, *JSON_LINES, *PARQUET])}; text may end in .gz.",
         )
     return layout_of(path, separator=separator, header=header, wanted=wanted)
 

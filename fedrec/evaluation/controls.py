@@ -153,7 +153,7 @@ def in_one_line(verdicts: Sequence[Verdict]) -> str:
 
 
 def _clauses(verdicts: Sequence[Verdict]) -> str:
-    """Of one metric."""
+    """The verdicts of one metric as one clause for each outcome."""
     came = {
         outcome: [one for one in verdicts if one.outcome == outcome and one.control != SHUFFLED]
         for outcome in ("better", "not clearly better", "no better", "cannot be compared")

@@ -1,9 +1,10 @@
 """Item-item similarities without privacy: the simple linear model that every ranking is set beside.
 
 EASE (Steck 2019): B = argmin ||X - X B||^2 + ridge ||B||^2 with a zero diagonal, so B_ij = -P_ij /
-P_jj for P = (X'X + ridge I)^-1, and a user's scores are x B. Of a large catalogue the most frequent
-items only, since P costs the cube of their number; of many users an even sample. Both are said in
-`limits`. The ridge is the best of `RIDGES` on validation.
+P_jj for P = (X'X + ridge I)^-1, and a user's scores are x B. P costs the cube of the number of
+items, or of users where they are fewer (`FewPeople`). Of many of both the most frequent items only,
+and of very many users an even sample; that is said in `limits`. The ridge is the best of `RIDGES`
+on validation.
 """
 
 from __future__ import annotations
@@ -56,11 +57,55 @@ class ItemItem:
         return block
 
 
-def item_item(train: Interactions, validation: Fold) -> ItemItem:
+@dataclass(frozen=True)
+class FewPeople:
+    """EASE of the whole catalogue from fewer users than items. By Woodbury ridge P = I - X' K X for
+    K = (X X' + ridge I)^-1, so that a user's scores are (x X' K X - x)_j / (1 - X_j' K X_j).
+
+    clicks: X (n, m). inverse: K (n, n). divided: (m,) 1 - X_j' K X_j > 0."""
+
+    clicks: sparse.csr_matrix
+    inverse: npt.NDArray[np.float64]
+    divided: npt.NDArray[np.float64]
+    limits: str = ""
+
+    def scores(self, history: Interactions) -> Scores:
+        """(users, m) x B; what a user has already is not scored."""
+        every = np.arange(history.num_items)
+        x = _clicks(history, every)
+
+        def block(start: int, stop: int) -> Float32s:
+            mine = x[start:stop]
+            users = np.asarray((mine @ self.clicks.T).todense(), np.float64) @ self.inverse
+            found = np.asarray(self.clicks.T @ users.T).T - mine.toarray()
+            return np.asarray(found / self.divided, np.float32)
+
+        return block
+
+
+def few_people(X: sparse.csr_matrix, *, ridge: float) -> FewPeople:
+    """Fit clicks (n, m) with a ridge > 0 by the kernel of people."""
+    X = sparse.csr_matrix(X, dtype=np.float64)
+    kernel = np.asarray((X @ X.T).todense()) + ridge * np.eye(X.shape[0])
+    K = np.asarray(np.linalg.inv(kernel), np.float64)
+    explained = np.empty(X.shape[1])
+    columns = sparse.csc_matrix(X)
+    for start in range(0, len(explained), 1024):  # bounded memory
+        some = columns[:, start : start + 1024]
+        explained[start : start + 1024] = np.asarray(some.multiply(K @ some).sum(axis=0)).ravel()
+    return FewPeople(X, K, np.maximum(1 - explained, 1e-9))
+
+
+def item_item(train: Interactions, validation: Fold) -> ItemItem | FewPeople:
     """Fitted to train; a rating of any value is a click. Deterministic."""
     counts = np.bincount(train.items, minlength=train.num_items)
-    head = np.sort(np.argsort(-counts, kind="stable")[:MOST_ITEMS])
     some = evenly(train, most_events=MOST_EVENTS)
+    if train.num_users <= MOST_ITEMS < train.num_items and some is train:
+        X = _clicks(train, np.arange(train.num_items))
+        mean = max(len(train) / train.num_items, 1e-9)
+        whole = [few_people(X, ridge=ridge * mean) for ridge in RIDGES]
+        return max(whole, key=_validated(validation))
+    head = np.sort(np.argsort(-counts, kind="stable")[:MOST_ITEMS])
     X = _clicks(some, head)
     gram = np.asarray((X.T @ X).todense(), np.float64)
     left = [f"its {len(head):,} most frequent items only"] if len(head) < train.num_items else []
@@ -91,12 +136,12 @@ def evenly(events: Interactions, *, most_events: int) -> Interactions:
     return events.users_subset(np.linspace(0, events.num_users - 1, kept).astype(np.int64))
 
 
-def _validated(fold: Fold) -> Callable[[ItemItem], float]:
+def _validated(fold: Fold) -> Callable[[ItemItem | FewPeople], float]:
     some = np.flatnonzero(np.diff(fold.targets.user_ptr) > 0)[:_VALIDATED]
     history = fold.history.users_subset(some)
     targets = fold.targets.users_subset(some)
 
-    def ndcg(model: ItemItem) -> float:
+    def ndcg(model: ItemItem | FewPeople) -> float:
         if not len(some):
             return 0.0
         lists = top_items(model.scores(history), history=history, k=_CUTOFF)

@@ -7,7 +7,7 @@ same recipe runs in one process, in many, and over Flower: only the `Link` diffe
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -28,9 +28,10 @@ of news) give bounded reports. A user's report depends on that user alone: on it
 step draws, on its id."""
 
 
-Curated = Callable[[Any, Any], Mapping[str, npt.NDArray[np.float64]]]
-"""What a trusted curator computes of everybody's data with a source of noise: the values of a
-question's blocks."""
+Curated = Callable[[Question, Any, Any], Sequence[npt.NDArray[np.int64]]]
+"""What a trusted curator computes of everybody's data for a question, with a source of noise of its
+own: a sum for each block, in units of its grid, that moves by the release's radius at most when a
+user leaves; or of a release of infinite mu, what is released."""
 
 
 class Shared(Protocol):

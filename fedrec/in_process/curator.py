@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from fedrec.data.interactions import Interactions
 from fedrec.federation.messages import Question, Release
-from fedrec.federation.releases import Charge, charged
+from fedrec.federation.releases import Charge, release
 from fedrec.federation.rounds import Curated
 from fedrec.privacy.calibration import Plan
 from fedrec.privacy.ledger import Ledger
@@ -16,10 +16,10 @@ from fedrec.randomness import Streams, SystemStreams
 
 @dataclass
 class Curator:
-    """A link like `Loopback`, whose answers are computed from the data itself by `curated`.
+    """A link like `Loopback`, whose sums are computed from the data itself by `curated`; noise and
+    ledger are those of any release.
 
-    The ledger is charged first, as for any release. `bytes_up` counts the data that was collected:
-    four bytes each for user, item and value.
+    `bytes_up` counts the data that was collected: four bytes each for user, item and value.
     """
 
     interactions: Interactions
@@ -34,7 +34,9 @@ class Curator:
         """The question's blocks, as the curator releases them.
 
         Raises BudgetExceededError where the ledger refuses."""
-        self.ledger = charged(question, self.plan, self.ledger, charge=self.charge)
-        self.bytes_up += 12 * len(self.interactions)
-        values = self.curated(self.interactions, self.noise)
-        return Release(values, {block.name: 0.0 for block in question.blocks})
+        self.bytes_up = 12 * len(self.interactions)
+        sums = self.curated(question, self.interactions, self.noise)
+        answer, self.ledger = release(
+            question, sums, self.plan, self.ledger, noise=self.noise, charge=self.charge
+        )
+        return answer

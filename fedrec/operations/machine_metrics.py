@@ -77,7 +77,7 @@ def _resident() -> float | None:
 
 
 def _allowed() -> float | None:
-    """Of control groups of version 2: of a unit of systemd, or of a container."""
+    """The limit in bytes of a control group of version 2: of a unit of systemd or a container."""
     own = _CGROUP.read_text().splitlines()[-1].removeprefix("0::/")
     said = (_CGROUPS / own / "memory.max").read_text().strip()
     return None if said == "max" else float(said)

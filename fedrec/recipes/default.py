@@ -8,13 +8,18 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Literal
 
+from fedrec.arrays import Float32s, Float64s
 from fedrec.data.kinds import KINDS, Kind, assumed
 from fedrec.errors import SettingsError
 from fedrec.factorization import public_people
 from fedrec.factorization.default_clicks import recipe as clicks
 from fedrec.factorization.default_clicks import settings as click_settings
 from fedrec.factorization.default_clicks.model import ClickModel, ItemItemModel
-from fedrec.factorization.default_clicks.public_part import PublicPriorModel, link_directions
+from fedrec.factorization.default_clicks.public_part import (
+    PublicPriorModel,
+    link_directions,
+    vector_directions,
+)
 from fedrec.factorization.default_ratings import recipe as default
 from fedrec.factorization.default_ratings.directions import public_content
 from fedrec.factorization.default_ratings.model import DefaultModel
@@ -35,10 +40,7 @@ def build(scenario: RecipeScenario, facts: RecipeFacts) -> Prepared:
 
 
 def _of_clicks(scenario: RecipeScenario, facts: RecipeFacts) -> Prepared:
-    known_items = _with_metadata(scenario, facts)
-    content = public_content(known_items, dimension=clicks.CONTENT_DIRECTIONS)
-    links = link_directions(facts.features) if scenario.model.encoder == "features" else None
-    public = tuple(rounded_rows(P) for P in (content, links) if P is not None)
+    content, public = public_sources(scenario, facts)
     chosen = click_settings.default_settings(
         facts.guarantee, users=facts.num_users, items=facts.num_items, public=bool(public)
     )
@@ -46,6 +48,17 @@ def _of_clicks(scenario: RecipeScenario, facts: RecipeFacts) -> Prepared:
     people = clicks_of_people(scenario.collective, facts)
     recipe = clicks.ClickRecipe(plan, chosen, facts, people, content, public)
     return Prepared(recipe, clicks.CLIENT_STEPS, plan)
+
+
+def public_sources(
+    scenario: RecipeScenario, facts: PublicFacts
+) -> tuple[Float64s | None, tuple[Float32s, ...]]:
+    """(m, f) directions of features, None without any; and those of features, links and vectors, as
+    they are broadcast."""
+    content = public_content(_with_metadata(scenario, facts), dimension=clicks.CONTENT_DIRECTIONS)
+    known = facts.features if scenario.model.encoder == "features" else None
+    sides = (content, link_directions(known), vector_directions(known))
+    return content, tuple(rounded_rows(P) for P in sides if P is not None)
 
 
 def _of_ratings(scenario: RecipeScenario, facts: RecipeFacts) -> Prepared:

@@ -10,7 +10,7 @@ a_k = epsilon_k / epsilon, under the same condition. `noisy-descent` is the esta
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Literal, NoReturn
@@ -18,21 +18,23 @@ from typing import Literal, NoReturn
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field
 
-from fedrec.arrays import Float64s
+from fedrec.arrays import Int64s
 from fedrec.data.interactions import Interactions
 from fedrec.data.kinds import Kind
 from fedrec.errors import SettingsError
 from fedrec.factorization.facts import PublicFacts
 from fedrec.factorization.local_stage import LocalStageModel
 from fedrec.factorization.sampling.posterior import NOTE, PosteriorSettings, sample
-from fedrec.federation.messages import Question, Release, ReleaseSpec
+from fedrec.federation.messages import BlockSpec, Question, Release, ReleaseSpec
 from fedrec.federation.personal import own_epsilons
-from fedrec.federation.reports import block
 from fedrec.federation.rounds import ClientStep, State
 from fedrec.preparing import Prepared, RecipeFacts
 from fedrec.privacy.calibration import Plan, PlannedRelease
 from fedrec.randomness import Streams, SystemStreams
 from fedrec.registry import RecipeSpec
+
+_STEP = 2.0**-24
+"""Of the grid that V is released on."""
 
 
 class DpmfSettings(BaseModel):
@@ -84,7 +86,8 @@ class SampleRecipe:
         """The sample, once."""
         if int(state["round"]):
             return None
-        V = block("V", "linear", rows=self.facts.num_items, width=self.settings.dimension)
+        m = self.facts.num_items
+        V = BlockSpec("V", "linear", m, self.settings.dimension, _STEP, 1.0)
         return Question(0, "dpmf/sample", {}, (ReleaseSpec("sample", (V,)),))
 
     def tell(self, state: State, question: Question, answer: Release) -> State:
@@ -127,17 +130,19 @@ def build(settings: DpmfSettings, facts: RecipeFacts) -> Prepared:
 def _sampled(
     settings: PosteriorSettings,
     facts: RecipeFacts,
+    question: Question,
     ratings: Interactions,
     noise: Streams | SystemStreams,
-) -> Mapping[str, Float64s]:
-    """V after the chain's last pass."""
+) -> Sequence[Int64s]:
+    """V after the chain's last pass, on its grid."""
     epsilon = facts.guarantee.epsilon
     limits = facts.limits
     shares = np.minimum(own_epsilons(ratings, limits) / epsilon, 1.0) if limits else 1.0
     *_, last = sample(
         ratings, settings, epsilon=epsilon, streams=facts.streams, noise=noise, shares=shares
     )
-    return {"V": np.asarray(last.model.item_vectors[:, :-2], np.float64)}
+    vectors = np.asarray(last.model.item_vectors[:, :-2], np.float64)
+    return (np.rint(vectors / _STEP).astype(np.int64),)
 
 
 def client_steps(settings: DpmfSettings, kind: Kind | Literal["news"]) -> Mapping[str, ClientStep]:

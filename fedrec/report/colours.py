@@ -29,6 +29,7 @@ SLOTS: Mapping[str, int] = {
     "global mean": 6,
     "item mean": 5,
     "published recipe, settings by rule": 4,
+    "public sides alone": 4,
     "untrained public directions": 2,
     "untrained public topics": 3,
     "untrained public categories": 4,

@@ -18,8 +18,10 @@ from fedrec.errors import SettingsError
 from fedrec.evaluation.als import ALS, als_model
 from fedrec.evaluation.controls import in_one_line
 from fedrec.evaluation.item_item import ITEM_ITEM, MOST_EVENTS, evenly, item_item
+from fedrec.factorization.default_clicks.public_part import public_alone
 from fedrec.factorization.facts import PublicFacts
 from fedrec.factorization.model import Model
+from fedrec.recipes.default import public_sources
 from fedrec.registry import require
 from fedrec.report.content import ReportContent
 from fedrec.report.findings import report_content
@@ -37,6 +39,8 @@ from fedrec.serving.exporting import Export
 from fedrec.serving.model_bundles import bundle_of
 from fedrec.settings import RecipeScenario, Scenario
 from fedrec.storage import finite, write_bytes, write_json
+
+PUBLIC_ALONE = "public sides alone"
 
 
 @dataclass(frozen=True)
@@ -119,7 +123,7 @@ class Ratings:
         scenario = setting.scenario
         split = self.split
         console = setting.console
-        rivals, models, limits = rivals_of(scenario, split, console)
+        rivals, models, limits = rivals_of(scenario, split, console, self.facts)
         published = _published(scenario, self._work(setting), rivals)
         beside = {e: {BY_RULE: outcome} for e, (_, outcome) in published.items()}
         with stage(console, "evaluating"):
@@ -130,7 +134,7 @@ class Ratings:
         shown = {
             name: rival
             for name, rival in rivals.items()
-            if scenario.compare.baselines or name in {ALS, ITEM_ITEM}
+            if scenario.compare.baselines or name in {ALS, ITEM_ITEM, PUBLIC_ALONE}
         }
         done = Run(
             scenario,
@@ -312,7 +316,7 @@ def _evaluate(
 
 
 def rivals_of(
-    scenario: Scenario, split: Split, console: Console
+    scenario: Scenario, split: Split, console: Console, facts: PublicFacts
 ) -> tuple[dict[str, Outcome], dict[str, Model], dict[str, str]]:
     """Everything without privacy that a model is set beside, the models among it whose item vectors
     are shown, and their limits."""
@@ -330,6 +334,10 @@ def rivals_of(
             rivals[ITEM_ITEM] = Outcome(
                 None, (), ranked(similar.scores(fold.history), fold, split.train, cutoffs=cutoffs)
             )
+    if scenario.compare.als and not split.train.rated and facts.features is not None:
+        with stage(console, "public sides alone"):
+            if directions := public_sources(scenario, facts)[1]:
+                rivals[PUBLIC_ALONE] = _evaluate(scenario, public_alone(directions), split, None)
     if scenario.compare.als:
         with stage(console, "ALS without privacy"):
             models[ALS] = als_model(

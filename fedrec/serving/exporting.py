@@ -56,8 +56,8 @@ class Origin:
 
 @dataclass(frozen=True)
 class PublicItems:
-    """m items as anybody may know them: ids, titles (the ids where there are none), and the
-    categories each is in."""
+    """m items as anybody may know them: ids, titles (the ids where there are none, or blank
+    where one has none), and the categories each is in."""
 
     ids: Sequence[str]
     titles: Sequence[str]
@@ -78,6 +78,12 @@ class PublicItems:
             titles or ids,
             [[bag.vocabulary[c] for c in columns[ptr[j] : ptr[j + 1]]] for j in range(len(ids))],
         )
+
+    @property
+    def shown(self) -> list[str]:
+        """What a list shows of each: its title, or the id of an item whose title is blank."""
+        pairs = zip(self.ids, self.titles, strict=True)
+        return [title if title.strip() else own for own, title in pairs]
 
     def categories(self) -> tuple[tuple[str, ...], npt.NDArray[np.uint64]]:
         """Names, sorted, of the 64 that most items have, and a bit for each on every item."""
@@ -150,7 +156,7 @@ def bundle_arrays(
 ) -> Arrays:
     """By the names of `bundle`, with its types. asking: rows, mean and covariance."""
     ids = Texts.of(catalogue.ids)
-    titles = Texts.of(catalogue.titles)
+    titles = Texts.of(catalogue.shown)
     return {
         **ranking.users.arrays(),
         "items": np.asarray(ranking.items, np.float32),

@@ -56,11 +56,30 @@ class DataSettings(Table):
     features_path: str = Field(
         "", description="public item features; empty takes those that come with the data"
     )
+    similar_items: str = Field(
+        "",
+        description=(
+            "public pairs of items: a table of item, neighbour and, if wished, score (citations, "
+            "links, bought together elsewhere)"
+        ),
+        exclude_if=lambda value: not value,
+    )
+    item_vectors: str = Field(
+        "",
+        description="public vectors of items: Parquet, a column of ids, then numbers or lists",
+        exclude_if=lambda value: not value,
+    )
     features: bool = Field(True, description="whether training may use public item features at all")
     kind: Literal["auto", "ratings", "clicks"] = Field(
         "auto", description="what to learn from; clicks may be made from ratings"
     )
-    click_threshold: float = Field(0.0, description="the lowest rating that counts as a click")
+    click_threshold: float = Field(
+        0.0,
+        description=(
+            "the lowest rating that counts as a click; with a named column of thumbs or counts it "
+            "needs no rating_range"
+        ),
+    )
     columns: dict[str, Annotated[str, BeforeValidator(_column)]] = Field(
         default_factory=dict,
         description=(

@@ -30,6 +30,8 @@ MEASUREMENTS: Mapping[str, tuple[str, str]] = {
     "sharing": ("quality.sharing", "seeds"),
     "news": ("news", ""),
     "news-paper": ("news_paper", "seeds only"),
+    "news-noise": ("news_noise", "overrides only"),
+    "posterior": ("quality.posterior", "users items epsilons"),
     "linkage": ("quality.linkage", ""),
     "serving-basis": ("quality.serving_utility", ""),
     "serving-lists": ("quality.serving_lists", ""),
@@ -175,8 +177,9 @@ def measure(
     """Measure one part of quality; research/docs/quality.md says what each is, and its command.
 
     quality, ablation, simple and sizes are of the default recipe; clicks of recipes for clicks;
-    news and news-paper of PrivateRec; linkage of two noised answers of one person; the serving ones
-    of private queries; cohorts of sampled users; sharing of three aggregators.
+    news, news-paper and news-noise of PrivateRec; posterior of Fast DPMF's sampler; linkage of two
+    noised answers of one person; the serving ones of private queries; cohorts of sampled users;
+    sharing of three aggregators.
     """
     if what not in MEASUREMENTS:
         raise SettingsError(f"there is no measurement {what!r}", f"Use: {', '.join(MEASUREMENTS)}.")

@@ -1,5 +1,5 @@
-"""Plain DP-SGD on the whole model with Opacus: the baseline of AM-SSP App. E.1 (Krichene et al.
-2024). Needs the `bench` extra.
+"""DP-SGD with users sampled in secret: what amplification would add to `recipe = "dp-sgd"`, whose
+loss this trains. Needs the `bench` extra.
 
 The model is that of `local_stage`: a table of item vectors and biases, and per user a mean and a
 vector. A sample is a user with all its ratings; each step draws every user with probability q,
@@ -32,12 +32,12 @@ from opacus import GradSampleModule
 from opacus.accountants import PRVAccountant
 from opacus.optimizers import DPOptimizer
 from scipy import optimize
-from torch import Tensor, nn
 
 from fedrec.arrays import Floats
 from fedrec.data.interactions import Interactions
 from fedrec.errors import SettingsError
-from fedrec.factorization.local_stage import PRIOR_RATINGS, LocalStageModel
+from fedrec.factorization.descent.dp_sgd import UserLoss, padded
+from fedrec.factorization.local_stage import LocalStageModel
 from fedrec.privacy.accounting import epsilon_of, mu_for
 from fedrec.privacy.guarantee import Guarantee
 from fedrec.randomness import Streams
@@ -141,31 +141,6 @@ def noise_multiplier(guarantee: Guarantee, settings: DpSgdSettings) -> float:
     return found
 
 
-class UserLoss(nn.Module):
-    """Half the squared error of each user's ratings at its own best mean and vector; the table's
-    rows are (v_j, b_j)."""
-
-    def __init__(self, table: Floats, user_ridge: float, offset: float) -> None:
-        super().__init__()
-        self.table = nn.Embedding(len(table), table.shape[1], _weight=torch.from_numpy(table))
-        self.user_ridge = user_ridge
-        self.offset = offset
-
-    def forward(self, items: Tensor, values: Tensor, present: Tensor) -> Tensor:
-        """(B,) of padded ratings: items, values and `present` (0 at padding) are (B, L)."""
-        rows = self.table(items) * present.unsqueeze(-1)
-        V = rows[..., :-1]
-        left = (values - self.offset) * present - rows[..., -1]
-        with torch.no_grad():  # eq. 5 of Fast-DPMF, as in `local_stage`
-            means = left.sum(1, keepdim=True) / (present.sum(1, keepdim=True) + PRIOR_RATINGS)
-            gram = V.transpose(1, 2) @ V + self.user_ridge * torch.eye(V.shape[-1])
-            moment = V.transpose(1, 2) @ ((left - means) * present).unsqueeze(-1)
-            U = torch.linalg.solve(gram, moment)
-        residuals = left - means * present - (V @ U).squeeze(-1)
-        losses: Tensor = 0.5 * residuals.square().sum(1)
-        return losses
-
-
 @dataclass(frozen=True)
 class Private:
     """The loss with gradients per user, and Adam behind Opacus' clip and noise; gradients of at
@@ -215,7 +190,7 @@ def step(trained: Private, data: Interactions, drawn: npt.NDArray[np.integer]) -
     pieces = np.array_split(drawn, max(1, math.ceil(len(drawn) / trained.chunk)))
     for number, users in enumerate(pieces, start=1):
         trained.optimizer.zero_grad()
-        trained.module(*_padded(data.users_subset(users))).sum().backward()
+        trained.module(*padded(data.users_subset(users))).sum().backward()
         trained.optimizer.signal_skip_step(do_skip=number < len(pieces))
         trained.optimizer.step()
 
@@ -231,18 +206,3 @@ def _trained(data: Interactions, settings: DpSgdSettings, noise: float, streams:
                 trained, data, np.flatnonzero(streams.numpy("dp-sgd-users", round=t).random(n) < q)
             )
     return np.asarray(loss.table.weight.detach().numpy())
-
-
-def _padded(some: Interactions) -> tuple[Tensor, Tensor, Tensor]:
-    """Ratings (B + 1, L): the last user has none, so that a draw of nobody is a batch too; its
-    gradient is 0."""
-    lengths = np.append(np.diff(some.user_ptr), 0)
-    places = np.arange(len(some)) - np.repeat(some.user_ptr[:-1], lengths[:-1])
-    shape = (len(lengths), max(1, int(lengths.max())))
-    items = np.zeros(shape, np.int64)
-    values = np.zeros(shape, np.float32)
-    present = np.zeros(shape, np.float32)
-    items[some.users, places] = some.items
-    values[some.users, places] = some.values
-    present[some.users, places] = 1
-    return torch.from_numpy(items), torch.from_numpy(values), torch.from_numpy(present)

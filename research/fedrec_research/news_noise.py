@@ -1,6 +1,8 @@
 """Noise of one served answer beside what it hides, for the two ways of PrivateRec: attention over a
 basis, and the whole user vector of its rival.
 
+    fedrec research measure news-noise
+
 Order of candidates depends on score differences s = u'(r - r') alone. Noise of std sigma on each of
 the d numbers of a vector clipped to theta changes s by sigma |r - r'|, whatever d is: signal over
 noise is cos(u, r - r') theta / sigma. Noise on attention changes s by sigma |b'(r - r')|, and what
@@ -12,12 +14,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import torch
 
 from fedrec.data.impressions import Impressions
+from fedrec.errors import SettingsError
 from fedrec.evaluation.impressions import evaluate_impressions
 from fedrec.news import attention
 from fedrec.news.local_clients import LocalClients
@@ -29,7 +33,7 @@ from fedrec.randomness import Streams
 from fedrec.run.data.news import catalogue_of, load_news
 from fedrec.run.news_run import serving_guarantee
 from fedrec.settings import Scenario, load
-from fedrec_research.trials import Row
+from fedrec_research.trials import Asked, Row
 
 EPSILONS = (math.inf, 10.0, 5.0, 1.0)
 NOISES: tuple[attention.ServingNoise, ...] = ("gaussian", "laplace", "laplace-printed")
@@ -52,11 +56,21 @@ WAYS: Mapping[str, tuple[str, ...]] = {
 """What is trained, one thing after another."""
 
 
-def rows(keys: tuple[str, ...] = (), ways: tuple[str, ...] = ()) -> Iterator[Row]:
+def run(asked: Asked) -> Row:
+    """Rows on planted news, or on what overrides name."""
+    sizes = ("data.preset=small", "news.rounds=1") if asked.quick else ("data.preset=demo",)
+    keys = (*sizes, *(asked.overrides or ()))
+    ways = (asked.only or tuple(WAYS))[: 2 if asked.quick else None]
+    if unknown := set(ways) - set(WAYS):
+        raise SettingsError(f"there is no way {min(unknown)!r}", f"Use: {'; '.join(WAYS)}.")
+    return {"rows": list(rows(keys, tuple(ways)))}
+
+
+def rows(keys: tuple[str, ...], ways: tuple[str, ...]) -> Iterator[Row]:
     """A row for each way and kind of serving noise: AUC by serving epsilon, and at epsilon 10 the
     median signal over noise of a score difference. keys: of all scenarios."""
     torch.set_num_threads(1)
-    for name in ways or WAYS:
+    for name in ways:
         common = ("recipe=privaterec", "data.format=planted-news", "privacy.noise=seeded")
         scenario = load(None, [*common, *keys, *WAYS[name]])
         data = load_news(scenario)
@@ -73,8 +87,6 @@ def rows(keys: tuple[str, ...] = (), ways: tuple[str, ...] = ()) -> Iterator[Row
 def _served(
     scenario: Scenario, model: ModelRecommender, test: Impressions, noise: attention.ServingNoise
 ) -> Row:
-    from dataclasses import replace
-
     one = replace(model, noise=noise)
     found: dict[str, Any] = {}
     for epsilon in EPSILONS:
@@ -95,10 +107,8 @@ def _signal_over_noise(scenario: Scenario, served: ModelRecommender, test: Impre
     with torch.no_grad():
         V = model.encode_news(np.arange(test.num_news)).double().numpy()
         U = user_vectors(model, test.last_clicks(served.history)).double()
-        starts = test.candidate_ptr[:-1]
         clicks = np.array([a + int(np.argmax(test.clicked[a:b])) for a, b in _pairs(test)])
         others = np.array([a + int(np.argmin(test.clicked[a:b])) for a, b in _pairs(test)])
-        del starts
         differences = V[test.candidates[clicks]] - V[test.candidates[others]]
         guarantee = serving_guarantee(10.0, scenario.privacy.delta)
         if model.basis is None:

@@ -61,13 +61,12 @@ class LostRunError(Exception):
 class AppRunner:
     """Runs apps at one SuperLink, which serves this server alone. Seconds.
 
-    address: host:port. secret: the SuperLink's, for tasks. root_certificates: PEM, None for plain
-    HTTP. away_s: how long the SuperLink may stay away in the middle of a run.
+    address: host:port, on loopback. secret: the SuperLink's, for tasks. away_s: how long the
+    SuperLink may stay away in the middle of a run.
     """
 
     address: str
     secret: bytes = field(repr=False)
-    root_certificates: bytes | None = None
     away_s: float = 120.0
     poll_s: float = 0.1
     task_s: float = 30.0
@@ -121,15 +120,11 @@ class AppRunner:
                 self.sleep(self.poll_s)
         raise RunError(
             f"the SuperLink at {self.address} gave the run's task to another executor",
-            (
-                "Start that SuperLink with --isolation process and --superexec-auth-secret-file, "
-                "and without a flower-superexec."
-            ),
+            "End the flower-superexec that runs beside it, and start the server again.",
         )
 
     def _carried_out(self, app: ServerApp, run_id: int, token: str) -> None:
-        address, insecure, certificates = self._at
-        grid = EachReplyGrid(address, insecure, certificates, token=token)
+        grid = EachReplyGrid(self.address, token=token)
         # Flower's own would interrupt this process
         grid._retry_invoker = _patiently(self.away_s, self.sleep)
         try:
@@ -181,8 +176,8 @@ class AppRunner:
         )
 
     @property
-    def _at(self) -> tuple[str, bool, bytes | None]:
-        return self.address, self.root_certificates is None, self.root_certificates
+    def _at(self) -> tuple[str, bool, None]:
+        return self.address, True, None
 
 
 def _version(component: str) -> RuntimeVersionHttpInterceptor:
@@ -197,7 +192,7 @@ def _acquired(runtime: RuntimeHttpClient) -> AcquireTaskResponse:
             raise
         raise RunError(
             "the SuperLink does not take this server's secret",
-            "Give superlink.secret the file that it was started with.",
+            "End the other SuperLink that listens there, and start the server again.",
         ) from None
 
 

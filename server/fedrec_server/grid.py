@@ -53,18 +53,16 @@ class _Arriving:
 class EachReplyGrid(HttpGrid):
     """Pulls many replies in one call, each on its own account.
 
-    For one thread. address, root_certificates, token: as Flower's."""
+    For one thread. address, token: as Flower's; plain HTTP."""
 
     def __init__(
         self,
         address: str,
-        insecure: bool,
-        root_certificates: bytes | None,
         *,
         token: str,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        super().__init__(address, insecure, root_certificates, token=token)
+        super().__init__(address, True, token=token)
         self._arriving = dict[str, _Arriving]()
         self._clock = clock
 

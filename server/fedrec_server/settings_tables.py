@@ -171,12 +171,9 @@ class RoundsTable(PartyTable):
 
 
 class SuperLinkTable(PartyTable):
-    """Flower's SuperLink: started and supervised here behind a proxy that clients reach, or one
-    that runs already."""
+    """Flower's SuperLink, started and supervised here behind a proxy that clients reach; at one
+    that runs already, the app runs (`fedrec_app`)."""
 
-    start: bool = Field(
-        True, description="start a SuperLink and its proxy; false joins one that runs already"
-    )
     listen: str = Field(
         "127.0.0.1:0", description="host:port of the proxy, where clients connect; port 0 picks one"
     )
@@ -207,22 +204,9 @@ class SuperLinkTable(PartyTable):
     database: FilePath = Field(
         "", description="file of the SuperLink's own state; empty: in the state folder"
     )
-    address: str = Field(
-        "", description="host:port of a SuperLink that runs already, where start = false"
-    )
-    root_certificates: FilePath = Field(
-        "",
-        description=(
-            "file of the authority that vouches for that SuperLink; empty: plain, loopback only"
-        ),
-    )
-    secret: FilePath = Field(
-        "",
-        description="file with the secret that it was started with (--superexec-auth-secret-file)",
-    )
 
     @model_validator(mode="after")
-    def _one_of_two(self) -> SuperLinkTable:
+    def _known_by_certificate(self) -> SuperLinkTable:
         if bool(self.certificate) != bool(self.key):
             raise ValueError("a certificate and its key come together")
         if bool(self.certificate) != bool(self.client_ca):
@@ -230,16 +214,7 @@ class SuperLinkTable(PartyTable):
                 "a proxy with a certificate needs client_ca, and the other way round: it asks "
                 "clients for theirs"
             )
-        if not self.start and not self.address:
-            raise ValueError("start = false needs the address of a SuperLink that runs already")
-        if self.start and self.address:
-            raise ValueError("an address is of a SuperLink that runs already: set start = false")
-        if not self.start and not self.secret:
-            raise ValueError(
-                "start = false needs the secret of that SuperLink: without one it gives the "
-                "run to whoever asks first"
-            )
-        if self.start and not self.certificate and not self.insecure:
+        if not self.certificate and not self.insecure:
             raise ValueError(
                 "clients need TLS: give certificate and key, or insecure = true on loopback"
             )

@@ -42,13 +42,44 @@ def test_every_epsilon_and_seed_has_a_row_and_every_control_one(curve: fedrec.Pr
     assert set(ours["unit"]) == {"user"}
 
 
-def test_intervals_are_students_over_the_seeds(curve: fedrec.PrivacyCurve) -> None:
+def test_intervals_are_students_over_the_seeds_and_the_peoples_beside_them(
+    curve: fedrec.PrivacyCurve,
+) -> None:
     frame = curve.to_frame().filter(curve.to_frame()["epsilon"] == 0.5)
     values = frame["rmse"].to_numpy()
     low, high = stats.t.interval(0.95, 2, loc=values.mean(), scale=values.std(ddof=1) / np.sqrt(3))
+    people = stats.norm.ppf(0.975) * np.sqrt((frame["rmse_stderr"].to_numpy() ** 2).mean())
     row = curve.summary().row(0, named=True)
-    assert (row["low"], row["high"]) == pytest.approx((low, high))
-    assert curve._repr_html_().startswith("<table>")
+    half = np.hypot((high - low) / 2, people)
+    assert (row["low"], row["high"]) == pytest.approx((values.mean() - half, values.mean() + half))
+    assert "people, 3 draws of noise; one split, which varies too" in curve.intervals
+    assert curve.intervals in repr(curve)
+    assert curve.intervals in curve._repr_html_()
+    axes = curve.plot()
+    assert axes.get_title(loc="left") == curve.intervals
+    matplotlib.pyplot.close(axes.figure)  # type: ignore[arg-type]
+
+
+def test_splits_are_drawn_too_and_their_means_are_the_draws() -> None:
+    data = fedrec.Dataset.planted("small")
+    curve = fedrec.privacy_curve(
+        fedrec.ItemBias(noise="seeded"),
+        data,
+        epsilons=[5],
+        seeds=[1, 2],
+        splits=[1, 2, 3],
+        controls=False,
+    )
+    frame = curve.to_frame()
+    means = frame.group_by("split").agg(pl.col("rmse").mean())["rmse"].to_numpy()
+    row = curve.summary().row(0, named=True)
+    assert (row["seeds"], row["splits"]) == (2, 3)
+    assert row["std"] == pytest.approx(means.std(ddof=1))
+    assert row["high"] - row["low"] > 2 * stats.t.ppf(0.975, 2) * row["std"] / np.sqrt(3)
+    assert curve.intervals.endswith("people, 3 random splits, 2 draws of noise")
+    assert frame["rmse"].n_unique() == 6
+    with pytest.raises(fedrec.SettingsError, match="holds the test rows too"):
+        fedrec.privacy_curve(fedrec.ItemBias(), data, data.split()[1])
 
 
 @pytest.mark.parametrize("kind", ["pdf", "svg", "png"])

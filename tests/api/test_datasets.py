@@ -219,8 +219,8 @@ BAD: dict[str, tuple[Any, dict[str, Any], str, str]] = {
     "a list": ([1, 2], {}, "a list is no frame", "polars or pandas"),
     "no such column": (
         STARS,
-        {"user": "user", "item": "movie"},
-        "no column 'user'",
+        {"user": "userid", "item": "movie"},
+        "no column 'userid'",
         "Did you mean 'user_id'",
     ),
     "a mistyped column": (

@@ -41,37 +41,6 @@ def test_the_python_of_the_tutorial_runs(tmp_path: Path) -> None:
     run("-c", python("docs/python.md"), folder=tmp_path)
 
 
-@pytest.mark.slow
-def test_the_readme_goes_from_a_table_to_a_private_list(tmp_path: Path) -> None:
-    """Its Python, then its commands, as they stand but for the ports."""
-    (made,) = re.findall(r"`python (docs/\S+)`", (ROOT / "README.md").read_text())
-    run(str(ROOT / made), folder=tmp_path)
-    shown = run("-c", python("README.md"), folder=tmp_path)
-    assert shown.count("mystery-") == 10, "five books, each by its id and title"
-    (commands,) = re.findall(
-        r"^```sh\n(.*?)^```$", (ROOT / "README.md").read_text(), re.MULTILINE | re.DOTALL
-    )
-    *before, serve, ask = [line.split()[1:] for line in commands.splitlines()]
-    for line in before:
-        run("-m", "fedrec.cli", *line, folder=tmp_path)
-    (tmp_path / "read.txt").write_text("".join(f"mystery-{n}\n" for n in range(10, 20)))
-    with subprocess.Popen(
-        [sys.executable, "-m", "fedrec.cli", *serve, "--http=127.0.0.1:0", "--grpc=127.0.0.1:0"],
-        cwd=tmp_path,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        text=True,
-    ) as server:
-        try:
-            assert server.stdout is not None
-            address = next(line.split()[1] for line in server.stdout if line.startswith("http "))
-            words = [address if word.startswith("http://") else word for word in ask]
-            said = run("-m", "fedrec.cli", *words, folder=tmp_path)
-        finally:
-            server.terminate()
-    assert "one fresh answer of epsilon 5 per click (replace)" in said
-
-
 def test_the_readme_says_in_its_first_lines_what_the_field_calls_it() -> None:
     text = (ROOT / "README.md").read_text()
     first = text.partition("```")[0].lower()

@@ -48,5 +48,5 @@ def test_misuse_is_refused_before_anything_is_read() -> None:
         fedrec.NewsRecommender().recommend(history=["N1"])
     with pytest.raises(fedrec.DataError, match="needs NewsData, found a dict"):
         fedrec.NewsRecommender().fit({"user": ["a"]})  # type: ignore[arg-type]
-    with pytest.raises(fedrec.SettingsError, match="no variant 'centrl'"):
+    with pytest.raises(fedrec.SettingsError, match=r"no news\.variant 'centrl'"):
         fedrec.NewsRecommender(variant="centrl").fit(fedrec.NewsData.planted())  # type: ignore[arg-type]

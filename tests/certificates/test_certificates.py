@@ -87,9 +87,10 @@ def _another_value(model: Path) -> None:
 
 
 def _less_noise(model: Path) -> None:
-    answer = _answer(model, 0)
+    last = len(parsed(model)["rounds"]) - 1  # no question follows that would be another one
+    answer = _answer(model, last)
     stds = {name: std / 1.1 for name, std in answer.noise_std.items()}
-    _put(model, 0, replace(answer, noise_std=stds))
+    _put(model, last, replace(answer, noise_std=stds))
 
 
 def _another_model(model: Path) -> None:
@@ -113,12 +114,12 @@ def _a_smaller_delta(model: Path) -> None:
     write_json(model / "manifest.json", smaller)
 
 
-FORGERIES: dict[str, Any] = {
-    "value of a release": _another_value,
-    "noise of a release": _less_noise,
-    "model": _another_model,
-    "epsilon": _a_smaller_promise,
-    "delta": _a_smaller_delta,
+FORGERIES: dict[str, tuple[Any, str]] = {
+    "value of a release": (_another_value, "asked another question|the model differs"),
+    "noise of a release": (_less_noise, "costs more than planned"),
+    "model": (_another_model, "the model differs"),
+    "epsilon": (_a_smaller_promise, "promises another epsilon"),
+    "delta": (_a_smaller_delta, "promises another delta"),
 }
 
 
@@ -127,9 +128,11 @@ def test_no_forgery_that_names_its_own_digests_holds(
     forgery: str, certified: Path, tmp_path: Path
 ) -> None:
     model = copied(certified, tmp_path / "model")
-    FORGERIES[forgery](model)
+    forge, said = FORGERIES[forgery]
+    forge(model)
     sealed(model)
-    assert not holds(model)
+    with pytest.raises(RunError, match=said):
+        verify(model, up_to_rounding=True)
     sealed(copied(certified, tmp_path / "model"))
     assert holds(tmp_path / "model")  # it was the forgery, not the way it was sealed
 
@@ -163,10 +166,15 @@ def test_no_certificate_that_says_something_else_holds(
 
 def test_a_round_that_is_left_out_or_made_twice_is_found(certified: Path, tmp_path: Path) -> None:
     rounds = parsed(certified)["rounds"]
-    for number, some in enumerate([rounds[:-1], [*rounds, rounds[-1]], rounds[::-1]]):
-        model = copied(certified, tmp_path / f"{number}")
+    for said, some in (
+        ("rounds are missing", rounds[:-1]),
+        ("asks no such round", [*rounds, rounds[-1]]),
+        ("asked another question", rounds[::-1]),
+    ):
+        model = copied(certified, tmp_path / said)
         sealed(model, rounds=some)
-        assert not holds(model)
+        with pytest.raises(RunError, match=said):
+            verify(model)
 
 
 def test_a_file_more_and_a_file_less_are_found(certified: Path, tmp_path: Path) -> None:

@@ -80,7 +80,9 @@ class Node:
         return name
 
     def reply(self) -> Message:
-        (found,) = self.state.get_messages_legacy(is_reply=True)
+        # flwr 1.40 has the name that 1.41 calls legacy
+        stored = getattr(self.state, "get_messages_legacy", None) or self.state.get_messages
+        (found,) = stored(is_reply=True)
         return found
 
     def content(self, reply: Message) -> Message:

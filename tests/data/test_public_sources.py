@@ -6,6 +6,7 @@ import dataclasses
 from pathlib import Path
 
 import numpy as np
+import polars as pl
 import pytest
 
 from fedrec.data.dataset import Catalogue, Dataset, Provenance, ReadReport
@@ -13,9 +14,12 @@ from fedrec.data.features import PublicFeatures
 from fedrec.data.interactions import Interactions
 from fedrec.data.planted import SHAPES, planted
 from fedrec.data.public_sources import (
+    ITEM_VECTORS,
     PUBLIC_USERS,
     SEEN_BEFORE,
     SIMILAR_ITEMS,
+    item_vectors_bag,
+    with_item_vectors,
     with_public_users,
     with_similar_items,
     with_users_made_public,
@@ -120,3 +124,38 @@ def test_similar_items_of_another_catalogue_are_refused(tmp_path: Path) -> None:
     file.write_text("item,neighbour,score\na,b,1\n")
     with pytest.raises(DataError, match="knows no two"):
         with_similar_items(dataclasses.replace(PRIVATE), file)
+
+
+def test_similar_items_without_scores_are_pairs(tmp_path: Path) -> None:
+    file = tmp_path / "links.csv"
+    file.write_text("item,neighbour\nx,y\n")
+    bag = with_similar_items(PRIVATE, file).features.bags[SIMILAR_ITEMS]
+    assert bag.counts.data.tolist() == [1.0]
+
+
+def test_item_vectors_are_read_from_parquet_in_both_forms(tmp_path: Path) -> None:
+    file = tmp_path / "vectors.parquet"
+    pl.DataFrame({"item": ["y", "u"], "v": [[1.0, -2.0], [3.0, 4.0]]}).write_parquet(file)
+    listed = with_item_vectors(PRIVATE, file).features.bags[ITEM_VECTORS].counts.toarray()
+    frame = pl.DataFrame({"item": ["u", "y"], "one": [3.0, 1.0], "two": [4.0, -2.0]})
+    wide = item_vectors_bag(frame, file, PRIVATE.catalogue.item_ids).counts.toarray()
+    expected = [[1, -2] if item == "y" else [0, 0] for item in PRIVATE.catalogue.item_ids]
+    np.testing.assert_array_equal(listed, expected)
+    np.testing.assert_array_equal(wide, expected)
+
+
+@pytest.mark.parametrize(
+    "columns",
+    [
+        {"item": ["y", "y"], "one": [1.0, 2.0]},
+        {"item": ["u", "v"], "one": [1.0, 2.0]},
+        {"item": ["x", "y"], "v": [[1.0], [1.0, 2.0]]},
+        {"item": ["x", "y"], "one": [1.0, float("nan")]},
+        {"item": ["x", "y"], "one": ["red", "blue"]},
+    ],
+)
+def test_item_vectors_that_cannot_be_used_are_refused(columns: dict[str, list[object]]) -> None:
+    with pytest.raises(DataError):
+        item_vectors_bag(
+            pl.DataFrame(columns, strict=False), Path("vectors"), PRIVATE.catalogue.item_ids
+        )

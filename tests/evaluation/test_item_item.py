@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
+from scipy import sparse
 
 from fedrec.data.interactions import Interactions
 from fedrec.data.splits import Fold
 from fedrec.evaluation import item_item as module
-from fedrec.evaluation.item_item import ease, evenly, item_item
+from fedrec.evaluation.item_item import FewPeople, ItemItem, ease, evenly, few_people, item_item
 
 
 def pairs(*, users: int = 400, couples: int = 15, seed: int = 1) -> tuple[Interactions, Fold]:
@@ -56,9 +59,25 @@ def test_a_large_catalogue_and_many_users_are_cut_and_said(monkeypatch: pytest.M
     monkeypatch.setattr(module, "MOST_EVENTS", 1_000)
     train, fold = pairs()
     model = item_item(train, fold)
+    assert isinstance(model, ItemItem)
     assert model.weights.shape == (20, 20)
     assert model.limits == "its 20 most frequent items only, learned from 200 users"
     block = model.scores(fold.history)(0, 5)
     outside = np.setdiff1d(np.arange(30), model.head)
     assert np.abs(block[:, outside]).max() <= 1e-6
     assert len(evenly(train, most_events=500).user_ptr) == 101
+
+
+def test_of_few_people_a_large_catalogue_is_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And its scores are those of the weights, outside of what a user has."""
+    rng = np.random.default_rng(3)
+    rows = rng.random((20, 50)) < 0.2
+    users, items = np.nonzero(rows)
+    size: dict[str, Any] = {"num_users": 20, "num_items": 50, "value_range": (0, 1)}
+    train = Interactions.from_columns(users, items, None, **size, kind="clicks")
+    X = sparse.csr_matrix(rows, dtype=np.float64)
+    found = few_people(X, ridge=2.0).scores(train)(3, 20)
+    expected = rows[3:] @ ease(rows.T.astype(np.float64) @ rows, ridge=2.0)
+    np.testing.assert_allclose(found[~rows[3:]], expected[~rows[3:]], atol=1e-5)
+    monkeypatch.setattr(module, "MOST_ITEMS", 30)
+    assert isinstance(item_item(train, Fold(train, train)), FewPeople)

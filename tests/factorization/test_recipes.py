@@ -33,6 +33,7 @@ from fedrec.federation.releases import noise_stds, release
 from fedrec.federation.rounds import train
 from fedrec.federation.sums import ExactSums
 from fedrec.in_process.loopback import Loopback
+from fedrec.privacy import discrete_gaussian
 from fedrec.privacy.accounting import epsilon_of
 from fedrec.privacy.ledger import Ledger
 from fedrec.randomness import Streams, SystemStreams
@@ -383,6 +384,54 @@ def test_the_noise_of_every_block_of_every_release_has_the_planned_distribution_
             assert stats.kstest(z[:6_000], "norm").pvalue > 1e-9, block
             for wrong in (2 / 3, 3 / 2):
                 assert stats.kstest(z[:6_000] / wrong, "norm").pvalue < 1e-9, block
+
+
+@pytest.mark.parametrize("name", [*RECIPES, "three aggregators"])
+def test_noise_is_added_whole_as_it_is_drawn_and_drawn_at_exactly_the_planned_deviation(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of every block of every round, with no false alarms: the sampler is asked for the standard
+    deviation that second code computes here, and what it drew is what the answer has beside the
+    exact sum. A factor of 1.0001 anywhere fails."""
+    made, asked = asked_and_summed(name)
+    sample = discrete_gaussian.sample
+    drawn = list[tuple[float, np.ndarray]]()
+
+    def seen(size: int, *, std: float, key: bytes) -> np.ndarray:
+        drawn.append((std, sample(size, std=std, key=key)))
+        return drawn[-1][1]
+
+    monkeypatch.setattr(discrete_gaussian, "sample", seen)
+    parties = 1 if made.plan.aggregation == "trusted" else 3
+    for question, sums in asked:
+        drawn.clear()
+        answer, _ = release(
+            question, sums, made.plan, Ledger(made.plan.guarantee), noise=Streams(4)
+        )
+        called = iter(drawn)
+        totals = {
+            block.name: total.copy() for block, total in zip(question.blocks, sums, strict=True)
+        }
+        for _ in range(parties):
+            for spec in question.releases:
+                coarsest = max(block.step for block in spec.blocks)
+                mu = made.plan[spec.name].mu
+                std = math.sqrt((spec.radius / mu) ** 2 + 8 * coarsest**2)
+                std *= 1 if parties == 1 else math.sqrt(1 / 2)
+                for block in spec.blocks:
+                    everything = np.ones(block.columns, np.bool_)
+                    parts = [(everything, std)]
+                    if block.form.matrix and spec.isometric:
+                        diagonal = np.equal(*np.triu_indices(block.width))
+                        parts = [(diagonal, std), (~diagonal, std / math.sqrt(2))]
+                    for mask, wanted in parts:
+                        if mask.any():
+                            asked_for, noise = next(called)
+                            assert asked_for == pytest.approx(wanted / block.step, rel=1e-9)
+                            totals[block.name][:, mask] += noise.reshape(block.rows, -1)
+        assert next(called, None) is None
+        for block in question.blocks:
+            assert np.array_equal(answer.values[block.name], totals[block.name] * block.step)
 
 
 def shape_of(question: Question) -> tuple[Any, ...]:

@@ -15,14 +15,18 @@ from fedrec.evaluation.ranking import evaluate_ranking
 from fedrec.evaluation.toplists import dot_product
 from fedrec.factorization import released
 from fedrec.factorization.default_clicks.client import left_out, report_counts
-from fedrec.factorization.default_clicks.model import ClickModel
+from fedrec.factorization.default_clicks.model import ClickModel, ItemItemModel
 from fedrec.factorization.default_clicks.public_part import (
     POPULAR,
     PublicPriorModel,
     link_directions,
+    public_alone,
 )
+from fedrec.factorization.default_clicks.recipe import item_item_of
 from fedrec.factorization.default_clicks.worth import (
     LISTED,
+    asked_model,
+    asked_of,
     blends,
     chosen_blend,
     shares,
@@ -202,6 +206,29 @@ def test_a_model_of_a_file_is_the_same_model() -> None:
     np.testing.assert_array_equal(read.item_vectors, model.item_vectors)
 
 
+@pytest.mark.parametrize("steps", [True, False])
+def test_a_question_holds_the_private_model(steps: bool) -> None:
+    """Of both its kinds, in arrays with a row for each item."""
+    events = clicks_of(np.random.default_rng(2).random((90, 40)) < 0.3)
+    own, state = trained(events, None, 20.0)
+    similar = item_item_of(state)
+    assert similar is not None
+    if steps:
+        V = np.random.default_rng(3).standard_normal((40, 3)).astype(np.float32)
+        own = ClickModel(V, state["counts"], 5.0, 20.0, similar, 0.4)
+    else:
+        own = ItemItemModel(similar, state["counts"])
+    P = np.random.default_rng(1).standard_normal((40, 4)).astype(np.float32)
+    model = PublicPriorModel(own, (P,), np.array([1.0, 0.0]))
+    arrays = asked_of(model)
+    assert all(not array.ndim or len(array) == 40 for array in arrays.values())
+    np.testing.assert_allclose(
+        asked_model(arrays).user_vectors(events) @ asked_model(arrays).item_vectors.T,
+        model.user_vectors(events) @ model.item_vectors.T,
+        atol=1e-5,
+    )
+
+
 def test_links_are_directions_of_their_matrix() -> None:
     features = linked(60, 6, told=True)
     P = link_directions(features)
@@ -213,6 +240,35 @@ def test_links_are_directions_of_their_matrix() -> None:
     values, E = np.linalg.eigh(A / np.sqrt(np.outer(sums, sums)))
     np.testing.assert_allclose(P @ P.T, (E * np.maximum(values, 0)) @ E.T, atol=1e-6)
     assert link_directions(None) is None
+
+
+def test_public_sides_alone_read_no_click_but_the_users_own() -> None:
+    """Links within circles list a circle's items first, whoever else clicked what."""
+    P = link_directions(linked(60, 6, told=True))
+    assert P is not None
+    model = public_alone((P.astype(np.float32),))
+    rows = np.zeros((1, 60), np.bool_)
+    rows[0, [0, 1, 2]] = True
+    scores = (model.user_vectors(clicks_of(rows)) @ model.item_vectors.T)[0]
+    scores[[0, 1, 2]] = -np.inf
+    assert set(np.argsort(-scores)[:3]) == {3, 4, 5}
+
+
+def test_items_that_nobody_clicked_are_listed_by_their_public_side() -> None:
+    """The last two items of each circle are in nobody's training rows, and are what people of the
+    circle want: among such items lists hit three times as often as chance."""
+    events = circles(600, 200, 12, size=10, seed=4)
+    new = events.items % 10 >= 8
+    model, state = trained(events.select(~new), linked(200, 10, told=True), 5.0)
+    assert state["blend"][0] < 1
+    known = events.select(~new)
+    scores = model.user_vectors(known) @ model.item_vectors.T.astype(np.float64)
+    scores = np.where(np.arange(200) % 10 >= 8, scores, -np.inf)
+    first = np.argsort(-scores, axis=1)[:, :4]
+    wanted = np.zeros((600, 200), np.bool_)
+    wanted[events.users[new], events.items[new]] = True
+    hits = np.take_along_axis(wanted, first, axis=1).sum() / wanted.sum()
+    assert hits > 3 * 4 / 40
 
 
 @pytest.mark.slow

@@ -166,6 +166,36 @@ def test_a_forged_report_is_seen_to_be_too_large() -> None:
     assert not within_radius(forged, [spec]).any()
 
 
+def _one(coefficient: int, vectors: list[int], item: int, *, folds: int) -> Reports:
+    blocks = (
+        BlockReports(np.array([coefficient], np.int32), np.array(vectors, np.int32)[:, None]),
+    )
+    assert len(vectors) == folds
+    return Reports(np.array([0, 1]), np.array([item], np.int32), blocks)
+
+
+def test_a_report_a_grain_longer_than_its_radius_is_turned_away() -> None:
+    spec = ReleaseSpec("x", (block("x", "linear", rows=ITEMS, width=1, radius=1.5),), radius=1.5)
+    shape = spec.blocks[0]
+    whole = round(1 / shape.vector_step) - 1
+    longest = int(1.5 / (shape.coefficient_step * whole * shape.vector_step))
+    assert within_radius(_one(longest, [whole], 0, folds=1), [spec]).all()
+    assert not within_radius(_one(longest + 1, [whole], 0, folds=1), [spec]).any()
+
+
+@pytest.mark.parametrize("item", range(ITEMS))
+def test_a_vector_of_any_fold_that_is_too_long_is_seen(item: int) -> None:
+    """An item's coefficient multiplies the vector of its own fold, and no other."""
+    folds = 3
+    spec = ReleaseSpec("x", (block("x", "linear", rows=ITEMS, width=1, folds=folds),))
+    most = round(1 / spec.blocks[0].coefficient_step) - 1
+    long = 2 * round(1 / spec.blocks[0].vector_step)
+    for fold in range(folds):
+        vectors = [long if fold == other else 0 for other in range(folds)]
+        seen = not within_radius(_one(most, vectors, item, folds=folds), [spec]).any()
+        assert seen is (fold == item % folds)
+
+
 @given(st.floats(-1, 1), st.sampled_from([2.0**-5, 2.0**-14]))
 def test_the_grid_never_enlarges_a_number(value: float, step: float) -> None:
     cut = quantise(np.array([value]), step, bits=15)[0] * step

@@ -56,6 +56,19 @@ def test_at_infinite_budget_the_report_is_the_average_of_public_rows(
     )
 
 
+def test_reports_of_people_with_one_history_have_noise_of_their_own() -> None:
+    """Correlation of two people's noise over 200 numbers below 7 standard errors; of one key it is
+    1."""
+    table = topics(width=200)
+    clicks = np.repeat(histories(1, 7), 5, axis=0)
+    keys = [Streams(7).key(f"user/{k}") for k in range(5)]
+    got = bounded_mean.report_each(clicks, table, mu=1.0, name="history", keys=keys).values
+    z = got - bounded_mean.coefficients(clicks, table)
+    assert np.abs(np.corrcoef(z) - np.eye(5)).max() < 7 / math.sqrt(200)
+    again = bounded_mean.report_each(clicks[:1], table, mu=1.0, name="history", keys=keys[3:4])
+    np.testing.assert_array_equal(again.values[0], got[3])
+
+
 @given(place=st.integers(0, 6), old=st.integers(-1, 39), new=st.integers(-1, 39),
 seed=st.integers(0, 5), user=st.integers(0, 2),
        made=st.sampled_from([topics, directions]))  # fmt: skip

@@ -7,6 +7,7 @@ from scipy import stats
 
 from fedrec.data.impressions import Impressions
 from fedrec.news import labels
+from fedrec.news.device_noise import DeviceNoise
 from fedrec.privacy.selection import (
     largest_log_ratio,
     output_table,
@@ -42,6 +43,21 @@ def test_at_infinite_epsilon_the_clicked_candidate_is_reported() -> None:
     got = labels.report_clicks(data, epsilon=math.inf, key=KEY)
     np.testing.assert_array_equal(got.reported, data.clicked)
     np.testing.assert_array_equal(got.single, [1, 4, 0, 0])
+
+
+def test_people_who_saw_and_clicked_the_same_answer_by_coins_of_their_own() -> None:
+    """Of 2,000 people at epsilon 1 among five candidates, the share that tells the truth is that of
+    one person: within 6 standard errors of e / (e + 4). Under one key all would say the same."""
+    people = 2_000
+    data = impressions([5] * people, [[2]] * people)
+
+    def answer(mine: Impressions, key: bytes) -> labels.LabelReports:
+        return labels.report_clicks(mine, epsilon=1.0, key=key)
+
+    noise = DeviceNoise.numbered(Streams(3), people)
+    told = labels.reports_by_user(data, answer, noise, epsilon=1.0).single == 2
+    truthful = math.e / (math.e + 4)
+    assert abs(told.mean() - truthful) < 6 * math.sqrt(truthful * (1 - truthful) / people)
 
 
 def test_one_click_of_several_is_drawn_uniformly_and_none_is_minus_one() -> None:

@@ -257,6 +257,14 @@ def test_the_noise_of_attention_says_nothing_to_a_variant_without_any() -> None:
         scenario("local", "news.attention_noise=laplace", "news.padding=0.2")
 
 
+def test_a_gradient_is_never_longer_than_its_clip(world: tuple[Catalogue, Impressions]) -> None:
+    _, update = device(scenario("dp-fedrec"), world, 1)
+    assert isinstance(update, NoisedGradients)
+    for length in (0.5, 1.0, 1.05, 3.0, 1e9):
+        long = update._clipped(np.full(4, length * update.clip / 2))
+        assert np.linalg.norm(long) == pytest.approx(min(length, 1.0) * update.clip)
+
+
 @pytest.mark.parametrize("variant", ["local", "dp-fedrec"])
 def test_no_two_users_rounds_or_questions_share_their_noise(
     variant: str, world: tuple[Catalogue, Impressions]

@@ -31,7 +31,6 @@ def test_the_example_is_what_it_says(tmp_path: Path) -> None:
     settings = load(tmp_path / "server.toml")
     assert settings.whom_to_wait_for().expected_users == 6040
     assert settings.patience().round_s == 600
-    assert settings.superlink.start
     assert settings.public.rating_range == (1, 5)
 
 
@@ -48,8 +47,7 @@ def test_the_example_is_what_it_says(tmp_path: Path) -> None:
         ({"superlink": {"certificate": None, "key": None, "client_ca": None}}, "clients need TLS"),
         ({"superlink": {"client_ca": None}}, "needs client_ca"),
         ({"aggregator": {"pin": ""}}, "aggregator has no pin"),
-        ({"superlink": {"start": False}}, "needs the address"),
-        ({"superlink": {"address": "elsewhere:9092"}}, "set start = false"),
+        ({"superlink": {"address": "elsewhere:9092"}}, "superlink.address"),
     ],
 )
 def test_wrong_keys_are_named(tables: dict[str, dict[str, Any]], named: str) -> None:

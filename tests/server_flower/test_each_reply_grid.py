@@ -78,7 +78,7 @@ def now() -> list[float]:
 
 @pytest.fixture
 def grid(superlink: SuperLink, now: list[float]) -> EachReplyGrid:
-    made = EachReplyGrid("127.0.0.1:1", True, None, token="token", clock=lambda: now[0])
+    made = EachReplyGrid("127.0.0.1:1", token="token", clock=lambda: now[0])
     made._client = superlink  # type: ignore[assignment]
     return made
 

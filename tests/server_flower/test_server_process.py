@@ -1,5 +1,4 @@
-"""The server as a process: what it starts, what it leaves behind, and a SuperLink that runs
-already."""
+"""The server as a process: what it starts, and what it leaves behind."""
 
 import json
 import signal
@@ -12,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from fedrec.data.dataset import Catalogue
-from fedrec.errors import SettingsError, UnreachableError
+from fedrec.errors import SettingsError
 from fedrec.factorization.facts import PublicFacts
 from fedrec.public_data import write_public
 from fedrec.randomness import Streams
@@ -22,7 +21,6 @@ from fedrec_aggregator.settings import load as load_aggregator
 from fedrec_server import main as server_main
 from fedrec_server.settings import ServerSettings, load
 from fedrec_server.stopping import Stopped
-from fedrec_server.superlink import SuperLink
 from tests.waiting import HANG_S
 
 pytestmark = pytest.mark.processes
@@ -107,18 +105,6 @@ def test_it_ends_when_it_is_told_and_leaves_nothing_running_even_when_it_is_kill
     assert {"server-started", "superlink-started"} <= set(events)
 
 
-def test_it_joins_a_superlink_that_runs_already(tmp_path: Path, aggregator: str) -> None:
-    with SuperLink(tmp_path / "flower", tmp_path / "flower" / "superlink.sqlite") as superlink:
-        superlink.wait_until_up()
-        table = (
-            f'start = false, address = "{superlink.address}", secret = '
-            f'"{tmp_path / "flower" / "runtime.secret"}"'
-        )
-        settings = load(settings_file(tmp_path, aggregator, table, timeout_s=0.5))
-        with pytest.raises(UnreachableError, match="joined: 0 clients with 0 users"):
-            server_main.run(Scenario(), settings)
-
-
 def test_a_stop_from_another_thread_ends_it(tmp_path: Path, aggregator: str) -> None:
     settings = load(settings_file(tmp_path, aggregator, "insecure = true"))
     stop = threading.Event()
@@ -133,11 +119,6 @@ def _settings(tmp_path: Path, superlink: str) -> ServerSettings:
 @pytest.mark.parametrize(
     ("superlink", "words"),
     [
-        ('start = false, address = "192.0.2.1:8000", secret = "x"', "plain HTTP"),
-        (
-            'start = false, address = "127.0.0.1:8000", secret = "/does/not/exist"',
-            "superlink.secret",
-        ),
         ('listen = "nowhere", insecure = true', "superlink.listen"),
         ('listen = "0.0.0.0:0", insecure = true', "has no TLS"),
         ('certificate = "/does/not/exist", key = "/does/not/exist"', "certificate"),

@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedrec.numerics.ties import tie_keys
-from fedrec.serving import ranking
+from fedrec.serving import compressed, ranking
+from fedrec.serving.compressed import Compressed
 from fedrec.serving.ranking import Exact, Query
 from fedrec.serving.user_map import UserMap
 
@@ -62,34 +63,61 @@ def crowds(draw: st.DrawFn) -> tuple[Any, list[Query]]:
     return of, draw(st.lists(query, min_size=1, max_size=5))
 
 
-@given(crowds(), st.sampled_from([16, 64, 4096]))
+@pytest.mark.parametrize("ranker", [Exact, Compressed])
+@given(crowds(), st.sampled_from([64, 256, 4096]))
 def test_answers_are_those_of_sorting_every_score(
-    crowd: tuple[Any, list[Query]], tile: int
+    ranker: Any, crowd: tuple[Any, list[Query]], tile: int
 ) -> None:
     of, queries = crowd
     # tiles, blocks and samples much smaller than the catalogue, and larger
     with pytest.MonkeyPatch.context() as patch:
         for name in ("_LARGEST_TILE", "_BLOCK", "_SAMPLE", "_POOL"):
             patch.setattr(ranking, name, tile)
-        answers = Exact(of)(queries)
+        patch.setattr(compressed, "_CAPACITY", tile)
+        answers = ranker(of)(queries)
     assert [told(best) for best in answers] == [sorted_all(of, query) for query in queries]
 
 
+@pytest.mark.parametrize("ranker", [Exact, Compressed])
 @given(crowds())
-def test_an_answer_does_not_depend_on_who_else_asks(crowd: tuple[Any, list[Query]]) -> None:
+def test_an_answer_does_not_depend_on_who_else_asks(
+    ranker: Any, crowd: tuple[Any, list[Query]]
+) -> None:
     of, queries = crowd
-    rank = Exact(of)
+    rank = ranker(of)
     assert [told(best) for best in rank(queries)] == [told(rank([query])[0]) for query in queries]
 
 
-def test_scores_in_ascending_and_equal_order_are_no_special_case() -> None:
+@pytest.mark.parametrize("ranker", [Exact, Compressed])
+def test_scores_in_ascending_and_equal_order_are_no_special_case(ranker: Any) -> None:
     of = catalogue(5_000, width=1)
     of.users = UserMap.of_linear(np.eye(3, 1), np.zeros(1))
     query = Query(np.array([1, 0, 0], np.float32), 7)
     for values in (np.arange(5_000), -np.arange(5_000), np.zeros(5_000)):
         of.items = values.astype(np.float32)[:, None]
         of.bias = np.zeros(5_000, np.float32)
-        assert told(Exact(of)([query])[0]) == sorted_all(of, query)
+        assert told(ranker(of)([query])[0]) == sorted_all(of, query)
+
+
+def test_codes_add_little_more_than_a_quarter_and_leave_few_candidates(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Of 50,000 items for k = 10, all but some dozens are behind the bound, and lists are exact."""
+    of = catalogue(50_000, width=64)
+    rank = Compressed(of)
+    assert rank.nbytes < 0.3 * of.items.nbytes
+    seen = list[int]()
+
+    def rescored(of: Any, u: Any, rows: Any, k: int) -> ranking.Best:
+        seen.append(len(rows))
+        return ranking.rescored(of, u, rows, k)
+
+    rng = np.random.default_rng(3)
+    queries = [Query(rng.standard_normal(3).astype(np.float32), 10) for _ in range(16)]
+    assert list(map(told, rank(queries))) == list(map(told, Exact(of)(queries)))
+    monkeypatch.setattr(compressed, "rescored", rescored)
+    rank([Query(np.array([1, -2, 3], np.float32), 10)])
+    assert 10 <= seen[0] <= 60
 
 
 def test_memory_does_not_grow_with_the_catalogue() -> None:

@@ -371,8 +371,8 @@ def test_real_processes_answer_with_the_same_codes_and_a_closed_pipe_is_quiet(
 def test_an_option_that_is_a_scenario_key_is_answered_with_how_to_set_it(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    assert main.guarded(["simulate", "--epsilon", "5"]) == 2
-    assert "--set privacy.epsilon=VALUE" in capsys.readouterr().err
+    assert main.guarded(["simulate", "--max-total-epsilon", "5"]) == 2
+    assert "--set privacy.max_total_epsilon=VALUE" in capsys.readouterr().err
 
 
 def test_help_prints_defaults_in_plain_brackets(capsys: pytest.CaptureFixture[str]) -> None:

@@ -190,8 +190,8 @@ def test_a_second_run_of_the_same_scenario_is_added_and_printed_in_every_file(
     assert [run["budget"]["spent"][0]["trainings"] for run in (first, second)] == [1, 2]
     out = simulate(capsys, data, words=())
     assert "in 3 trainings" in " ".join(out.split())
-    assert "budget  of all runs on this data: epsilon" in out
-    assert "they are not private" in " ".join(out.split())
+    assert "spent      by all runs on this data: epsilon" in out
+    assert "the numbers above are not private" in " ".join(out.split())
 
 
 def test_going_on_without_checkpoints_draws_afresh_and_is_charged_again(
@@ -313,6 +313,8 @@ def test_a_stopped_run_of_real_parties_goes_on_at_its_limit_without_a_second_cha
     flower(data, "runs", *limit, resume=True, stop=True)
     flower(data, "runs", *limit, resume=True)
     assert charges(state) == 1
+    (spent,) = DataBudget(file, NO_LIMIT).spent()
+    assert spent.epsilon == pytest.approx(5.0)  # every release of the plan
     with pytest.raises(BudgetExceededError):
         flower(data, "others", *limit)
     assert not list(file.parent.glob("*.paid")), "of a finished training"

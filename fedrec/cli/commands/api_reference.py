@@ -36,6 +36,7 @@ _GROUPS = {
         "Simulation",
         "audit",
         "verify",
+        "account_of_person",
         "compare",
         "scenarios",
         "JsonLines",

@@ -166,18 +166,60 @@ def scenarios(as_json: Json = False) -> None:
     )
 
 
-@app.command(short_help="Print the JSON schema of scenarios, for editors.")
-def schema() -> None:
-    """Print the JSON schema of scenarios: an editor that reads it completes keys and marks wrong
-    values.
+COMMON = (
+    *("privacy.epsilon", "privacy.delta", "privacy.noise", "privacy.max_total_epsilon"),
+    *("data.path", "data.columns", "data.rating_range", "data.click_threshold"),
+    *("data.features_path", "split.kind", "recipe", "evaluation.cutoffs", "compare.epsilons"),
+    *("compare.als", "run.directory"),
+)
+"""Keys that most runs need."""
 
-    Example:
+
+@app.command(short_help="Explain the keys of scenarios, or print their JSON schema for editors.")
+def schema(
+    common: Annotated[
+        bool, typer.Option("--common", help="Explain the fifteen keys that most runs need.")
+    ] = False,
+    search: Annotated[
+        str,
+        typer.Option(
+            "--search",
+            metavar="WORD",
+            show_default=False,
+            help="Explain every key with this word in its name or its meaning.",
+        ),
+    ] = "",
+) -> None:
+    """Explain keys of scenarios, which --set takes. Without a flag: print the JSON schema, with
+    which an editor completes keys and marks wrong values.
+
+    Examples:
 
     \b
+      fedrec schema --common
+      fedrec schema --search epsilon
       fedrec schema
     """
-    from fedrec.settings import Scenario
+    from fedrec.cli.commands.reference import keys
+    from fedrec.errors import SettingsError
+    from fedrec.settings import Scenario, nearest_keys
 
+    if common or search:
+        word = search.lower()
+        found = [
+            (name, default, meaning)
+            for name, default, meaning in keys()
+            if (name in COMMON if common else word in f"{name} {meaning}".lower())
+        ]
+        if not found:
+            near = nearest_keys(search)
+            meant = f"Did you mean {near[0]}? " if near else ""
+            raise SettingsError(
+                f"no key has {search!r} in its name or meaning", f"{meant}Try another word."
+            )
+        lines = [f"{name} = {default}\n    {meaning}" for name, default, meaning in found]
+        typer.echo("\n".join(lines))
+        return
     made = Scenario.model_json_schema()
     typer.echo(
         json.dumps(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from shlex import quote
 from typing import Annotated
 
 import typer
@@ -67,7 +68,11 @@ def data_describe(
         *(overrides or ()),
     ]
     described = describe(load(None, words))
-    typer.echo(json.dumps(described) if as_json else table(described))
+    if as_json:
+        typer.echo(json.dumps(described))
+        return
+    more = "".join(f" --set {quote(override)}" for override in overrides or ())
+    typer.echo(f"{table(described)}\n{'next':>24}  fedrec train {quote(path)}{more} -o model")
 
 
 @app.command("split", short_help="Write training, validation and test data as files.")

@@ -74,6 +74,17 @@ def page() -> str:
     return "\n\n".join(parts) + "\n"
 
 
+def keys() -> Iterator[tuple[str, str, str]]:
+    """Every key of a scenario: its name, its default as TOML, and what it means."""
+    for name, field in Scenario.model_fields.items():
+        if not _is_table(field):
+            yield name, _toml(field), field.description or ""
+            continue
+        table: Any = field.annotation
+        for key, inner in table.model_fields.items():
+            yield f"{name}.{key}", _toml(inner), inner.description or ""
+
+
 def _verbs(command: Any, name: str) -> Iterator[str]:
     if isinstance(command, TyperGroup):
         for verb, inner in command.commands.items():

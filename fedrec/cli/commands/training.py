@@ -99,7 +99,7 @@ def train(
     \b
       fedrec train clicks.csv -o model
       fedrec train log.parquet --user who --item what --epsilon 1 -o model
-      fedrec train ratings.tsv --rating stars --scale 1 5 --items films.csv -o model
+      fedrec train rated.tsv --rating stars --scale 1 5 --items films.csv -o model
     """
     from fedrec.run.data.describing import keys_of_news
     from fedrec.run.simulate import run
@@ -293,6 +293,23 @@ def account(
         int,
         typer.Option(metavar="N", show_default=False, help="Items, to plan before there is data."),
     ] = 0,
+    person: Annotated[
+        list[Path] | None,
+        typer.Option(
+            metavar="LEDGER",
+            show_default=False,
+            help="Instead: what one person paid by this ledger; may be repeated.",
+        ),
+    ] = None,
+    clicks: Annotated[
+        int | None,
+        typer.Option(
+            metavar="N", min=0, show_default=False, help="With --person: clicks of its history."
+        ),
+    ] = None,
+    delta: Annotated[
+        float, typer.Option(metavar="DELTA", help="With --person: at which epsilon is stated.")
+    ] = 1e-5,
 ) -> None:
     """Print the privacy plan of a scenario without running it: every release, its share, its noise,
     three accountants.
@@ -308,7 +325,14 @@ def account(
     \b
       fedrec account planted --set privacy.epsilon=1
       fedrec account --set recipe=published --users 100000 --items 20000
+      fedrec account --person client/ledger.sqlite --person answers.sqlite
     """
+    if person:
+        from fedrec.api.persons import account_of_person
+
+        found = account_of_person(*person, clicks=clicks, delta=delta)
+        typer.echo(json.dumps(found.as_dict()) if as_json else found.words)
+        return
     from fedrec.run.account import describe, table
     from fedrec.settings import load
 

@@ -197,12 +197,11 @@ def server_checks(
     yield judged("server", "private files", lambda: machine.private(_secrets(ways)))
     yield judged("server", "disk", lambda: machine.disk(Path(settings.state)))
     proxy = settings.superlink
-    if proxy.start:
-        yield judged(
-            "server",
-            "port",
-            lambda: machine.port(proxy.listen, told=Path(settings.state) / "server.json"),
-        )
+    yield judged(
+        "server",
+        "port",
+        lambda: machine.port(proxy.listen, told=Path(settings.state) / "server.json"),
+    )
     if proxy.certificate:
         yield judged(
             "server", "proxy's certificate", lambda: _proxy_shows(proxy, clock(), settings.pins)

@@ -211,11 +211,10 @@ def _aggregator(settings: AggregatorSettings) -> PartyStanding:
 
 def _server(settings: ServerSettings) -> PartyStanding:
     found = process(Path(settings.state), "server.json")
-    listen = settings.superlink.listen if settings.superlink.start else settings.superlink.address
     row = _row(
         "server",
         found,
-        str(found.told.get("proxy") or listen),
+        str(found.told.get("proxy") or settings.superlink.listen),
         Path(settings.log) if settings.log else None,
     )
     kept = kept_by_server(Path(settings.state))

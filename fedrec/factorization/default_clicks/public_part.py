@@ -25,7 +25,7 @@ from scipy import sparse
 from fedrec.arrays import Float32s, Float64s
 from fedrec.data.features import PublicFeatures
 from fedrec.data.interactions import Interactions
-from fedrec.data.public_sources import SIMILAR_ITEMS
+from fedrec.data.public_sources import ITEM_VECTORS, SIMILAR_ITEMS
 from fedrec.factorization.default_clicks.model import ClickModel, ItemItemModel
 from fedrec.numerics.subspace import leading_eigenvectors
 from fedrec.randomness import Streams
@@ -68,6 +68,34 @@ def link_directions(features: PublicFeatures | None) -> Float64s | None:
     )
     kept = values > 1 + 1e-9
     return np.asarray(vectors[:, kept] * np.sqrt(values[kept] - 1), np.float64)
+
+
+def vector_directions(features: PublicFeatures | None) -> Float64s | None:
+    """(m, f) P of the bag `ITEM_VECTORS`: rows of length 1, less their mean over items that have
+    one; f no more than `LINKS`, the leading directions where there are more.
+
+    None without such a bag, or where all vectors are alike."""
+    bag = None if features is None else features.bags.get(ITEM_VECTORS)
+    if bag is None:
+        return None
+    rows = bag.counts.toarray().astype(np.float64)
+    lengths = np.linalg.norm(rows, axis=1)
+    known = lengths > 0
+    rows[known] /= lengths[known][:, None]
+    rows[known] -= rows[known].mean(axis=0)
+    values, E = np.linalg.eigh(rows.T @ rows)
+    kept = np.flatnonzero(values > 1e-9 * max(float(np.count_nonzero(known)), 1))[-LINKS:]
+    return np.asarray(rows @ E[:, kept]) if len(kept) else None
+
+
+def public_alone(directions: tuple[Float32s, ...]) -> PublicPriorModel:
+    """What public sides say without any release, at epsilon 0: all sources alike, counts as if all
+    items were clicked as often."""
+    items = len(directions[0])
+    private = ClickModel(np.zeros((items, 1), np.float32), np.ones(items), 1.0, 1.0)
+    weights = np.full(1 + len(directions), 1 / len(directions))
+    weights[0] = 0
+    return PublicPriorModel(private, directions, weights)
 
 
 @dataclass(frozen=True)

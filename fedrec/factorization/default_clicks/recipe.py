@@ -51,7 +51,12 @@ from fedrec.factorization.default_clicks.item_item import ItemItem, ease_of_all
 from fedrec.factorization.default_clicks.model import ClickModel, ItemItemModel, blend_weight
 from fedrec.factorization.default_clicks.public_part import PublicPriorModel
 from fedrec.factorization.default_clicks.settings import ClickSettings
-from fedrec.factorization.default_clicks.worth import blends, chosen_blend, report_worth
+from fedrec.factorization.default_clicks.worth import (
+    asked_of,
+    blends,
+    chosen_blend,
+    report_worth,
+)
 from fedrec.factorization.empirical_bayes import denoise_counts, expected_counts
 from fedrec.factorization.facts import PublicFacts
 from fedrec.federation.coding import rounded_numbers, rounded_rows
@@ -134,11 +139,12 @@ class ClickRecipe:
 
     def model(self, state: State) -> ClickModel | ItemItemModel | PublicPriorModel:
         """The model after any round: popularity as soon as there are counts."""
-        private = self._private(state)
+        private = self.private_model(state)
         blend = _floats(state, "blend") if "blend" in state else np.eye(1)[0]
         return PublicPriorModel(private, self.public, blend) if blend[0] < 1 else private
 
-    def _private(self, state: State) -> ClickModel | ItemItemModel:
+    def private_model(self, state: State) -> ClickModel | ItemItemModel:
+        """The model without public sides."""
         m = self.facts.num_items
         if "faint" in state:
             state = {"counts": state["counts"]}
@@ -172,9 +178,9 @@ class ClickRecipe:
 
     def _ask_worth(self, state: State) -> Question:
         tried = blends(len(self.public))
-        model = PublicPriorModel(self._private(state), self.public, tried[0])
+        model = PublicPriorModel(self.private_model(state), self.public, tried[0])
         release = ReleaseSpec("worth", (block("worth", "linear", rows=1, width=len(tried)),))
-        public = {**model.arrays(), **self._judges, "tried": tried}
+        public = {**asked_of(model), **self._judges}
         return Question(int(state["round"]), "clicks/worth", public, (release,))
 
     def _learn_worth(self, state: State, answer: Release) -> Arrays:

@@ -16,6 +16,7 @@ decided by the user's own id and clicks, so that every other report depends on t
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 
 import numpy as np
 import numpy.typing as npt
@@ -23,6 +24,7 @@ import numpy.typing as npt
 from fedrec.arrays import Float64s, Int64s
 from fedrec.data.interactions import Interactions
 from fedrec.factorization.default_clicks.client import left_out
+from fedrec.factorization.default_clicks.model import ClickModel
 from fedrec.factorization.default_clicks.public_part import FALLBACK, Part, PublicPriorModel
 from fedrec.federation.messages import Question, Reports
 from fedrec.federation.reports import RealBlock, bounded
@@ -115,14 +117,50 @@ def _compared(counts: Float64s) -> tuple[Int64s, Float64s]:
     return np.asarray(items, np.int64), each
 
 
+def asked_of(model: PublicPriorModel) -> dict[str, npt.NDArray[np.generic]]:
+    """The public arrays that `report_worth` needs: numbers, and arrays with a row for each item."""
+    private = model.private
+    arrays: dict[str, npt.NDArray[np.generic]] = {"counts": private.counts}
+    arrays |= {f"public.{q}": P for q, P in enumerate(model.directions)}
+    if isinstance(private, ClickModel):
+        numbers = {"ridge": private.ridge, "confidence": private.confidence, "blend": private.blend}
+        arrays |= {"vectors": private.vectors}
+        arrays |= {name: np.array(number) for name, number in numbers.items()}
+    if private.similar is not None:
+        known = np.zeros(len(private.counts))
+        known[private.similar.head] = 1
+        for name, rows in (("left", private.similar.left), ("right", private.similar.right)):
+            arrays[name] = np.zeros((len(known), rows.shape[1]), np.float32)
+            arrays[name][private.similar.head] = rows
+        arrays |= {"known": known, "spread": np.array(private.similar.spread)}
+    return arrays
+
+
+def asked_model(public: Mapping[str, npt.NDArray[np.generic]]) -> PublicPriorModel:
+    """The model of the arrays that `asked_of` gives."""
+    arrays = dict(public)
+    if "known" in arrays:
+        arrays["head"] = np.flatnonzero(arrays["known"])
+        arrays |= {name: arrays[name][arrays["head"]] for name in ("left", "right")}
+    sources = sum(name.startswith("public.") for name in arrays)
+    return PublicPriorModel.of_arrays({**arrays, "weights": np.eye(1 + sources)[0]})
+
+
 def report_worth(question: Question, mine: Interactions) -> Reports:
     """Block "worth": `CENTRED` times `worth_of` the click that a user has left out, cut to norm 1;
     zeros of users who left none out."""
     held = left_out(mine, judges=float(question.public["judges"]))
     wanted = np.full(mine.num_users, -1)
     wanted[mine.users[held]] = mine.items[held]
-    model = PublicPriorModel.of_arrays(question.public)
-    tried = np.asarray(question.public["tried"], np.float64)
-    rows = CENTRED * worth_of(model, tried, mine.select(~held), wanted)
+    model = asked_model(question.public)
+    tried = blends(len(model.directions))
+    with np.errstate(all="ignore"):  # of arrays that a false server made up
+        rows = CENTRED * worth_of(model, tried, mine.select(~held), wanted)
     blocks = [RealBlock(np.ones(mine.num_users), rows)]
-    return bounded(mine.user_ptr, mine.items, blocks, question.releases, scaling="clip")
+    return bounded(
+        np.zeros_like(mine.user_ptr),
+        mine.items[:0],
+        blocks,
+        question.releases,
+        scaling="clip",
+    )

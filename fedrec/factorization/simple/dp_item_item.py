@@ -69,7 +69,7 @@ class ItemItemRecipe:
         """The model after any round: popularity as soon as there are counts."""
         similar = item_item_of(state)
         return (
-            self._rounds.model(state)
+            self._rounds.private_model(state)
             if similar is None
             else ItemItemModel(similar, np.asarray(state["counts"], np.float64))
         )

@@ -13,7 +13,13 @@ from fedrec.data.interactions import Interactions
 from fedrec.data.kinds import KINDS, assumed
 from fedrec.data.partitions import is_partitioned
 from fedrec.data.planted import DEMO, SHAPES, PlantedShape, planted, shape_of_sizes
-from fedrec.data.public_sources import with_public_users, with_similar_items, with_users_made_public
+from fedrec.data.public_checks import require_public
+from fedrec.data.public_sources import (
+    with_item_vectors,
+    with_public_users,
+    with_similar_items,
+    with_users_made_public,
+)
 from fedrec.data.read import read
 from fedrec.data.splits import Fold, Split, users_without_history
 from fedrec.data.subsets import subset
@@ -53,9 +59,11 @@ def _with_public_sources(dataset: Dataset, scenario: DataScenario) -> Dataset:
         dataset = with_public_users(
             dataset, as_kind(public, scenario.data), same_ids=chosen.users_ids == "same"
         )
-    return (
-        with_similar_items(dataset, Path(chosen.similar_file)) if chosen.similar_file else dataset
-    )
+    if similar := chosen.similar_file or scenario.data.similar_items:
+        dataset = with_similar_items(dataset, Path(similar))
+    if vectors := scenario.data.item_vectors:
+        dataset = with_item_vectors(dataset, Path(vectors))
+    return require_public(dataset)
 
 
 def words_of_data(dataset: Dataset, split: Split) -> list[str]:
@@ -189,6 +197,8 @@ def reader_options(data: DataSettings) -> dict[str, object]:
         options["missing"] = data.missing
     if data.rating_range is not None:
         options["rating_range"] = data.rating_range
+    elif data.click_threshold and "rating" in data.columns and not KINDS[assumed(data.kind)].rated:
+        options["click_threshold"] = data.click_threshold
     if data.features_path:
         options["item_features"] = data.features_path
     return options

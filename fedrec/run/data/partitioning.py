@@ -19,6 +19,8 @@ from fedrec.settings_tables.data import DataSettings
 NOT_PARTITIONED = (
     "data.keep_users",
     "data.keep_items",
+    "data.similar_items",
+    "data.item_vectors",
     "collective.users_share",
     "collective.users_file",
 )

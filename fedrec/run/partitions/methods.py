@@ -12,7 +12,7 @@ import numpy.typing as npt
 from fedrec.arrays import Float64s
 from fedrec.data.interactions import Interactions
 from fedrec.data.splits import Fold
-from fedrec.evaluation.item_item import ItemItem
+from fedrec.evaluation.item_item import FewPeople, ItemItem
 from fedrec.evaluation.toplists import Scores, dot_product, of_another_user, same_for_everyone
 from fedrec.factorization.model import Model, predictor, ranker_of
 
@@ -111,7 +111,7 @@ class PopularityMethod:
 class ItemItemMethod:
     """Item-item similarities without privacy."""
 
-    model: ItemItem
+    model: ItemItem | FewPeople
 
     def predictions(self, fold: Fold) -> Float64s | None:
         """See `PartitionedMethod`."""

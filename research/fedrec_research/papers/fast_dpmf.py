@@ -33,7 +33,7 @@ from fedrec_research.trials import Row, trial
 
 CANDIDATES = tuple(
     {"dimension": d, "prior_std": std, "rate": rate}
-    for d, std, rate in product((8, 16), (0.3, 0.5, 1.0), (0.01, 0.02))
+    for d, std, rate in product((8, 16), (0.1, 0.3, 1.0), (0.01, 0.02))
 )
 """Of the sampler; the paper fixes K = 16 and gives the rest in a supplement."""
 PASSES = 40
@@ -220,7 +220,7 @@ def _sampled(start: Start, given: Row, epsilon: float, seed: int) -> tuple[Fitte
 
 
 def _settings(given: Row) -> PosteriorSettings:
-    return replace(PosteriorSettings(passes=PASSES, decay=0.1), **given)
+    return replace(PosteriorSettings(passes=PASSES, decay=0.0, forgets=0.05), **given)
 
 
 def _claim(start: Start, epsilon: float) -> Guarantee:

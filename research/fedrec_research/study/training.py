@@ -144,7 +144,7 @@ def _public_alone(work: _Work) -> Fitted:
     return Fitted(made.recipe.model(state), non_private(DELTA))
 
 
-_PRINTED = PosteriorSettings(conversion="printed", passes=40, decay=0.1)
+_PRINTED = PosteriorSettings(conversion="printed", passes=40, decay=0.0, forgets=0.05)
 _SIMPLE = ("global mean", "item mean", "item + user bias", "popularity")
 _MAKERS: Mapping[str, Callable[[_Work], Fitted]] = {
     "sgld": _timed(_sampled),

@@ -19,11 +19,13 @@ import numpy as np
 
 from fedrec.errors import RefusedError, RunError
 from fedrec.serving.bundle import FILE, Ranked, read_ranked, sha256_of
-from fedrec.serving.ranking import Exact, Ranker
+from fedrec.serving.ranking import Exact, Query, Ranker
 from fedrec_server.serving.refusals import Code, refused
 from fedrec_server.serving.settings import ModelsTable, RankingTable
 
 _TRIES = 5
+_SMALL_BYTES = 1 << 24
+"""Item vectors that are ranked as they are; more are coded in 8 bits."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -152,7 +154,13 @@ def _slim(ranked: Ranked) -> Ranked:
 
 def _ranker(ranked: Ranked, ranking: RankingTable) -> Ranker:
     if ranking.search == "exact" or len(ranked.items) <= ranking.above:
-        return Exact(ranked)
+        if ranked.items.nbytes <= _SMALL_BYTES:
+            return Exact(ranked)
+        from fedrec.serving.compressed import Compressed  # brings compiled code
+
+        rank = Compressed(ranked)
+        rank([Query(np.zeros(len(ranked.users.linear), np.float32), 1)])  # compiles, or loads
+        return rank
     from fedrec.serving.approximate import Approximate
 
     return Approximate(ranked, ranking.search, effort=ranking.effort)

@@ -1,0 +1,117 @@
+"""Book-Crossing: `BX-Book-Ratings.csv` and `BX-Books.csv` as Ziegler published them.
+
+Fields stand in quotes between semicolons, a quote within one is written \\", and the text is
+Latin-1. A rating of 0 says that a book was read and not rated; others are 1 to 10.
+"""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Iterator
+from pathlib import Path
+
+import polars as pl
+
+from fedrec.data.dataset import Dataset, digest_file
+from fedrec.data.delimited import require_file
+from fedrec.data.item_tables import item_table
+from fedrec.data.resolving import Duplicates, Missing, OutOfRange, Policies
+from fedrec.data.table_files import complete, typed
+from fedrec.data.tables import TableColumns, dataset_of
+from fedrec.errors import DataError, MalformedRowError
+
+_RATINGS = ("BX-Book-Ratings.csv", "Book-Ratings.csv")
+_BOOKS = ("BX-Books.csv", "BX_Books.csv", "Books.csv")
+_COLUMNS = TableColumns("User-ID", "ISBN", "Book-Rating")
+_UNRATED = "0 says that a book was not rated"
+
+
+def read_book_crossing(
+    path: Path,
+    *,
+    rating_range: tuple[float, float] = (1.0, 10.0),
+    duplicates: Duplicates = "auto",
+    out_of_range: OutOfRange = "refuse",
+    missing: Missing = "refuse",
+) -> Dataset:
+    """Ratings of 1 to 10 with `out_of_range = "drop"`, which leaves books without a rating out; for
+    clicks of all books that were read, `rating_range = [0, 10]` and `data.kind = "clicks"`.
+
+    Raises DataError where no ratings are there, MalformedRowError at a row of another length."""
+    file = _ratings(path)
+    books = next((file.parent / name for name in _BOOKS if (file.parent / name).is_file()), None)
+    table = (
+        None
+        if books is None
+        else item_table(books, _titles(books), id_column="ISBN", separator="|")
+    )
+
+    def frame_of(_: Path) -> tuple[pl.DataFrame, int, tuple[str, ...]]:
+        rows = [row[:3] for _, row in _rows(file, 3)]
+        header, *events = rows
+        if tuple(header) != tuple(_COLUMNS.names().values()):
+            expected = ";".join(_COLUMNS.names().values())
+            raise MalformedRowError(file, 1, f"the header {expected}", ";".join(header))
+        names = _COLUMNS.names()
+        try:
+            frame = typed(pl.DataFrame(events, schema=list(names.values()), orient="row"), names)
+        except pl.exceptions.PolarsError:
+            line, bad = next(
+                (n, row[2]) for n, row in _rows(file, 3) if n > 1 and not row[2].isdigit()
+            )
+            raise MalformedRowError(file, line, "a rating from 0 to 10", bad) from None
+        chosen, notes, _unit = complete(frame, file, names, missing)
+        if rating_range[0] > 0 and out_of_range == "refuse" and (chosen["rating"] == 0).any():
+            count = int((chosen["rating"] == 0).sum())
+            raise DataError(
+                f"{count:,} of {len(chosen):,} rows of {file.name} have the rating 0: {_UNRATED}",
+                'Leave them out: out_of_range = "drop". Or take all as clicks: kind = "clicks" '
+                "with rating_range = [0, 10].",
+            )
+        return chosen, 2, notes
+
+    return dataset_of(
+        {"train": file},
+        "book-crossing",
+        _COLUMNS,
+        frame_of,
+        rating_range,
+        table,
+        Policies(duplicates, out_of_range, missing),
+        digests=lambda *_: (
+            digest_file(file),
+            *([] if books is None else [digest_file(books, public=True)]),
+        ),
+    )
+
+
+def is_book_crossing(path: Path) -> bool:
+    """Whether it is the file of ratings, or a folder with it."""
+    return path.name in _RATINGS or (path.is_dir() and any((path / n).is_file() for n in _RATINGS))
+
+
+def _ratings(path: Path) -> Path:
+    if not path.is_dir():
+        return require_file(path)
+    found = [path / name for name in _RATINGS if (path / name).is_file()]
+    if not found:
+        raise DataError(f"{path} holds no {_RATINGS[0]}", "Give the folder with it.")
+    return found[0]
+
+
+def _titles(books: Path) -> Iterator[list[str]]:
+    yield ["ISBN", "title"]
+    yield from (row[:2] for line, row in _rows(books, 2) if line > 1)
+
+
+def _rows(path: Path, least: int) -> Iterator[tuple[int, list[str]]]:
+    """Line and fields of each row, at least so many."""
+    with path.open(encoding="latin-1", newline="") as file:
+        # a backslash before a quote, and before nothing else: titles end in one now and then
+        texts = (text.replace('\\"', '""') for text in file)
+        reader = csv.reader(texts, delimiter=";")
+        for row in reader:
+            if len(row) < least:
+                expected = f"{least} fields or more separated by ;"
+                raise MalformedRowError(path, reader.line_num, expected, ";".join(row)[:80])
+            yield reader.line_num, row

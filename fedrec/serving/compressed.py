@@ -1,0 +1,133 @@
+"""The k best items of a large catalogue, exactly, by one pass over 8-bit codes of its vectors for a
+whole batch of queries.
+
+Item j is coded as x_j = s_j q_j + r_j, q_j integers up to 127. The score from codes is then off by
+at most |r_j| |u| and rounding, so that what could be among the k best is known after one pass; it
+is scored again by `ranking.rescored`, which alone decides scores, order and ties. Every item that
+could tie with the last is a candidate: an answer is `ranking.Exact`'s to the last bit. The codes
+add a little over a quarter to the item vectors.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from fedrec.arrays import Float32s, Int64s
+from fedrec.numerics.scan import BLOCK, GROUP, scan_blocks
+from fedrec.numerics.threads import map_ranges
+from fedrec.serving.ranking import Best, Catalogue, Query, rescored
+
+_PART = 1 << 10
+"""Blocks that are coded at a time."""
+
+_ROUNDINGS = 8
+"""Beyond the D of a dot product: of a scale, a bias, both bounds and the result; with a margin."""
+
+_CAPACITY = 1 << 12
+"""Candidates of one query before those that fell behind are dropped."""
+
+
+class Compressed:
+    """Every item is looked at, in 8 bits a number; raises nothing that `ranking.Exact` does not."""
+
+    def __init__(self, catalogue: Catalogue) -> None:
+        self.catalogue = catalogue
+        m, width = catalogue.items.shape
+        blocks = -(-m // BLOCK)
+        self._codes = np.zeros((blocks, width, BLOCK), np.int8)
+        self._scales = np.zeros(blocks * BLOCK, np.float32)
+        self._bias = np.full(blocks * BLOCK, -np.inf, np.float32)
+        self._bias[:m] = catalogue.bias
+        self._errors = np.zeros(blocks, np.float32)
+        longest = 0.0
+        for start in range(0, blocks, _PART):
+            x = catalogue.items[start * BLOCK : (start + _PART) * BLOCK]
+            x = np.pad(x, ((0, -len(x) % BLOCK), (0, 0)))
+            scales = np.maximum(np.abs(x).max(axis=1) / 127, np.finfo(np.float32).tiny)
+            codes = np.rint(x / scales[:, None]).clip(-127, 127)
+            left = np.linalg.norm(x - scales[:, None].astype(np.float64) * codes, axis=1)
+            part = slice(start, start + len(x) // BLOCK)
+            self._codes[part] = codes.reshape(-1, BLOCK, width).transpose(0, 2, 1)
+            self._scales[start * BLOCK : start * BLOCK + len(x)] = scales
+            self._errors[part] = left.reshape(-1, BLOCK).max(axis=1) * (1 + 1e-6)
+            longest = max(longest, float((np.linalg.norm(x, axis=1) + left).max()))
+        self._longest = longest
+        self._largest_bias = float(np.abs(catalogue.bias).max(initial=0.0))
+
+    @property
+    def nbytes(self) -> int:
+        """Memory beside the catalogue's own."""
+        return sum(a.nbytes for a in (self._codes, self._scales, self._bias, self._errors))
+
+    def __call__(self, queries: Sequence[Query]) -> list[Best]:
+        """Implements `ranking.Ranker`."""
+        U = np.concatenate([self.catalogue.users(query.coefficients[None]) for query in queries])
+        pools = list[_Pools]()
+        blocks = len(self._errors)
+
+        def scan(first: int, last: int) -> None:
+            pools.append(self._scanned(queries, U, first, last))
+
+        map_ranges(scan, blocks, pieces_per_core=1)
+        found = list[Best]()
+        for q, (query, u) in enumerate(zip(queries, U, strict=True)):
+            floor = max(pool.floor(q) for pool in pools)
+            rows = np.sort(np.concatenate([pool.rows_above(q, floor) for pool in pools]))
+            found.append(rescored(self.catalogue, u, rows, query.k))
+        return found
+
+    def _scanned(self, queries: Sequence[Query], U: Float32s, first: int, last: int) -> _Pools:
+        lengths = np.linalg.norm(U.astype(np.float64), axis=1)
+        sizes = lengths * self._longest + self._largest_bias
+        slacks = 2.0 * (U.shape[1] + _ROUNDINGS) * 2.0**-23 * sizes
+        norms = (lengths * (1 + 1e-6)).astype(np.float32)
+        padded = 1 if len(U) == 1 else -(-len(U) // GROUP) * GROUP
+        columns = np.zeros((U.shape[1], padded), np.float32)
+        columns[:, : len(U)] = U.T
+        pools = _Pools(queries, len(self.catalogue.items))
+        while first < last:
+            first = scan_blocks(
+                first, last, self._codes.reshape(-1), self._scales, self._bias, self._errors,
+                self.catalogue.categories, len(self.catalogue.items),
+                columns.reshape(-1), U.shape[1], padded, norms, slacks.astype(np.float32),
+                pools.wanted, pools.k, pools.lows, pools.rows, pools.highs, pools.sizes,
+            )  # fmt: skip
+            if first < last:
+                pools.make_room()
+        return pools
+
+
+class _Pools:
+    """Candidates of each query of a batch, as `scan_blocks` takes them."""
+
+    def __init__(self, queries: Sequence[Query], m: int) -> None:
+        self.k: Int64s = np.array([min(query.k, m) for query in queries])
+        self.wanted = np.array([query.categories for query in queries], np.uint64)
+        self.lows = np.full((len(queries), int(self.k.max())), -np.inf, np.float32)
+        shape = len(queries), max(_CAPACITY, 4 * int(self.k.max()))
+        self.rows: Int64s = np.empty(shape, np.int64)
+        self.highs: Float32s = np.empty(shape, np.float32)
+        self.sizes: Int64s = np.zeros(len(queries), np.int64)
+
+    def floor(self, q: int) -> float:
+        """What no item of the k best is below."""
+        return float(self.lows[q, self.lows.shape[1] - self.k[q]])
+
+    def rows_above(self, q: int, floor: float) -> Int64s:
+        """Candidates that reach it."""
+        size = self.sizes[q]
+        return np.asarray(self.rows[q, :size][self.highs[q, :size] >= floor])
+
+    def make_room(self) -> None:
+        """Drop what fell behind; twice the room where that leaves more than half."""
+        for q in range(len(self.k)):
+            size = self.sizes[q]
+            kept = self.highs[q, :size] >= self.floor(q)
+            self.sizes[q] = left = int(kept.sum())
+            self.rows[q, :left] = self.rows[q, :size][kept]
+            self.highs[q, :left] = self.highs[q, :size][kept]
+        if 2 * max(BLOCK, int(self.sizes.max())) > self.rows.shape[1]:
+            self.rows = np.concatenate([self.rows, np.empty_like(self.rows)], axis=1)
+            self.highs = np.concatenate([self.highs, np.empty_like(self.highs)], axis=1)

@@ -1,0 +1,122 @@
+"""DP-SGD of the plain recommender: Opacus' gradients beside NumPy's, what a user moves, and the
+usual path."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+
+pytest.importorskip("opacus")
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import fedrec
+from fedrec.data.interactions import Interactions
+from fedrec.data.kinds import Kind
+from fedrec.factorization.descent.dp_sgd import summed_gradients
+from fedrec.settings import load
+
+STEP = 2.0**-24
+RIDGE = 2.0
+ALPHA = 10.0
+
+
+def some_events(seed: int, kind: Kind, users: int = 8, items: int = 12) -> Interactions:
+    """Users of very different sizes; the first has nothing."""
+    rng = np.random.default_rng(seed)
+    chosen = rng.random((users, items)) < rng.random((users, 1))
+    chosen[0] = False
+    who, what = np.nonzero(chosen)
+    rated = kind == "ratings"
+    values = rng.integers(1, 6, len(who)) if rated else np.ones(len(who))
+    return Interactions.from_columns(
+        who,
+        what,
+        values.astype(float),
+        num_users=users,
+        num_items=items,
+        kind=kind,
+        value_range=(1.0, 5.0) if rated else (1.0, 1.0),
+    )
+
+
+def summed(events: Interactions, table: np.ndarray) -> np.ndarray:
+    return STEP * summed_gradients(
+        events, table, user_ridge=RIDGE, offset=3.0, click_weight=ALPHA, step=STEP
+    )
+
+
+def by_hand(events: Interactions, table: np.ndarray) -> np.ndarray:
+    """Second code, user by user: Abadi et al. 2016, Alg. 1, line by line but for the noise."""
+    total = np.zeros_like(table)
+    for a, b in itertools.pairwise(events.user_ptr):
+        items = events.items[a:b]
+        gradient = np.zeros_like(table)
+        if events.rated:
+            d = table.shape[1] - 1
+            V = table[items, :d]
+            y = events.values[a:b] - 3.0 - table[items, d]
+            own = y.sum() / (len(y) + 3)
+            u = np.linalg.solve(V.T @ V + RIDGE * np.eye(d), V.T @ (y - own))
+            gradient[items] = -np.outer(y - own - V @ u, np.append(u, 1.0))
+        else:
+            clicked = np.zeros(len(table))
+            clicked[items] = 1
+            weights = 1 + ALPHA * clicked
+            left = (table * weights[:, None]).T @ table + RIDGE * np.eye(table.shape[1])
+            u = np.linalg.solve(left, table.T @ (weights * clicked))
+            gradient = -np.outer(weights * (clicked - table @ u), u)
+        total += gradient / max(1.0, float(np.linalg.norm(gradient)))
+    return total
+
+
+@pytest.mark.parametrize("kind", ["ratings", "clicks"])
+def test_a_step_is_the_sum_of_clipped_gradients_computed_by_hand(kind: Kind) -> None:
+    events = some_events(3, kind)
+    table = np.random.default_rng(1).standard_normal((12, 3)) * 0.5
+    assert summed(events, table) == pytest.approx(by_hand(events, table), abs=2e-5)
+
+
+@settings(max_examples=25, deadline=None)
+@given(seed=st.integers(0, 10_000), kind=st.sampled_from(["ratings", "clicks"]))
+def test_without_a_user_the_sum_moves_by_norm_1_at_most(seed: int, kind: Kind) -> None:
+    events = some_events(seed, kind)
+    rng = np.random.default_rng(seed)
+    table = rng.standard_normal((12, 3)) * 10.0 ** rng.uniform(-3, 2)
+    gone = int(rng.integers(1, 8))
+    left = events.select(events.users != gone)
+    assert np.linalg.norm(summed(events, table) - summed(left, table)) <= 1.0
+
+
+@pytest.mark.parametrize("kind", ["ratings", "clicks"])
+def test_dp_sgd_is_trained_and_told_on_the_usual_path(kind: Kind) -> None:
+    """Its epsilon is that of all steps by three accountants, and it learns where noise is small."""
+    train, test = fedrec.Dataset.planted("small", kind=kind).split()
+    keys = {"own.steps": 12, "own.rate": 0.1}
+    model = fedrec.MatrixFactorization(
+        method="dp-sgd", epsilon=200, noise="seeded", settings=keys
+    ).fit(train)
+    assert model.guarantee.accountants["gdp"] == pytest.approx(200)
+    found = fedrec.evaluate(model, test, controls=False).metrics
+    start = fedrec.MatrixFactorization(
+        method="dp-sgd", epsilon=200, noise="seeded", settings={"own.steps": 1, "own.rate": 1e-9}
+    ).fit(train)
+    before = fedrec.evaluate(start, test, controls=False).metrics
+    better = (
+        found["rmse"] < before["rmse"]
+        if kind == "ratings"
+        else (found["ndcg@20"] > before["ndcg@20"])
+    )
+    assert better
+
+
+def test_other_runtimes_and_shares_are_refused_by_name() -> None:
+    data = fedrec.Dataset.planted("small")
+    with pytest.raises(fedrec.SettingsError, match="one curator"):
+        fedrec.MatrixFactorization(
+            method="dp-sgd", settings={"privacy.aggregation": "three-party"}
+        ).fit(data)
+    assert load(None, ["recipe=dp-sgd", "own.steps=3"]).own == {"steps": 3}
