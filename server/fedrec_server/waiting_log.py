@@ -7,7 +7,7 @@ import logging
 import threading
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from fedrec.errors import FedRecError
 from fedrec.operations import logs
@@ -29,6 +29,15 @@ class WaitingLog:
 
     state: PartyState
     aggregators: Collection[Access]
+    _said_s: float = field(default=0.0, init=False)
+
+    def look(self) -> None:
+        """Say it where this wait has lasted half a minute, or another one since it was said."""
+        waited_s = max(0.0, self.state.waited_s())
+        self._said_s = min(self._said_s, waited_s)  # less: another wait began
+        if waited_s - self._said_s >= EVERY_S:
+            self._said_s = waited_s
+            self.say(waited_s)
 
     def say(self, waited_s: float) -> None:
         """One line, unless it waits for nothing or for its schedule."""
@@ -53,13 +62,8 @@ class WaitingLog:
         ended = threading.Event()
 
         def work() -> None:
-            said_s = 0.0
             while not ended.wait(EVERY_S / 30):
-                waited_s = self.state.waited_s()
-                said_s = min(said_s, waited_s)  # less: another wait began
-                if waited_s - said_s >= EVERY_S:
-                    said_s = waited_s
-                    self.say(waited_s)
+                self.look()
 
         thread = threading.Thread(target=work, name="waiting", daemon=True)
         thread.start()

@@ -25,6 +25,7 @@ from fedrec.operations.renewal import renew
 from fedrec.transport.aggregator_client import RemoteReleaseEndpoint, RemoteReportEndpoint, Retry
 from fedrec.transport.channel import Access, handshake
 from fedrec_aggregator import main
+from fedrec_aggregator.credentials import Certificates
 from fedrec_aggregator.settings import load
 from tests.waiting import HANG_S, until
 
@@ -186,6 +187,14 @@ def test_servings_key_opens_nothing_at_the_aggregator(site: Site) -> None:
                 with pytest.raises(RefusedError) as refusal:
                     call()
                 assert refusal.value.code == Refusal.FORBIDDEN
+
+
+@pytest.mark.parametrize("holder", ["serving:serving", "aggregator:aggregator"])
+def test_a_certificate_of_another_role_is_nobodys_where_tls_has_let_it_in(holder: str) -> None:
+    """An own authority may issue it for both ends of a connection."""
+    with pytest.raises(RefusedError) as refusal:
+        Certificates({})({"peer_uri": [f"fedrec:{holder}".encode()]}, {})
+    assert refusal.value.code == Refusal.FORBIDDEN
 
 
 def _without_pins(text: str) -> str:

@@ -1,7 +1,6 @@
 """What a waiting server says each half minute: what for, since when, who does not answer."""
 
 import json
-import time
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -73,17 +72,18 @@ def test_waits_that_end_in_time_are_not_said_however_many_there_are(
     waiting = WaitingLog(state, [])
     heard = list[float]()
     monkeypatch.setattr(waiting, "say", heard.append)
-    monkeypatch.setattr(waiting_log, "EVERY_S", 0.03)
-    with waiting.running():
-        for _ in range(100):
-            state.waiting(Awaited.REPORTS)
-            now_s[0] += 0.02
-            state.waiting(Awaited.NOTHING)
-            time.sleep(0.001)
+    for _ in range(100):
         state.waiting(Awaited.REPORTS)
-        now_s[0] += 100.0
-        until(lambda: heard)
-    assert heard[0] == pytest.approx(100.0)
+        now_s[0] += 20.0
+        waiting.look()
+        state.waiting(Awaited.NOTHING)
+        waiting.look()
+    assert not heard
+    state.waiting(Awaited.REPORTS)
+    for _ in range(65):
+        now_s[0] += 1.0
+        waiting.look()
+    assert heard == [pytest.approx(30.0), pytest.approx(60.0)]
 
 
 def test_before_the_first_round_whoever_has_not_come_is_named_too() -> None:
