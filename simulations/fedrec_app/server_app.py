@@ -123,7 +123,7 @@ class OverGrid(RuntimeChoice):
     ) -> Runtime[Any, Any]:
         """See `RuntimeChoice`."""
         assert self.grid is not None
-        clients = FlowerBroadcast(self.grid, SLOWEST_ROUND_S, again_s=2 * SLOWEST_ROUND_S)
+        grid = self.grid
 
         def carry(job: AnyJob) -> Generator[Any, None, None]:
             parties = parties_of(job, catalogue, self.clients)
@@ -131,11 +131,19 @@ class OverGrid(RuntimeChoice):
             files = PartyFiles(job, parties.holdings)
             kept = parties.kept(files.state("server"))
             company = Supervisor()
+
+            def sleep(seconds: float) -> None:
+                company.look()  # an aggregator that died is started again
+                time.sleep(seconds)
+
+            clients = FlowerBroadcast(
+                grid, SLOWEST_ROUND_S, again_s=2 * SLOWEST_ROUND_S, sleep=sleep
+            )
             try:
                 start_aggregator_for(files, company)
                 write_json(self.note, {"clients": [*map(str, settings_of_clients(files))]})
                 settings = server_settings.load(files.settings("server"))
-                for _ in rounds(job.scenario, settings, clients):
+                for _ in rounds(job.scenario, settings, clients, sleep):
                     yield from kept()
             finally:
                 company.stop()

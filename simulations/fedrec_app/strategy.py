@@ -91,7 +91,7 @@ class PrivateSum(Strategy):
                 "rounds, nodes and a finite radius must be positive, found "
                 f"{rounds!r}, {nodes!r} and {radius!r}"
             )
-        shares = {f"update/{t}": 1 / rounds for t in range(1, rounds + 1)}
+        shares = {f"update/{t}": 1.0 for t in range(1, rounds + 1)}
         self.plan = calibrate(Guarantee(epsilon, delta), shares)
         self.ledger = Ledger(self.plan.guarantee)
         self._rounds = rounds

@@ -112,19 +112,44 @@ def test_a_supernode_that_does_not_say_whose_client_it_is_hears_how() -> None:
 
 
 @pytest.mark.processes
-def test_the_app_over_a_grid_gives_the_loopback_s_bytes(tmp_path: Path) -> None:
+@pytest.mark.parametrize("killed", [False, True], ids=["whole", "killed"])
+def test_the_app_over_a_grid_gives_the_loopback_s_bytes(killed: bool, tmp_path: Path) -> None:
     """All of `flwr run . local-simulation` but Flower's engine."""
     chosen = config(tmp_path / "runs")
+    ended = list[int]()
 
     def node(number: int) -> Callable[[Message, Context], Message]:
         placed = Context(RUN_ID, 0, {"partition-id": number}, RecordDict(), chosen)
-        return lambda message, _: client_app.app(message, placed)
+
+        def answer(message: Message, _: Context) -> Message:
+            reply = client_app.app(message, placed)
+            if killed and not ended and message.metadata.message_type == "query.ask":
+                ended.extend(aggregators(tmp_path))
+                for pid in ended:
+                    os.kill(pid, signal.SIGKILL)
+            return reply
+
+        return answer
 
     grid = InProcessGrid({FIRST_NODE + number: node(number) for number in range(CLIENTS)})
+    if killed:  # a client's call waits for the aggregator, which this process's server starts again
+        grid = InProcessGrid({FIRST_NODE: node(0)})
     server_app.app(grid, Context(RUN_ID, 1, {}, RecordDict(), chosen))
     (model,) = (tmp_path / "runs").glob(f"flwr-{RUN_ID}-*/{MODEL}")
     assert model.read_bytes() == loopback(tmp_path, "compare.epsilons=[]")
     assert not client_app.note_of(chosen, RUN_ID).exists()
+    assert bool(ended) == killed
+
+
+def aggregators(folder: Path) -> list[int]:
+    """Processes of aggregators whose settings lie in this folder."""
+    found = list[int]()
+    for entry in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            line = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+            if str(folder) in line and " aggregator " in line:
+                found.append(int(entry.name))
+    return found
 
 
 # --- Flower's own programs ---

@@ -163,9 +163,9 @@ def test_a_node_is_counted_once_and_one_that_was_not_asked_never() -> None:
     first, second, *_ = grid.send_and_receive(messages)
     second.metadata.__dict__["_src_node_id"] = 99
     error = Message(Error(2, "away"), reply_to=messages[2])
-    _, metrics = chosen.aggregate_train(1, [first, first, second, error])
-    assert metrics is not None
+    arrays, metrics = chosen.aggregate_train(1, [first, first, second, error])
     assert metrics["reported"] == 1
+    assert arrays["W"].numpy() - 1 == pytest.approx(0.1 / NODES, abs=1e-4)
 
 
 def test_whoever_has_another_model_or_no_numbers_sends_nothing() -> None:
