@@ -86,7 +86,7 @@ def account_of_person(
     >>> data = fedrec.Dataset.planted("small", kind="clicks")
     >>> model = fedrec.Popularity(epsilon=1, settings={"privacy.budget_file": path}).fit(data)
     >>> round(fedrec.account_of_person(path).epsilon, 2)
-    2.22
+    2.15
     """
     parts = list[PaidBy]()
     everything = list[Event]()

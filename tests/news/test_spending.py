@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from fedrec.errors import BudgetExceededError, UnitMismatchError
-from fedrec.privacy.accounting import GaussianEvent, mu_for
+from fedrec.privacy.accounting import GaussianEvent, epsilon_of, mu_for
 from fedrec.privacy.click_accounting import ClickAccountant, plan_training, serving_epsilon
 from fedrec.privacy.guarantee import Guarantee
 from fedrec.privacy.selection import randomised_response
@@ -51,6 +51,13 @@ def test_the_ledger_refuses_past_its_limit_and_a_second_answer_of_one_impression
         answered.charge_label(3, LABEL)
     with pytest.raises(BudgetExceededError):
         full.charge_label(4, randomised_response(37, 6.0).event("label"))
+
+
+def test_every_report_on_a_history_is_charged_to_its_clicks() -> None:
+    ledger = ClickAccountant(LIMIT)
+    for number in range(1, 5):
+        ledger = ledger.charge_history(report(0.2))
+        assert ledger.epsilon == pytest.approx(epsilon_of(0.2 * math.sqrt(number), 1e-5))
 
 
 @pytest.mark.parametrize(("answers", "epsilon"), [(1, 1.0), (10, 3.6), (50, 9.4), (100, 14.4)])

@@ -155,6 +155,8 @@ def test_an_answer_with_less_noise_than_was_agreed_does_not_leave(opened: Any) -
     ledger = opened()
     with pytest.raises(PrivacyError, match="less noise"):
         answered(ledger, replace(question(), noise_std=0.6))
+    with pytest.raises(PrivacyError, match="less noise"):  # also where it is a little less
+        answered(ledger, replace(question(), noise_std=0.5 * 1.001))
     assert not ledger.entries
 
 

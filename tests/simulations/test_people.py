@@ -108,6 +108,15 @@ def test_the_key_is_its_user_s_alone_and_is_made_once(tmp_path: Path) -> None:
     assert budget_with(sketch(["else"], key=key), tmp_path) is None
 
 
+def test_people_who_come_and_go_stay_one_budget(tmp_path: Path) -> None:
+    """After 12 nights nobody of the first is there, and each night shared most with the last."""
+    key = key_of(tmp_path)
+    for night in range(12):
+        tonight = sketch(range(10 * night, 10 * night + 100), key=key)
+        assert budget_with(tonight, tmp_path) == (tmp_path / "a.jsonl" if night else None)
+        remember(tonight, tmp_path / "a.jsonl")
+
+
 def frame(people: int, nights: int) -> dict[str, list[Any]]:
     """Everybody clicks something every night, and ten people join."""
     rows = [

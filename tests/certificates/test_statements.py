@@ -1,0 +1,121 @@
+"""Statements of an aggregator beside a model: what is signed, by whom, and that a chain holds it."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fedrec.certificates.verifying import verify
+from fedrec.certificates.writing import round_file
+from fedrec.errors import RunError
+from fedrec.federation.ledger_heads import STATEMENT, next_hash, signed_bytes
+from fedrec.operations.certificates import KeyPair, issue, make_ca, pins, sign
+from fedrec.privacy.calibration import Plan
+from tests.certificates.models import SMALL, copied, parsed, sealed, simulated
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, KeyPair, KeyPair]:
+    """A model, and the keys of its aggregator and of another one."""
+    folder = tmp_path_factory.mktemp("stated")
+    model = simulated(folder / "runs", [*SMALL, "recipe=dp-bias"])
+    authority = make_ca(folder / "ca", days=2)
+    one, other = (issue(authority, "aggregator", name, days=2) for name in ("one", "other"))
+    return model, one, other
+
+
+def stated(model: Path) -> dict[str, Any]:
+    """What the ledger of an aggregator would say of the run, after two entries of others."""
+    content = parsed(model)
+    plan = Plan.of(content["plan"])
+    charges = [
+        json.dumps({"run": content["run"], "release": one.name, "mu": one.mu})
+        for one in plan.releases
+    ]
+    entries = [hashlib.sha256(charge.encode()).hexdigest() for charge in charges]
+    head = before = next_hash(next_hash("", "a"), "b")
+    for entry in entries:
+        head = next_hash(head, entry)
+    rounds = [
+        {**one, "release": content["files"][round_file(number)], "head": head}
+        for number, one in enumerate(content["rounds"])
+    ]
+    return {
+        "format": STATEMENT,
+        "run": content["run"],
+        "plan": plan.digest(),
+        "since": {"number": 2, "head": before},
+        "entries": entries,
+        "charges": charges,
+        "rounds": rounds,
+        "head": head,
+    }
+
+
+def signed(said: dict[str, Any], by: KeyPair, *, shown: KeyPair | None = None) -> dict[str, str]:
+    """The statement, signed with a key and shown with a certificate."""
+    text = json.dumps(said)
+    return {
+        "statement": text,
+        "signature": sign(by.key, signed_bytes(text)).hex(),
+        "certificate": (shown or by).certificate.read_text(),
+    }
+
+
+def test_a_statement_holds_under_the_key_that_signed_it_and_no_other(
+    world: tuple[Path, KeyPair, KeyPair], tmp_path: Path
+) -> None:
+    model, one, other = world
+    target = copied(model, tmp_path / "model")
+    sealed(target, statements=[signed(stated(model), one)])
+    (found,) = verify(target).signed
+    assert (found.name, found.number) == ("one", 2 + len(stated(model)["entries"]))
+    assert found.pin == pins(one.certificate.read_bytes()).public_key
+    assert f"signed with the key {found.pin}" in found.words
+    for wrong in (
+        signed(stated(model), other, shown=one),
+        {**signed(stated(model), one), "signature": "00"},
+        {**signed(stated(model), one), "statement": json.dumps(stated(model), indent=1)},
+    ):
+        sealed(target, statements=[wrong])
+        with pytest.raises(RunError, match="did not sign"):
+            verify(target)
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ({"run": "another"}, "another run or plan"),
+        ({"plan": "0" * 64}, "another run or plan"),
+        ({"head": "0" * 64}, "does not lead to its head"),
+        ({"since": {"number": 2, "head": "0" * 64}}, "does not lead to its head"),
+        ({"charges": []}, "has not charged what the plan promises"),
+        ({"charges": ["{}"]}, "does not hold a charge"),
+        ({"rounds": []}, "released other rounds"),
+    ],
+    ids=lambda value: str(value)[:30],
+)
+def test_a_signed_statement_of_something_else_does_not_hold(
+    changed: dict[str, Any], said: str, world: tuple[Path, KeyPair, KeyPair], tmp_path: Path
+) -> None:
+    model, one, _ = world
+    target = copied(model, tmp_path / "model")
+    sealed(target, statements=[signed({**stated(model), **changed}, one)])
+    with pytest.raises(RunError, match=said):
+        verify(target)
+
+
+def test_other_bytes_than_the_aggregator_released_do_not_hold(
+    world: tuple[Path, KeyPair, KeyPair], tmp_path: Path
+) -> None:
+    model, one, _ = world
+    target = copied(model, tmp_path / "model")
+    said = stated(model)
+    said["rounds"][0]["release"] = "0" * 64
+    sealed(target, statements=[signed(said, one)])
+    with pytest.raises(RunError, match="released other bytes"):
+        verify(target)
