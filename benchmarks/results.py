@@ -40,6 +40,7 @@ BENCHMARKS = {
     "serving": "",
     "catalogues": "",
     "serving-endurance": "",
+    "serving-overload": "",
 }
 """By name, in the order of the page: options of the result that is kept."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import subprocess
 import sys
@@ -82,13 +83,14 @@ def random_bundle(path: Path, shape: Shape, *, seed: int) -> str:
 
 @dataclass(frozen=True)
 class Served:
-    """A server that listens. grpc: host:port, http: URL."""
+    """A server that listens. grpc, metrics: host:port, http: URL."""
 
     process: subprocess.Popen[str]
     version: str
     grpc: str
     http: str
     log: Path
+    metrics: str
 
     def errors(self) -> list[str]:
         """Lines of its log that tell of a defect."""
@@ -114,7 +116,8 @@ def served(path: Path, folder: Path, settings: Sequence[str] = ()) -> Iterator[S
     Raises RunError if it does not listen."""
     file = folder / "serving.toml"
     log = folder / "serving.log"
-    file.write_text("\n".join(['grpc = "127.0.0.1:0"', 'http = "127.0.0.1:0"', *settings]))
+    addresses = [f'{name} = "127.0.0.1:0"' for name in ("grpc", "http", "metrics")]
+    file.write_text("\n".join([*addresses, 'state = "."', *settings]))
     program = [sys.executable, "-m", "fedrec.cli", "serve", str(path), "--demo"]
     with (
         open(log, "w") as errors,
@@ -131,6 +134,7 @@ def served(path: Path, folder: Path, settings: Sequence[str] = ()) -> Iterator[S
                     f"the server did not start: {log.read_text()[-500:]}",
                     "Run fedrec serve with the same bundle to see why.",
                 )
-            yield Served(process, told["model"], told["grpc"], told["http"], log)
+            metrics = json.loads((folder / "serving.json").read_text())["metrics"]
+            yield Served(process, told["model"], told["grpc"], told["http"], log, metrics)
         finally:
             process.kill()

@@ -39,6 +39,7 @@ _PLACES = {
     "simulate": _API + "running",
     "audit": _API + "running",
     "scenarios": _API + "running",
+    "verify": "fedrec.certificates.verifying",
     "compare": "fedrec.run.comparing",
     "JsonLines": _API + "callbacks",
     "MLflow": _API + "callbacks",

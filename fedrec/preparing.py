@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any, Literal, Protocol
 
 from fedrec.data.kinds import Kind
@@ -15,8 +15,8 @@ from fedrec.factorization.model import Model
 from fedrec.federation.checked_grid import on_checked_grid
 from fedrec.federation.hostile_clients import checks
 from fedrec.federation.messages import Question
-from fedrec.federation.personal import mean_weight, with_limits
-from fedrec.federation.rounds import ClientStep, Recipe, State
+from fedrec.federation.personal import Limits, mean_weight, with_limits
+from fedrec.federation.rounds import ClientStep, Curated, Recipe, State
 from fedrec.privacy.calibration import Plan, among_three, calibrate
 from fedrec.privacy.guarantee import Guarantee, non_private, with_sound_delta
 from fedrec.registry import fitting, require
@@ -37,7 +37,8 @@ class TrainableRecipe(Recipe, Protocol):
 
 @dataclass(frozen=True)
 class Prepared:
-    """A recipe, what runs on its devices, and the plan both obey.
+    """A recipe, what runs on its devices, and the plan both obey. curated: of a recipe that needs
+    everybody's data in one place, what its curator computes in place of devices.
 
     >>> from fedrec.factorization.facts import PublicFacts
     >>> from fedrec.randomness import Streams
@@ -51,6 +52,7 @@ class Prepared:
     recipe: TrainableRecipe
     steps: Mapping[str, ClientStep]
     plan: Plan
+    curated: Curated | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,7 +61,7 @@ class RecipeFacts(PublicFacts):
     divide it over releases.
 
     three: of three aggregators, whom epsilon is calibrated for; None where one is trusted.
-    hostile_clients: whether three check clients.
+    hostile_clients: whether three check clients. limits: personal epsilons, by announced share.
 
     >>> from fedrec.privacy.guarantee import Guarantee
     >>> from fedrec.randomness import Streams
@@ -73,6 +75,7 @@ class RecipeFacts(PublicFacts):
     guarantee: Guarantee
     three: Literal["one-corrupt", "outsiders"] | None = None
     hostile_clients: Literal["trusted-sites", "checked"] = "trusted-sites"
+    limits: Limits = field(default_factory=dict)
 
     def plan(self, shares: Mapping[str, float]) -> Plan:
         """The guarantee divided over releases by their shares of mu^2, which sum to 1: only a
@@ -130,11 +133,12 @@ def prepare(scenario: Scenario, facts: PublicFacts) -> Prepared:
     # what sums of weighted reports are divided by
     counted = max(1, round(facts.num_users * mean_weight(limits, promised)))
     whole = RecipeFacts(
-        **{field.name: getattr(facts, field.name) for field in fields(PublicFacts)}
+        **{one.name: getattr(facts, one.name) for one in fields(PublicFacts)}
         | {"num_users": counted},
         guarantee=promised,
         three=None if privacy.aggregation == "trusted" else privacy.calibrate_for,
         hostile_clients=privacy.hostile_clients,
+        limits=limits,
     )
     made = known.build(known.chosen(scenario), whole)
     if not isinstance(made, Prepared):

@@ -56,8 +56,9 @@ class RecipeSpec:
     had tables of their own before `[own]` was there give `read` instead, from a whole scenario to
     settings; `keys` of `[model]` and whether it reads `[collective]` say which. whole_users: users
     are protected, not single ratings, and accounting is exact. compares_published: the published
-    recipe may run beside it. check: why other choices of a scenario contradict each
-    other, empty where they do not.
+    recipe may run beside it. curated: it needs everybody's data at one trusted curator.
+    check: why other choices of a scenario contradict each other, empty where they do not. implied:
+    a scenario's tables with what they leave to the recipe.
 
     >>> from fedrec.registry import require
     >>> spec = require("dp-popularity")
@@ -77,7 +78,9 @@ class RecipeSpec:
     collective: bool = False
     whole_users: bool = True
     compares_published: bool = False
+    curated: bool = False
     check: Callable[[Any], str] = lambda scenario: ""
+    implied: Callable[[dict[str, Any]], dict[str, Any]] = lambda content: content
 
     def chosen(self, scenario: Any) -> Any:
         """What `build` and `client_steps` take.
@@ -227,7 +230,8 @@ BUILT_IN = (
     "default",
     "published",
     "dp-cmf",
-    "fast-dpmf",
+    "dpmf",
+    "noisy-descent",
     "dp-gd",
     "am-dpsgd",
     "convex-ssp",

@@ -62,22 +62,58 @@ OF_THREE = frozenset({"aggregation", "calibrate_for", "hostile_clients"})
 of it is as before there were three."""
 
 
-PAPERS: dict[str, dict[str, str]] = {
-    "am-ssp": {"recipe": "published"},
-    "ssp2": {"recipe": "published"},
+NAMES: Mapping[str, Mapping[str, Any]] = {
+    "ssp2": {"recipe": "published", "model.encoder": "features", "model.resamples": 1},
+    "am-ssp": {"recipe": "published", "model.encoder": "features", "model.resamples": 1},
+    "ssp1": {
+        "recipe": "published",
+        "model.encoder": "features",
+        "model.encoder_steps": 16,
+        "model.resamples": 16,
+    },
     "ada-dpals": {"recipe": "published", "model.encoder": "id"},
-    "dpmf": {"recipe": "fast-dpmf"},
+    "ada-dpgd": {"recipe": "dp-gd", "model.biases": False},
+    "additive": {"recipe": "privaterec", "news.variant": "additive"},
+    "central": {"recipe": "privaterec", "news.variant": "central"},
+    "central-encoder": {"recipe": "privaterec", "news.variant": "central-encoder"},
 }
-"""Keys of a scenario that the papers' names for their methods stand for."""
+"""Further names of `recipe`, of the papers' methods and of ours on news, and the keys that each
+stands for. ssp1: as many resamples as steps, 16 in Figure 4 of AM-SSP."""
+RENAMED = {"fast-dpmf": "noisy-descent"}
+"""Former names of recipes. `dpmf` is the sampler of the paper that was meant."""
+
+
+def resolved(content: dict[str, Any]) -> dict[str, Any]:
+    """Content whose `recipe` may be one of `NAMES`, with the keys that the name stands for, and
+    with what the recipe implies.
+
+    Raises ValueError where a key says otherwise."""
+    said = content.get("recipe")
+    if not isinstance(said, str):
+        return content
+    keys = NAMES.get(said.lower(), {})
+    content = {**content, "recipe": keys.get("recipe", said)}
+    for key, value in keys.items():
+        place, _, last = key.rpartition(".")
+        if place and isinstance(table := content.get(place, {}), dict):
+            if table.get(last, value) != value:
+                raise ValueError(
+                    f'recipe = "{said}" stands for {key} = {json.dumps(value)}, found '
+                    f'{table[last]!r}: leave {key} out, or say recipe = "{keys["recipe"]}"'
+                )
+            content[place] = {**table, last: value}
+    known = find(content["recipe"])
+    return content if known is None else known.implied(content)
 
 
 def _known_recipe(name: str) -> str:
     if name in BUILT_IN or find(name) is not None:
         return name
-    known = (*BUILT_IN, *outside())
-    keys = PAPERS.get(name.lower(), {})
-    near = [keys["recipe"]] if keys else get_close_matches(name, known, n=1)
+    known = (*BUILT_IN, *NAMES, *outside())
+    near = get_close_matches(name, known, n=1)
     meant = f"did you mean {near[0]!r}? " if near else ""
+    if name in RENAMED:
+        meant = f"it is called {RENAMED[name]!r} now, and the paper's sampler 'dpmf'. "
     raise ValueError(f"there is no such recipe: {meant}there are {', '.join(known)}")
 
 
@@ -159,14 +195,17 @@ class Scenario(Table):
 
     recipe: Annotated[str, AfterValidator(_known_recipe)] = Field(
         "default",
-        json_schema_extra={"examples": list(BUILT_IN)},
+        json_schema_extra={"examples": [*BUILT_IN, *NAMES]},
         description="ratings and clicks: our default; published: AM-SSP and Ada-DPALS, made sound; "
         "dp-cmf: with public data, see [collective]; "
-        "fast-dpmf, dp-gd: noisy gradient descent on item vectors; am-dpsgd: on an item encoder; "
+        "noisy-descent, dp-gd: noisy gradient descent on item vectors; am-dpsgd: on an item "
+        "encoder; "
         "convex-ssp: clicks by logistic loss; dp-bias: ratings by item biases and own means; "
         "dp-popularity: clicks by counts; "
         "dp-item-item: clicks by one Gram of the most clicked items and EASE; "
-        "privaterec: news, see [news]; or one that an extension registers, see [own]",
+        "privaterec: news, see [news]; or one that an extension registers, see [own]. ssp1, ssp2, "
+        "am-ssp, ada-dpals, ada-dpgd, additive, central and central-encoder stand for one of "
+        "these with keys of [model] or [news]",
     )
     seed: int = Field(1, ge=0, description="seed of initialisation and of seeded noise")
     data: DataSettings = DataSettings()
@@ -179,13 +218,17 @@ class Scenario(Table):
     compare: CompareSettings = CompareSettings()
     run: RunSettings = RunSettings()
     own: dict[str, Any] = Field(
-        default_factory=dict, description="settings of a recipe that an extension registers"
+        default_factory=dict,
+        description="settings of dpmf, or of a recipe that an extension registers",
     )
 
     @model_validator(mode="before")
     @classmethod
-    def _given_where_test_rows_are_named(cls, content: Any) -> Any:
-        """data.test says how the data is divided, so that split.kind need not."""
+    def _with_what_is_implied(cls, content: Any) -> Any:
+        """Names of methods stand for keys, and data.test says how the data is divided, so that
+        split.kind need not."""
+        if isinstance(content, dict):
+            content = resolved(content)
         if (
             isinstance(content, dict)
             and isinstance(data := content.get("data"), dict)

@@ -10,18 +10,19 @@ from typing import Any
 
 from fedrec.errors import SettingsError
 
-_TABLES = {".csv", ".tsv", ".tab", ".parquet", ".pq", ".inter", ".jsonl", ".npz", ".dat"}
+TABLES = {".csv", ".tsv", ".tab", ".parquet", ".pq", ".inter", ".jsonl", ".ndjson", ".npz", ".dat"}
+"""Suffixes of files that hold data."""
 
 
 def load_content(path: Path) -> dict[str, Any]:
     """The tables of a scenario file, not validated.
 
     Raises SettingsError where it cannot be read or is not TOML."""
-    if set(path.suffixes) & _TABLES:
+    if set(path.suffixes) & TABLES:
         raise SettingsError(
             f"{path} is a table, not a scenario",
-            f"Train on it by --set data.path={path}; data.columns.user=NAME (item, rating) name "
-            "its columns, data.rating_range=[1,5] is the scale of ratings.",
+            f"Train on it: fedrec train {path} -o model. Or, with the keys of a scenario: fedrec "
+            f"simulate --data {path}.",
         )
     try:
         return tomllib.loads(path.read_text(encoding="utf-8-sig"))

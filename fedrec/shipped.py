@@ -35,6 +35,8 @@ def path_of(name: str) -> Path:
         return known[bare]
     near = get_close_matches(bare, known, n=1)
     meant = f"Did you mean {near[0]}? " if near else ""
+    if Path(name).is_dir():
+        meant = f"Data? fedrec simulate --data {name}. "
     here = "a folder, and" if Path(name).is_dir() else "there is no such file, and"
     raise SettingsError(
         f"{name}: {here} no scenario of this name comes with fedrec",
@@ -42,6 +44,14 @@ def path_of(name: str) -> Path:
         f"{', '.join(known) or 'none, for this installation lacks them'}; "
         "`fedrec scenarios` lists all.",
     )
+
+
+def require_data(path: Path) -> None:
+    """Raises SettingsError where a file of data is asked for and a scenario was named."""
+    if path.suffix == ".toml" or (not path.exists() and str(path) in shipped()):
+        raise SettingsError(
+            f"{path} is a scenario, not data", f"Run it by `fedrec simulate {path}`."
+        )
 
 
 def scenario_path(given: Path | None) -> Path | None:

@@ -101,11 +101,16 @@ def read_json(path: Path) -> Any:
 
 def write_arrays(path: Path, arrays: Arrays) -> str:
     """Named arrays as safetensors, atomically; returns the SHA-256 of the file."""
-    from safetensors.numpy import save  # here: a process that writes no arrays does without
-
-    content = save({name: np.asarray(array, order="C") for name, array in sorted(arrays.items())})
+    content = packed_arrays(arrays)
     write_bytes(path, content)
     return hashlib.sha256(content).hexdigest()
+
+
+def packed_arrays(arrays: Arrays) -> bytes:
+    """Named arrays as the bytes of a safetensors file, the same for the same arrays."""
+    from safetensors.numpy import save  # here: a process that writes no arrays does without
+
+    return save({name: np.asarray(array, order="C") for name, array in sorted(arrays.items())})
 
 
 def read_arrays(path: Path) -> dict[str, npt.NDArray[np.generic]]:
@@ -119,6 +124,11 @@ def read_arrays(path: Path) -> dict[str, npt.NDArray[np.generic]]:
         raise RunError(
             f"{path} cannot be read: {failure}", "Start the run again without --resume."
         ) from failure
+
+
+def release_file(folder: Path, round: int) -> Path:
+    """Where a training keeps what was released in a round."""
+    return folder / "releases" / f"round-{round:03d}.safetensors"
 
 
 class Checkpoints:

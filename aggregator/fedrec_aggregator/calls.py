@@ -49,6 +49,9 @@ _STATUS = {
 
 The code in the metadata decides."""
 
+_PUSHBACK = ("grpc-retry-pushback-ms", "1000")
+"""When a caller that was turned away may come back, as gRPC says it."""
+
 
 @dataclass(frozen=True)
 class Call:
@@ -66,7 +69,8 @@ class Call:
 
 class Calls:
     """What every call goes through. threads: of work that has none of its own; their owner ends
-    them. stopping: set when the process is told to stop, for the health check."""
+    them. stopping: set when the process is told to stop, for the health check. `roster` may be
+    replaced: the next call is judged by the new one."""
 
     def __init__(
         self,
@@ -78,7 +82,7 @@ class Calls:
         log: logging.Logger,
         stopping: asyncio.Event,
     ) -> None:
-        self._roster = roster
+        self.roster = roster
         self._bounds = bounds
         self._traffic = Traffic(bounds)
         self.threads = threads
@@ -170,7 +174,7 @@ class Calls:
             try:
                 metadata = dict(context.invocation_metadata() or ())
                 await context.send_initial_metadata(((KEY, str(PROTOCOL)),))
-                peer = self._roster.admit(context.auth_context(), metadata, method.role)
+                peer = self.roster.admit(context.auth_context(), metadata, method.role)
                 version = spoken(metadata.get(KEY), who=f"the {peer.role} {peer.name}")
                 with self._traffic.enter(peer) as place:
                     return await answer(Call(place, context, version))
@@ -208,7 +212,12 @@ class Calls:
     async def _abort(
         self, context: Any, status: grpc.StatusCode, code: str, cause: str, remedy: str
     ) -> None:
-        trailing = ((methods.CODE_KEY, code), (methods.REMEDY_KEY, remedy[:400].encode()))
+        trailing: tuple[tuple[str, str | bytes], ...] = (
+            (methods.CODE_KEY, code),
+            (methods.REMEDY_KEY, remedy[:400].encode()),
+        )
+        if code == Refusal.BUSY:
+            trailing += (_PUSHBACK,)
         await context.abort(status, cause[:1_000], trailing)
 
 

@@ -16,15 +16,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, Protocol, TypeAlias
 
-import grpc
-
-from fedrec.errors import SettingsError
 from fedrec.federation.protocol import Refusal, refused
 from fedrec.operations.certificates import Identity, identity, pins
 from fedrec.transport.caller import AUTHORIZATION, BEARER, NAME_KEY, ROLE_KEY, Role
 from fedrec_aggregator.leaf_settings import ROOT
 from fedrec_aggregator.settings import AggregatorSettings
-from fedrec_aggregator.settings_tables import TlsSettings, TokenEntry
+from fedrec_aggregator.settings_tables import TokenEntry
 
 
 @dataclass(frozen=True)
@@ -139,7 +136,7 @@ class Certificates:
             and (place := self.peers.get(_public_key(auth)))
         ):
             return Caller("aggregator", place)
-        if holder is None or holder.role == "aggregator":
+        if holder is None or holder.role == "aggregator" or holder.role == "serving":
             remedy = (
                 "Use a certificate of `fedrec certs`, or one with a URI fedrec:client:<name> or "
                 "fedrec:server:<name>."
@@ -171,7 +168,7 @@ def _public_key(auth: AuthContext) -> str:
 def said_by_caller(auth: AuthContext, metadata: Metadata) -> Caller:
     """Whoever the caller says it is: for a trial on one machine."""
     holder = Identity.among([f"fedrec:{_text(metadata, ROLE_KEY)}:{_text(metadata, NAME_KEY)}"])
-    if holder is None:
+    if holder is None or holder.role == "serving":
         raise refused(
             Refusal.FORBIDDEN,
             "the caller does not say who it is",
@@ -206,29 +203,6 @@ class Tokens:
         return found[0]
 
 
-def server_credentials(tls: TlsSettings) -> grpc.ServerCredentials:
-    """TLS with the aggregator's certificate; mutual where an authority for callers is set.
-
-    Raises SettingsError."""
-    pair = (_read(tls.key), _read(tls.certificate))
-    if tls.client_ca is None:
-        return grpc.ssl_server_credentials([pair])
-    return grpc.ssl_server_credentials(
-        [pair], root_certificates=_read(tls.client_ca), require_client_auth=True
-    )
-
-
 def _text(metadata: Metadata, key: str) -> str:
     value = metadata.get(key, "")
     return value if isinstance(value, str) else ""
-
-
-def _read(path: object) -> bytes:
-    try:
-        with open(str(path), "rb") as file:
-            return file.read()
-    except OSError as failure:
-        raise SettingsError(
-            f"{path}: {failure.strerror or failure}",
-            "Name a readable PEM file; `fedrec certs` makes some.",
-        ) from None

@@ -164,6 +164,10 @@ class ReleaseLedger(DurableLedger):
 
     # --- what is spent, and what may leave ---
 
+    def links(self) -> tuple[LedgerLink, ...]:
+        """Every entry in its place."""
+        return self._rows.chain.links
+
     def head(self) -> str:
         """Hash of everything charged and released so far."""
         return self._rows.chain.head

@@ -10,6 +10,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from importlib.metadata import version
+from pathlib import Path
 from typing import Any
 
 import grpc
@@ -19,15 +20,18 @@ from fedrec.operations import logs
 from fedrec.operations.addresses import Address
 from fedrec.operations.certificates import pins
 from fedrec.operations.clock import ClockJump, Clocks
+from fedrec.operations.machine_metrics import watch_machine
 from fedrec.operations.metrics import Metrics
 from fedrec.operations.party_settings import insecure_name, require_three_keys
 from fedrec.operations.party_state import Doing
+from fedrec.operations.reloading import LOOK_S, WatchedFiles
 from fedrec.storage import write_json
 from fedrec.transport.channel import Access
 from fedrec.transport.leaf_client import RemoteLeaf
+from fedrec.transport.server_tls import server_credentials
 from fedrec.transport.share_client import RemotePeer
 from fedrec_aggregator.core import Aggregator
-from fedrec_aggregator.credentials import Roster, server_credentials
+from fedrec_aggregator.credentials import Roster
 from fedrec_aggregator.leaf import LeafAggregator
 from fedrec_aggregator.leaf_settings import token_range
 from fedrec_aggregator.leaf_visits import ListedLeaf
@@ -35,11 +39,14 @@ from fedrec_aggregator.ledger import ReleaseLedger
 from fedrec_aggregator.postgres_ledger import PostgresLedger
 from fedrec_aggregator.root import RootAggregator
 from fedrec_aggregator.service import MAX_RPCS, OPTIONS, AggregatorService
-from fedrec_aggregator.settings import AggregatorSettings
+from fedrec_aggregator.settings import AggregatorSettings, load
 from fedrec_aggregator.settings_tables import PeerTable, ThreePartyTable
 from fedrec_aggregator.three_party import ThreePartyAggregator
 from fedrec_aggregator.three_party_leaf import LeafOfThreeAggregator
 from fedrec_aggregator.three_party_root import RootOfThreeAggregator
+
+_CALLERS = ("clients", "servers", "any_client", "keys", "tokens", "pins")
+"""Keys of the settings that are read again while it runs."""
 
 _TICK_S = 0.2
 """How often rounds are looked at that nobody asks about."""
@@ -48,6 +55,7 @@ _TICK_S = 0.2
 def run(
     settings: AggregatorSettings,
     *,
+    source: Path | None = None,
     ready: Callable[[Address], None] | None = None,
     stop: threading.Event | None = None,
 ) -> None:
@@ -55,7 +63,9 @@ def run(
     `traffic.stop_grace_s`.
 
     When it listens, `ready` is called with its address and `address.json` (address, pid, metrics)
-    is in the state folder. Raises SettingsError or RunError where it cannot start.
+    is in the state folder. source: file of the settings; who may call (`clients`, `servers`,
+    `pins`) is read again from it after SIGHUP, and when it or the pins change. Raises SettingsError
+    or RunError where it cannot start.
     """
     with ExitStack() as stack:
         log = stack.enter_context(
@@ -69,16 +79,23 @@ def run(
         ledger = _ledger(settings, stop)
         stack.callback(ledger.close)
         metrics = Metrics("aggregator", version("fedrec"))
+        own = [settings.tls.certificate, settings.tls.client_ca or ""] if settings.tls else []
+        watch_machine(metrics.registry, state=settings.state, certificates=own)
         core = _core(settings, ledger, stack)
 
         async def serve() -> None:
             service = AggregatorService(
-                core, Roster.of(settings), settings.traffic, metrics=metrics, log=log
+                core,
+                Roster.of(settings),
+                settings.traffic,
+                metrics=metrics,
+                log=log,
+                tls=settings.tls,
             )
             if isinstance(ledger, PostgresLedger):
                 stack.enter_context(_renewed(ledger, log))
             try:
-                await _serve(service, settings, stack, ready, stop)
+                await _serve(service, settings, source, stack, ready, stop)
             finally:
                 service.close()
 
@@ -206,10 +223,13 @@ def peer_access(settings: AggregatorSettings, peer: PeerTable) -> Access:
 async def _serve(
     service: AggregatorService,
     settings: AggregatorSettings,
+    source: Path | None,
     stack: ExitStack,
     ready: Callable[[Address], None] | None,
     stop: threading.Event | None,
 ) -> None:
+    watched = WatchedFiles((source, settings.pins) if source else ())
+    stack.enter_context(watched.on_hangup())
     server = grpc.aio.server(options=tuple(OPTIONS.items()), maximum_concurrent_rpcs=MAX_RPCS)
     server.add_generic_rpc_handlers(service.handlers())
     address = _bind(server, settings)
@@ -237,11 +257,41 @@ async def _serve(
     )
     if ready:
         ready(address)
+    following = asyncio.create_task(_follow(service, settings, source, watched)) if source else None
     await _until_told(service, stop or threading.Event())
+    if following:
+        following.cancel()
     logs.say(service.log, "stopping")
     service.metrics.state.doing(Doing.STOPPING)
     await server.stop(settings.traffic.stop_grace_s)
     logs.say(service.log, "stopped")
+
+
+async def _follow(
+    service: AggregatorService, settings: AggregatorSettings, source: Path, watched: WatchedFiles
+) -> None:
+    """Let in whom the settings file and its pins name now; a file that cannot be used is logged,
+    and changes nothing."""
+    while True:
+        await asyncio.sleep(LOOK_S)
+        if not watched.due():
+            continue
+        try:
+            now = await asyncio.to_thread(load, source)
+        except SettingsError as failure:
+            logs.say_failure(service.log, "callers-not-reloaded", failure)
+            continue
+        service.admit_by(Roster.of(now))
+        logs.say(service.log, "callers-reloaded", clients=len(now.clients))
+        callers = {name: getattr(now, name) for name in _CALLERS}
+        if now != settings.model_copy(update=callers):
+            logs.say(
+                service.log,
+                "settings-changed",
+                level=logging.WARNING,
+                cause=f"{source.name} differs in more than {', '.join(_CALLERS)}",
+                remedy="Start the aggregator again for the other keys.",
+            )
 
 
 async def _until_told(service: AggregatorService, stop: threading.Event) -> None:
@@ -278,7 +328,10 @@ def _bind(server: grpc.aio.Server, settings: AggregatorSettings) -> Address:
         if settings.tls is None:
             port = server.add_insecure_port(str(wanted))
         else:
-            port = server.add_secure_port(str(wanted), server_credentials(settings.tls))
+            tls = settings.tls
+            port = server.add_secure_port(
+                str(wanted), server_credentials(tls.certificate, tls.key, tls.client_ca)
+            )
     except RuntimeError:
         raise SettingsError(
             f"listen = {settings.listen!r}: this address cannot be had",
@@ -293,5 +346,4 @@ def _show_metrics(
     if not settings.metrics:
         return ""
     wanted = Address.of(settings.metrics)
-    endpoint = stack.enter_context(service.metrics.serve(wanted.host, wanted.port))
-    return str(Address(endpoint.host, endpoint.port))
+    return str(stack.enter_context(service.metrics.serve(wanted.host, wanted.port)).address)

@@ -13,6 +13,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any
 
 import grpc
@@ -33,7 +34,8 @@ from fedrec_aggregator.core import Aggregator
 from fedrec_aggregator.credentials import Roster
 from fedrec_aggregator.leaf import LeafAggregator
 from fedrec_aggregator.leaf_service import LeafCalls
-from fedrec_aggregator.settings_tables import TrafficSettings
+from fedrec_aggregator.settings_tables import TlsSettings, TrafficSettings
+from fedrec_aggregator.statement import signed_statement
 from fedrec_aggregator.three_party import ThreePartyAggregator
 from fedrec_aggregator.three_party_leaf import LeafOfThreeAggregator
 from fedrec_aggregator.three_party_service import ThreePartyCalls
@@ -60,12 +62,15 @@ class AggregatorService:
         *,
         metrics: Metrics,
         log: logging.Logger,
+        tls: TlsSettings | None = None,
     ) -> None:
+        """tls: whose key signs statements."""
         self.core = core
+        certificate, key = (None, None) if tls is None else (tls.certificate, tls.key)
+        self._signed = partial(signed_statement, core.ledger, certificate=certificate, key=key)
         self.metrics = metrics
         self.log = log
         self.stopping = asyncio.Event()
-        self._roster = roster
         self._bounds = bounds
         self._report_threads = ThreadPoolExecutor(REPORT_THREADS, "reports")
         self._server_threads = threads = ThreadPoolExecutor(SERVER_THREADS, "servers")
@@ -88,6 +93,7 @@ class AggregatorService:
             methods.REPORT: self._report,
             methods.ENROLLED: self._enrolled,
             methods.GET_BUDGET: self._get_budget,
+            methods.GET_STATEMENT: self._get_statement,
             methods.OPEN_RUN: self._open_run,
             methods.OPEN_ROUND: self._open_round,
             methods.GET_ROUND: self._get_round,
@@ -116,6 +122,10 @@ class AggregatorService:
         """Close what is due."""
         await asyncio.get_running_loop().run_in_executor(self._server_threads, self.core.tick)
         self.show_state()
+
+    def admit_by(self, roster: Roster) -> None:
+        """From the next call on, only these callers are let in."""
+        self._calls.roster = roster
 
     def show_state(self) -> None:
         """What is going on, for the metrics; called at every tick."""
@@ -172,7 +182,7 @@ class AggregatorService:
                 Refusal.TOO_LARGE, f"one message enrols at most {methods.TOKENS_PER_MESSAGE} users"
             )
         endpoint = self.core.client_endpoint(
-            call.caller, max_users=self._roster.clients.get(call.caller)
+            call.caller, max_users=self._calls.roster.clients.get(call.caller)
         )
         users = await self._calls.in_threads(
             self._report_threads, call, endpoint.enroll, list(request.tokens)
@@ -219,6 +229,14 @@ class AggregatorService:
         await self._calls.first(call, pb.GetBudgetRequest)
         return pb.GetBudgetReply(
             **vars(await self._calls.in_threads(self._server_threads, call, self.core.budget))
+        )
+
+    async def _get_statement(self, call: Call) -> Message:
+        asked = await self._calls.first(call, pb.GetStatementRequest)
+        return pb.GetStatementReply(
+            **vars(
+                await self._calls.in_threads(self._server_threads, call, self._signed, asked.run)
+            )
         )
 
     async def _open_run(self, call: Call) -> Message:

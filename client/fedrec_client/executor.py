@@ -5,7 +5,7 @@ A stock SuperNode runs whatever bundle its SuperLink sends, which would let the 
 where the ratings are. With `--isolation process` it starts nothing itself and waits for an executor
 on its runtime API (protobuf over HTTP, loopback, a shared secret). This one lives as long as the
 client, takes a task, reads its message, calls our `ClientApp`, hands the reply back, and drops the
-bundle unread. flwr keeps that API private, hence the exact version: see `require_pinned_flower`.
+bundle unread. flwr keeps that API private, hence the tested releases: `require_tested_flower`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TypeVar
 
-import flwr
 import httpx
 from flwr.app import Context, Error, Message, RecordDict
 from flwr.app.message import remove_content_from_message
@@ -61,10 +60,8 @@ from flwr.supercore.inflatable.inflatable_utils import inflate_object_from_conte
 from google.protobuf.message import DecodeError
 from google.protobuf.message import Message as Proto
 
-from fedrec.errors import SettingsError
 from fedrec.operations import logs
-
-PINNED_FLOWER = "1.41.0"
+from fedrec.operations.flower_process import require_tested_flower
 
 _MEDIA_TYPE = "application/protobuf"
 _CONTROL_BYTES = 64 * 2**20
@@ -80,19 +77,6 @@ class TaskLostError(Exception):
 
 class UnreadableMessageError(Exception):
     """A message that is larger than it may be, or that is none."""
-
-
-def require_pinned_flower(found: str = flwr.__version__) -> None:
-    """Raises SettingsError where another Flower is installed than the one whose runtime API this
-    module speaks."""
-    if found != PINNED_FLOWER:
-        raise SettingsError(
-            (
-                f"flwr {found} is installed; this client speaks the runtime interface of flwr "
-                f"{PINNED_FLOWER} only"
-            ),
-            f"pip install flwr=={PINNED_FLOWER}",
-        )
 
 
 @dataclass
@@ -118,7 +102,7 @@ class Executor:
         """Until `stop` is set.
 
         A SuperNode that ends, or begins again at another address, is waited for."""
-        require_pinned_flower()
+        require_tested_flower()
         known = ""
         runtime = None
         pause_s = self.poll_s

@@ -41,7 +41,9 @@ def connect(url: str, trust: Trust, *, timeout_s: float = 10.0) -> Server:
     plain = parts.scheme in ("grpc", "http")
     where = parts.netloc if _has_port(parts.netloc) else f"{parts.netloc}:{80 if plain else 443}"
     named = {"address": "--server", **{name: f"--{name}" for name in vars(trust)}}
-    access = Access(where, insecure=plain, party="server", named=named, **vars(trust))
+    access = Access(
+        where, insecure=plain, party="server", also="serving", named=named, **vars(trust)
+    )
     return kinds[parts.scheme](access, timeout_s=timeout_s)
 
 

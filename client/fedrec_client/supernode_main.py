@@ -4,7 +4,7 @@ fedrec_client.supernode_main ...`, its own arguments.
 A SuperNode keeps messages in memory (`flwr.supernode.nodestate`), but imports the store on a
 database too, and with it sqlalchemy and alembic: 29 of 121 MB. In such modules' places stand ones
 whose classes refuse to be made.
-Of the version in `executor.PINNED_FLOWER` only.
+Of the releases that `flower_process.require_tested_flower` takes.
 """
 
 from __future__ import annotations

@@ -26,6 +26,7 @@ SITES = ("site-1", "site-2")
 FILES = {
     "keys-aggregator": ["aggregator.pem", "aggregator-key.pem"],
     "keys-server": ["server.pem", "server-key.pem"],
+    "keys-serve": ["serving.pem", "serving-key.pem"],
 } | {f"keys-{site}": [f"client-{site}.pem", f"client-{site}-key.pem"] for site in SITES}
 
 
@@ -38,9 +39,9 @@ def main(root: Path, preset: str = "demo") -> None:
         "aggregator",
         "--server-host",
         "server",
-        "--server-host",
+        "--serving-host",
         "serve",
-        "--server-host",
+        "--serving-host",
         "localhost",
     ]
     authority = root / "authority"

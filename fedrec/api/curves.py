@@ -21,9 +21,10 @@ from fedrec.api.evaluating import (
     require_test_set,
     require_untrained,
 )
-from fedrec.api.recommender import Recommender, one_blas_thread
+from fedrec.api.recommender import Recommender
 from fedrec.api.tables import html_table
 from fedrec.errors import SettingsError
+from fedrec.numerics.threads import one_blas_thread
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

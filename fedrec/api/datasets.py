@@ -6,14 +6,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NoReturn
 
 import numpy as np
+import polars as pl
 
 from fedrec.api.tables import html_table
 from fedrec.data import dataset as stored
 from fedrec.data.atomic_files import write_recbole
 from fedrec.data.frames import read_frame
+from fedrec.data.interactions import Interactions
 from fedrec.data.resolving import Duplicates, Missing, OutOfRange
 from fedrec.data.splits import Split, SplitKind, given
 from fedrec.errors import SettingsError
@@ -212,9 +214,37 @@ class Dataset:
         return self.source.interactions.num_items
 
     @property
-    def item_ids(self) -> tuple[str, ...]:
-        """Ids as the source wrote them, as text."""
-        return self.source.catalogue.item_ids
+    def item_ids(self) -> tuple[Any, ...]:
+        """Ids as the source has them: numbers or text."""
+        return tuple(_ids(self.source, "item"))
+
+    def to_frame(self) -> pl.DataFrame:
+        """A row for each event, in the columns of the source; times in seconds. Of data that came
+        divided, a column part says which it is of.
+
+        >>> import fedrec
+        >>> data = fedrec.Dataset.from_frame({"who": [1, 1, 2], "item": [7, 8, 7]}, user="who")
+        >>> data.to_frame().rows()
+        [(1, 7), (1, 8), (2, 7)]
+        """
+        parts = {
+            "train": self.source.interactions,
+            "validation": self.source.given_validation,
+            "test": self.source.given_test,
+        }
+        frames = {
+            part: _frame(self.source, events)
+            for part, events in parts.items()
+            if events is not None
+        }
+        if len(frames) == 1:
+            return frames["train"]
+        return pl.concat(
+            own.with_columns(pl.lit(part).alias("part")) for part, own in frames.items()
+        )
+
+    def __array__(self, *_: Any, **__: Any) -> NoReturn:
+        raise SettingsError(*_NO_ARRAY)
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -258,6 +288,19 @@ class TrainingSet:
 
     source: stored.Dataset
     split: Split
+
+    def to_frame(self) -> pl.DataFrame:
+        """A row for each event that is trained on, as `Dataset.to_frame`.
+
+        >>> import fedrec
+        >>> train, test = fedrec.Dataset.planted("small").split()
+        >>> train.to_frame().columns
+        ['user', 'item', 'rating', 'timestamp']
+        """
+        return _frame(self.source, self.split.train, self.split.train_users)
+
+    def __array__(self, *_: Any, **__: Any) -> NoReturn:
+        raise SettingsError(*_NO_ARRAY)
 
     @property
     def kind(self) -> Literal["ratings", "clicks"]:
@@ -303,11 +346,50 @@ class TestSet:
     """Controls by what was asked of them: they do not depend on the model, and take longer than
     it."""
 
+    def to_frame(self) -> pl.DataFrame:
+        """A row for each event that is to be predicted, as `Dataset.to_frame`.
+
+        >>> import fedrec
+        >>> train, test = fedrec.Dataset.planted("small").split()
+        >>> len(test.to_frame()) == len(test)
+        True
+        """
+        fold = self.split.test
+        numbers = self.split.train_users if fold.users is None else fold.users
+        return _frame(self.source, fold.targets, numbers)
+
     def __len__(self) -> int:
         return len(self.split.test.targets)
 
     def __repr__(self) -> str:
         return f"TestSet({self.split.kind}, {len(self):,} {self.split.test.targets.kind})"
+
+
+_NO_ARRAY = (
+    "a data set is no array whose rows could be divided again, as GridSearchCV does: every fold "
+    "would train a model on the same people, whose epsilons add up",
+    "Try each set of ParameterGrid on one split: clone(model).set_params(**chosen).fit(train)"
+    ".score(test). The rows are in to_frame().",
+)
+
+
+def _ids(source: stored.Dataset, role: Literal["user", "item"]) -> list[Any]:
+    known = source.catalogue.user_ids if role == "user" else source.catalogue.item_ids
+    return [*map(int, known)] if role in source.whole else [*known]
+
+
+def _frame(source: stored.Dataset, events: Interactions, numbers: Any = None) -> pl.DataFrame:
+    """Events in the source's columns. numbers: of their users in the catalogue, None for all."""
+    users = events.users if numbers is None else numbers[events.users]
+    columns: dict[str, Any] = {
+        "user": pl.Series(_ids(source, "user"))[users],
+        "item": pl.Series(_ids(source, "item"))[events.items],
+    }
+    if events.rated:
+        columns["rating"] = events.values
+    if events.times is not None:
+        columns["timestamp"] = events.times
+    return pl.DataFrame({source.columns.get(role, role): own for role, own in columns.items()})
 
 
 def _scenario(source: str, **tables: Any) -> Scenario:

@@ -10,7 +10,6 @@ from typing import Any
 from fedrec.api.recommender import Noise, Recommender, copied
 from fedrec.api.released import Kept, read_released
 from fedrec.errors import SettingsError
-from fedrec.settings import PAPERS
 
 
 class MatrixFactorization(Recommender):
@@ -24,10 +23,9 @@ class MatrixFactorization(Recommender):
         epsilon: Privacy budget of the whole training, per user (add/remove); `math.inf` trains
             without privacy.
         delta: Probability with which the guarantee may fail; far below 1 / users.
-        method: "default", or a published method: "published" (AM-SSP, Ada-DPALS), "dp-cmf",
-            "dp-gd", "am-dpsgd", "fast-dpmf" of ratings, "convex-ssp" of clicks. Names of papers
-            stand for them: "am-ssp" and "ssp2" for "published", "ada-dpals" for it without item
-            features, "dpmf" for "fast-dpmf".
+        method: "default", or another `recipe` of a scenario: "ssp1", "ssp2" or "am-ssp",
+            "am-dpsgd", "ada-dpals", "ada-dpgd", "dp-cmf" and "dpmf" are methods of papers,
+            "noisy-descent" of ratings and "convex-ssp" of clicks are ours.
         noise: "system" draws from the operating system; "seeded" repeats to the byte, for
             experiments only.
         seed: Of the initialisation, and of seeded noise.
@@ -59,7 +57,7 @@ class MatrixFactorization(Recommender):
                 "PrivateRec recommends news, not items by ratings or clicks",
                 "Use fedrec.NewsRecommender.",
             )
-        return {**super()._keys(), **PAPERS.get(self.method.lower(), {"recipe": self.method})}
+        return {**super()._keys(), "recipe": self.method}
 
 
 class ItemItem(Recommender):

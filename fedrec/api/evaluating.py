@@ -5,20 +5,23 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from html import escape
 from numbers import Integral
-from typing import Any
+from typing import Any, Protocol
 
 import polars as pl
 from rich.console import Console
 
 from fedrec.api.datasets import TestSet
 from fedrec.api.promises import PrivacyGuarantee
-from fedrec.api.recommender import Recommender, one_blas_thread
 from fedrec.api.released import Released
 from fedrec.api.tables import html_table
+from fedrec.data.dataset import Dataset as Source
 from fedrec.data.splits import Split, require_unseen
 from fedrec.errors import DataError, SettingsError
-from fedrec.evaluation.controls import Verdict
+from fedrec.evaluation.controls import Verdict, in_one_line
+from fedrec.numerics.threads import one_blas_thread
+from fedrec.report import wording
 from fedrec.run.outcomes import Outcome
 from fedrec.run.outcomes import evaluate as measured
 from fedrec.run.ratings import rivals_of
@@ -64,33 +67,35 @@ class Evaluation:
         ]
         return pl.DataFrame(rows, infer_schema_length=None)
 
-    def __repr__(self) -> str:
-        shown = ", ".join(f"{name} {value:.4f}" for name, value in self.headline.items())
-        lines = [
-            f"{self.model}: {shown}; {self.guarantee!r}",
-            *(f"  {verdict.sentence}" for verdict in self.verdicts),
+    @property
+    def answer(self) -> str:
+        """What all verdicts come to, in one line; empty without controls."""
+        return in_one_line(self.verdicts)
+
+    @property
+    def _rows(self) -> list[tuple[str, ...]]:
+        """Controls, then the model, as the metrics of `headline` have it."""
+        own = f"{self.guarantee.epsilon:g}" if math.isfinite(self.guarantee.epsilon) else "–"
+        methods = {name: (outcome, "–") for name, outcome in self.controls.items()}
+        return [
+            (
+                name,
+                *(wording.number(outcome.metrics().get(m) or math.nan) for m in self.headline),
+                promised,
+            )
+            for name, (outcome, promised) in {**methods, self.model: (self.outcome, own)}.items()
         ]
-        return "\n".join(lines)
+
+    def __repr__(self) -> str:
+        table = wording.aligned(("method", *self.headline, "epsilon"), self._rows)
+        return "\n".join(filter(None, (table, self.answer, repr(self.guarantee))))
 
     def _repr_html_(self) -> str:
-        names = list(self.headline)
-        rows: list[Sequence[object]] = [
-            (self.model, *(f"{self.headline[name]:.4f}" for name in names), repr(self.guarantee))
-        ]
-        for name, outcome in self.controls.items():
-            found = outcome.metrics()
-            rows.append(
-                (
-                    name,
-                    *(
-                        f"{found[metric]:.4f}" if found.get(metric) is not None else ""
-                        for metric in names
-                    ),
-                    "no privacy",
-                )
-            )
-        words = "".join(f"<p>{verdict.sentence}</p>" for verdict in self.verdicts)
-        return html_table(("method", *names, "guarantee"), rows) + words
+        table = html_table(("method", *self.headline, "epsilon"), self._rows)
+        every = "".join(f"<li>{escape(verdict.sentence)}</li>" for verdict in self.verdicts)
+        fold = f"<details><summary>Every comparison</summary><ul>{every}</ul></details>"
+        words = "".join(f"<p>{escape(said)}</p>" for said in (self.answer, repr(self.guarantee)))
+        return table + words + (fold if every else "")
 
     @property
     def headline(self) -> dict[str, float]:
@@ -109,8 +114,18 @@ class Evaluation:
         }
 
 
+class Measurable(Protocol):
+    """A trained `Recommender`, as it is measured."""
+
+    _evaluated: tuple[Source, Split] | None
+
+    @property
+    def released(self) -> Released:
+        """What it consists of."""
+
+
 def evaluate(
-    model: Recommender,
+    model: Measurable,
     test: TestSet,
     *,
     k: Sequence[int] = (10, 20),

@@ -71,7 +71,7 @@ class Histories:
         )
         if _is_frame(histories) and not people:
             frame = polars_frame(histories, what="frame of histories")
-            name = self._column("user", frame, "histories")
+            name = self.column("user", frame, "histories")
             groups = frame.partition_by(name, as_dict=True, maintain_order=True)
             return {user: self._of_frame(own.drop(name)) for (user,), own in groups.items()}
         if not isinstance(histories, Mapping):
@@ -82,7 +82,7 @@ class Histories:
         return {user: self.entries(history) for user, history in histories.items()}
 
     def _of_frame(self, frame: pl.DataFrame) -> list[Entry]:
-        item = self._column("item", frame, "history")
+        item = self.column("item", frame, "history")
         users = self._found("user", frame)
         if users and frame[users[0]].n_unique() > 1:
             raise DataError(
@@ -134,7 +134,10 @@ class Histories:
         own = self.columns.get(role)
         return [own] if own in frame.columns else usual(role, frame.columns)
 
-    def _column(self, role: str, frame: pl.DataFrame, what: str) -> str:
+    def column(self, role: str, frame: pl.DataFrame, what: str) -> str:
+        """The name of a frame's column of users or items: the data set's own, or a usual one.
+
+        Raises DataError where there is none, or several. what: words for the frame."""
         found = self._found(role, frame)
         if len(found) == 1 or (found and found[0] == role):
             return found[0]

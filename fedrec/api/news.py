@@ -22,7 +22,6 @@ from fedrec.data.frames import polars_frame
 from fedrec.data.news_tables import VECTORS, renamed, write_news
 from fedrec.errors import DataError, RunError, SettingsError
 from fedrec.extras import require
-from fedrec.news.variant import require as variant_named
 from fedrec.privacy.guarantee import Guarantee
 from fedrec.serving.bundle import FILE, Bundle, read
 from fedrec.settings import validated
@@ -31,6 +30,7 @@ from fedrec.storage import read_json, write_json, writing
 
 Variant = Literal[
     "additive",
+    "privaterec",
     "local",
     "central",
     "central-encoder",
@@ -39,6 +39,8 @@ Variant = Literal[
     "dp-fedrec",
     "centralized",
 ]
+PAPERS_OWN = {"privaterec": "local"}
+"""Variants by a paper's name, and the settings' name of each."""
 
 
 @dataclass(frozen=True)
@@ -153,8 +155,8 @@ class NewsRecommender(Parameters):
         epsilon: Of training, per click (replace); of `variant="central"` and
             `"central-encoder"` per user (add/remove).
         delta: The probability with which the guarantee may fail.
-        variant: "additive" trains on one noised report a user; the others train in rounds
-            (docs/news.md).
+        variant: "additive" (ours) trains on one noised report a user; "privaterec" is the paper's
+            way in its established form, "local"; the others are in docs/news.md.
         noise: "system", or "seeded" for an experiment.
         seed: Of initialisation, and of seeded noise.
         settings: Further keys of a scenario, for example `{"news.serving_epsilons": [5]}`.
@@ -204,8 +206,7 @@ class NewsRecommender(Parameters):
         keys = {
             "recipe": "privaterec",
             "seed": self.seed,
-            "news.variant": self.variant,
-            "privacy.unit": variant_named(self.variant).unit,
+            "news.variant": PAPERS_OWN.get(self.variant, self.variant),
         }
         keys |= {
             "privacy.epsilon": self.epsilon,

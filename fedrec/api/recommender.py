@@ -13,19 +13,24 @@ from typing import Any, ClassVar, Literal, Self
 import numpy as np
 import polars as pl
 from rich.console import Console
-from threadpoolctl import threadpool_limits
 
 from fedrec.api.callbacks import Callback, require_callbacks
 from fedrec.api.datasets import Dataset, TestSet, TrainingSet, undivided
+from fedrec.api.evaluating import evaluate
 from fedrec.api.histories import History
 from fedrec.api.parameters import Parameters
 from fedrec.api.promises import PrivacyGuarantee
 from fedrec.api.released import Kept, Released, ids_of, require_length
 from fedrec.api.tables import html_table
+from fedrec.certificates.writing import ReleasedRound
 from fedrec.data.dataset import Dataset as Source
 from fedrec.data.frames import polars_frame
+from fedrec.data.interactions import Interactions
+from fedrec.data.kinds import KINDS
 from fedrec.data.splits import Split
 from fedrec.errors import DataError, RunError, SettingsError
+from fedrec.numerics.threads import one_blas_thread
+from fedrec.run import statement
 from fedrec.run.data.budget import budget_of
 from fedrec.run.data.datasets import public_facts
 from fedrec.run.job import loopback
@@ -125,14 +130,19 @@ class Recommender(Parameters):
         """
         chosen = undivided(train) if isinstance(train, Dataset) else train
         if not isinstance(chosen, TrainingSet):
+            rows = (
+                "coo = matrix.tocoo(); Dataset.from_frame({'user': coo.row, 'item': coo.col})"
+                if hasattr(train, "tocoo")
+                else "Dataset.from_frame(frame)"
+            )
             raise DataError(
                 f"fit needs a training set, found a {type(train).__name__}",
-                "Give data.split()[0], or Dataset.from_frame(frame).",
+                f"Give data.split()[0], or {rows}.",
             )
         told = require_callbacks(callbacks)
         scenario = self.scenario()
         facts = public_facts(scenario, chosen.source, chosen.split)
-        budget = budget_of(scenario.privacy, chosen.source.provenance.files)
+        budget = budget_of(scenario.privacy, chosen.source.provenance.files, chosen.source)
         console = Console(stderr=True, quiet=not progress)
 
         def on_round(record: RoundRecord) -> None:
@@ -141,12 +151,21 @@ class Recommender(Parameters):
 
         with tempfile.TemporaryDirectory(prefix="fedrec-fit-") as folder, one_blas_thread():
             work = Work(facts, chosen.split, Path(folder), console, loopback, budget, on_round)
-            self._set(train_one(scenario, work, Path(folder)), scenario, chosen)
+            trained = train_one(scenario, work, Path(folder))
+            spent = statement.spent_words(budget)
+            self._set(trained, tuple(trained.released()), scenario, chosen, spent)
         for callback in told:
             callback({"event": "fit", "recipe": scenario.recipe, **self.guarantee.as_dict()})
         return self
 
-    def _set(self, trained: Trained, scenario: Scenario, train: TrainingSet) -> None:
+    def _set(
+        self,
+        trained: Trained,
+        released: tuple[ReleasedRound, ...],
+        scenario: Scenario,
+        train: TrainingSet,
+        spent: Sequence[str],
+    ) -> None:
         catalogue = train.source.catalogue
         events = train.split.train
         plan = trained.prepared.plan
@@ -155,6 +174,7 @@ class Recommender(Parameters):
             scenario.privacy.noise,
             trained.opinions(),
             not_covered=train.split.not_covered,
+            spent=spent,
         )
         ids = catalogue.item_ids
         titles = catalogue.titles or catalogue.item_ids
@@ -169,6 +189,7 @@ class Recommender(Parameters):
             scenario.recipe,
             chosen,
             train.source.columns,
+            train.source.whole,
         )
         self._evaluated = train.source, train.split
         facts = public_facts(scenario, train.source, train.split)
@@ -181,6 +202,8 @@ class Recommender(Parameters):
                 trained,
                 name=f"{scenario.recipe}-{scenario.digest()[:10]}",
                 not_covered=train.split.not_covered,
+                released=released,
+                spent=spent,
             )
         )
 
@@ -200,9 +223,37 @@ class Recommender(Parameters):
         return self.released.guarantee
 
     @property
-    def item_ids(self) -> tuple[str, ...]:
-        """Ids of the items, in the order of the model's rows."""
-        return self.released.item_ids
+    def item_ids(self) -> tuple[Any, ...]:
+        """Ids of the items in the order of the model's rows, as the training data has them."""
+        return tuple(self.released.ids("item", self.released.item_ids))
+
+    @property
+    def item_factors(self) -> np.ndarray[Any, np.dtype[np.float32]]:
+        """(m, D) vectors of the items, in the order of `item_ids`.
+
+        >>> import fedrec
+        >>> model = fedrec.ItemItem(noise="seeded").fit(fedrec.Dataset.planted(kind="clicks"))
+        >>> scores = model.item_factors @ model.user_factors(["3", "14"])
+        >>> scores.shape == (len(model.item_ids),)
+        True
+        """
+        return self.released.item_vectors
+
+    def user_factors(
+        self, history: History | None = None, *, users: Any = None, histories: Any = None
+    ) -> np.ndarray[Any, np.dtype[np.float32]]:
+        """(D,) vector of one user, or (n, D) of many, given as in `recommend`; dot products with
+        `item_factors` are the scores that order a list.
+
+        >>> import fedrec
+        >>> model = fedrec.ItemItem(noise="seeded").fit(fedrec.Dataset.planted(kind="clicks"))
+        >>> model.user_factors(histories={"ann": ["3"], "bob": []}).shape[0]
+        2
+        """
+        with one_blas_thread():
+            events, names = self._events(users, history, histories, "user_factors")
+            vectors = self.released.vectors(events)
+        return vectors[0] if names is None else vectors
 
     def recommend(
         self,
@@ -211,6 +262,8 @@ class Recommender(Parameters):
         history: History | None = None,
         histories: Any = None,
         k: int = 10,
+        exclude: Any = None,
+        filter: Any = None,
     ) -> pl.DataFrame:
         """The k best items that are not in the history, for one user or for many. Nothing is
         trained, and nothing leaves this process.
@@ -225,9 +278,12 @@ class Recommender(Parameters):
                 them, and where an id is the model's but for its type or blanks (3.0 for 3).
             histories: The same for many users, by the user's id; or a frame with a column of users.
             k: Length of each list.
+            exclude: Ids of items that are not listed, beside those of the history.
+            filter: Ids of the only items that may be listed, or a function of an id.
 
         Returns:
-            Columns user (for many), rank, item, title and score.
+            Columns user (for many), rank, item, title and score. Ids have the type in which the
+            training data has them.
 
         >>> import fedrec
         >>> data = fedrec.Dataset.planted("small", kind="clicks")
@@ -237,30 +293,32 @@ class Recommender(Parameters):
         >>> model.recommend(histories={"ann": ["3"], "bob": []}, k=5)["user"].to_list()[::5]
         ['ann', 'bob']
         """
-        given = [
-            name
-            for name, value in (("history", history), ("histories", histories), ("users", users))
-            if value is not None
-        ]
+        require_length(k)
+        with one_blas_thread():
+            events, names = self._events(users, history, histories, "recommend")
+            return self.released.lists(events, names, k, self.released.allowed(exclude, filter))
+
+    def _events(
+        self, users: Any, history: Any, histories: Any, asker: str
+    ) -> tuple[Interactions, list[Any] | None]:
+        """Histories as events, and the users' ids; None for one user."""
+        asked = {"history": history, "histories": histories, "users": users}
+        given = [name for name, value in asked.items() if value is not None]
         if len(given) != 1:
             said = " and ".join(given) or "nothing"
             raise SettingsError(
-                f"recommend needs history, histories or users; found {said}",
+                f"{asker} needs history, histories or users; found {said}",
                 "Give exactly one of them.",
             )
-        require_length(k)
-        with one_blas_thread():
-            if history is not None:
-                one = self.released.histories.entries(history)
-                return self.released.lists(self.released.events([one]), None, k)
-            if histories is not None:
-                many = self.released.histories.by_user(histories)
-                events = self.released.events(list(many.values()))
-                return self.released.lists(events, [str(user) for user in many], k)
-            if isinstance(users, str | Integral):
-                return self.released.lists(self._history_of([str(users)]), None, k)
-            known = ids_of(users, "users")
-            return self.released.lists(self._history_of(known), known, k)
+        if history is not None:
+            return self.released.events([self.released.histories.entries(history)]), None
+        if histories is not None:
+            many = self.released.histories.by_user(histories)
+            return self.released.events(list(many.values())), list(many)
+        if isinstance(users, str | Integral):
+            return self._history_of([str(users)]), None
+        known = ids_of(users, "users")
+        return self._history_of(known), self.released.ids("user", known)
 
     def similar_items(self, item: Any, *, k: int = 10) -> pl.DataFrame:
         """The k items most similar to one, by the cosine of their vectors; columns rank, item,
@@ -284,12 +342,14 @@ class Recommender(Parameters):
         """Predicted ratings, or scores of clicks.
 
         Args:
-            pairs: A frame with columns user and item, of users of the training set; or a `TestSet`.
+            pairs: A frame of users of the training set and items, in the columns of the training
+                data or such as user_id and item_id; or a `TestSet`.
             history: With `items`: one user's history, as in `recommend`.
             items: With `history`: ids of the items to predict.
 
         Returns:
-            The frame with a column prediction, or a frame of item and prediction.
+            The frame with a column prediction; of a test set its users and items, in columns of the
+            training data's names, and prediction; otherwise item and prediction.
 
         >>> import fedrec
         >>> model = fedrec.ItemBias(noise="seeded").fit(fedrec.Dataset.planted("small"))
@@ -300,16 +360,17 @@ class Recommender(Parameters):
             return self._predict_test(pairs)
         if pairs is not None:
             frame = polars_frame(pairs)
-            if missing := [name for name in ("user", "item") if name not in frame.columns]:
-                raise DataError(
-                    f"the frame has no column {missing[0]!r}",
-                    "predict needs the columns user and item: rename yours.",
-                )
-            users = [str(user) for user in frame["user"].to_list()]
+            columns = {
+                role: self.released.histories.column(role, frame, "table")
+                for role in ("user", "item")
+            }
+            users = [str(user) for user in frame[columns["user"]].to_list()]
             known = list(dict.fromkeys(users))
             place = {user: row for row, user in enumerate(known)}
             values = self.released.predict(
-                self._history_of(known), [place[user] for user in users], frame["item"].to_list()
+                self._history_of(known),
+                [place[user] for user in users],
+                frame[columns["item"]].to_list(),
             )
             return frame.with_columns(pl.Series("prediction", values))
         if history is None or items is None:
@@ -320,23 +381,36 @@ class Recommender(Parameters):
         wanted = ids_of(items, "items")
         events = self.released.events([self.released.histories.entries(history)])
         values = self.released.predict(events, [0] * len(wanted), wanted)
-        return pl.DataFrame({"item": wanted, "prediction": values})
+        found = self.released.ids("item", wanted)
+        return pl.DataFrame({"item": found, "prediction": values})
 
     def _predict_test(self, test: TestSet) -> pl.DataFrame:
-        """Columns user, item and prediction, a row for each test event."""
-        fold = test.split.test
-        catalogue = test.source.catalogue
-        if catalogue.item_ids != self.item_ids:
+        """User, item and prediction, a row for each test event."""
+        if test.source.catalogue.item_ids != self.released.item_ids:
             raise DataError(
                 "the test set has other items than the model",
                 "Give the second of what the split returned whose first was trained on.",
             )
-        numbers = test.split.train_users if fold.users is None else fold.users
-        users = fold.targets.users
-        items = [catalogue.item_ids[j] for j in fold.targets.items]
-        names = [catalogue.user_ids[k] for k in (users if numbers is None else numbers[users])]
-        values = self.released.predict(fold.history, users.tolist(), items)
-        return pl.DataFrame({"user": names, "item": items, "prediction": values})
+        rows = test.to_frame()
+        rows = rows.select(rows.columns[:2])
+        fold = test.split.test
+        values = self.released.predict(
+            fold.history, fold.targets.users.tolist(), rows.to_series(1).to_list()
+        )
+        return rows.with_columns(pl.Series("prediction", values))
+
+    def score(self, test: TestSet) -> float:
+        """What a search over parameters maximises: of ratings the RMSE with a minus, of clicks
+        NDCG@10. Each model that was trained for a search has spent its own epsilon.
+
+        >>> import fedrec
+        >>> train, test = fedrec.Dataset.planted("small").split()
+        >>> round(fedrec.ItemBias(noise="seeded").fit(train).score(test), 2)
+        -0.85
+        """
+        rated = KINDS[self.released.kind].rated
+        found = evaluate(self, test, k=(10,), controls=False, ranking=not rated).headline
+        return -found["rmse"] if rated else found["ndcg@10"]
 
     def _history_of(self, users: Sequence[str]) -> Any:
         if self._evaluated is None:
@@ -446,7 +520,11 @@ class Recommender(Parameters):
         fresh = {
             name: p.default for name, p in inspect.signature(type(self).__init__).parameters.items()
         }
-        chosen = {name: value for name, value in self.get_params().items() if value != fresh[name]}
+        chosen = {
+            name: value
+            for name, value in self.get_params().items()
+            if value != fresh[name] or name == "epsilon"
+        }
         said = ", ".join(f"{name}={value!r}" for name, value in chosen.items())
         return f"{type(self).__name__}({said})"
 
@@ -457,12 +535,6 @@ class Recommender(Parameters):
         if self._released is not None:
             rows += [("items", f"{len(self.item_ids):,}"), ("guarantee", repr(self.guarantee))]
         return html_table((type(self).__name__, ""), rows)
-
-
-def one_blas_thread() -> Any:
-    """Sums depend on the number of BLAS threads: with one, a notebook computes the bytes that the
-    command line computes."""
-    return threadpool_limits(limits=1, user_api="blas")
 
 
 def copied(source: Path, target: Path) -> None:

@@ -34,7 +34,8 @@ FILE = "training.json"
 @dataclass(frozen=True)
 class Released:
     """A model and what is public about it. params: of the estimator that made it; recipe: its name
-    in a scenario; columns: names of the training data's columns by role, where it was fitted here.
+    in a scenario; columns: names of the training data's columns by role, where it was fitted here;
+    whole: roles whose ids came as numbers.
     """
 
     model: Model
@@ -46,6 +47,7 @@ class Released:
     recipe: str
     settings: Mapping[str, Any]
     columns: Mapping[str, str] = field(default_factory=dict)
+    whole: frozenset[str] = frozenset()
 
     @cached_property
     def rows(self) -> dict[str, int]:
@@ -65,6 +67,29 @@ class Released:
                 "are in model.item_ids."
             ),
         )
+
+    def ids(self, role: str, known: Iterable[str]) -> list[Any]:
+        """Ids of users or items in the type in which the training data has them."""
+        return [*map(int, known)] if role in self.whole else [*known]
+
+    def allowed(self, exclude: Any, filter: Any) -> np.ndarray[Any, np.dtype[np.bool_]] | None:
+        """(m,) which items may be listed, None for all: without those of `exclude`, and of `filter`
+        alone, which holds ids or is a function of an id."""
+        if exclude is None and filter is None:
+            return None
+        chosen = np.ones(len(self.item_ids), np.bool_)
+        if callable(filter):
+            chosen &= [bool(filter(item)) for item in self.ids("item", self.item_ids)]
+        elif filter is not None:
+            chosen &= self._among(filter, "filter")
+        return chosen if exclude is None else chosen & ~self._among(exclude, "exclude")
+
+    def _among(self, given: Any, what: str) -> np.ndarray[Any, np.dtype[np.bool_]]:
+        own = [item for item, _ in self.histories.entries(given)]
+        warn_of_unknown([own], self.rows, self.item_ids[0], what=f"argument {what}")
+        chosen = np.zeros(len(self.item_ids), np.bool_)
+        chosen[[self.rows[str(item)] for item in own if str(item) in self.rows]] = True
+        return chosen
 
     @property
     def histories(self) -> Histories:
@@ -128,14 +153,32 @@ class Released:
             )
         return rating
 
-    def lists(self, history: Interactions, names: Sequence[str] | None, k: int) -> pl.DataFrame:
-        """The k best items of each user that are not in the history; columns user (where named),
-        rank, item, title, score."""
-        ranker = ranker_of(self.model)
-        scores = dot_product(
-            np.asarray(ranker.user_vectors(history), np.float32),
-            np.asarray(ranker.item_vectors, np.float32),
-        )
+    def vectors(self, history: Interactions) -> np.ndarray[Any, np.dtype[np.float32]]:
+        """(n, D) vectors of users, whose dot products with those of items order lists."""
+        return np.asarray(ranker_of(self.model).user_vectors(history), np.float32)
+
+    @property
+    def item_vectors(self) -> np.ndarray[Any, np.dtype[np.float32]]:
+        """(m, D), in the order of `item_ids`."""
+        return np.asarray(ranker_of(self.model).item_vectors, np.float32)
+
+    def lists(
+        self,
+        history: Interactions,
+        names: Sequence[Any] | None,
+        k: int,
+        allowed: np.ndarray[Any, np.dtype[np.bool_]] | None = None,
+    ) -> pl.DataFrame:
+        """The k best allowed items of each user that are not in the history; columns user (where
+        named), rank, item, title, score."""
+        products = dot_product(self.vectors(history), self.item_vectors)
+
+        def scores(start: int, stop: int) -> np.ndarray[Any, np.dtype[np.float32]]:
+            block = products(start, stop)
+            if allowed is not None:
+                block[:, ~allowed] = -np.inf
+            return block
+
         best = top_items(scores, history=history, k=min(k, len(self.item_ids)))
         users, places = np.nonzero(best >= 0)
         items = best[users, places]
@@ -145,18 +188,17 @@ class Released:
             else np.zeros(0)
         )
         columns: dict[str, Any] = (
-            {} if names is None else {"user": [names[u] for u in users.tolist()]}
+            {} if names is None else {"user": id_column("user", names)[users.tolist()]}
         )
         return pl.DataFrame(
             {
                 **columns,
                 "rank": places + 1,
-                "item": [self.item_ids[j] for j in items],
-                "title": [self.titles[j] for j in items],
+                # an empty list has the same types, so that frames can be put below each other
+                "item": id_column("item", self.ids("item", self.item_ids))[items],
+                "title": pl.Series([self.titles[j] for j in items], dtype=pl.String),
                 "score": values.astype(np.float64),
-            },
-            # an empty list has the same types, so that frames can be put below each other
-            schema_overrides={"user": pl.String, "item": pl.String, "title": pl.String},
+            }
         )
 
     def similar(self, item: Any, k: int) -> pl.DataFrame:
@@ -172,7 +214,7 @@ class Released:
                 "Train fedrec.ItemItem or fedrec.MatrixFactorization, or at a larger epsilon.",
             )
         (found,) = nearest(vectors, np.array([row]), k=k)
-        ids = [self.item_ids[j] for j in found.items]
+        ids = self.ids("item", [self.item_ids[j] for j in found.items])
         titles = [self.titles[j] for j in found.items]
         return pl.DataFrame(
             {
@@ -197,6 +239,13 @@ def require_length(k: Any) -> None:
         raise SettingsError(
             f"k must be a whole number, at least 1, found {k!r}", "Give the length of the list."
         )
+
+
+def id_column(name: str, ids: Sequence[Any]) -> pl.Series:
+    """Ids as a column: of numbers where all are, else of texts."""
+    if ids and all(isinstance(one, Integral) and not isinstance(one, bool) for one in ids):
+        return pl.Series(name, [int(one) for one in ids])
+    return pl.Series(name, [str(one) for one in ids], dtype=pl.String)
 
 
 def ids_of(given: Any, what: str) -> list[str]:
@@ -238,6 +287,8 @@ def write_facts(
     titles: Sequence[str] | None,
     accountants: Mapping[str, float],
     not_covered: Sequence[str] = (),
+    whole: Iterable[str] = (),
+    spent: Sequence[str] = (),
 ) -> None:
     """What `read_released` needs besides the manifest: nothing here is private, and no path of the
     trainer's machine is in it."""
@@ -253,6 +304,8 @@ def write_facts(
         "accountants": accountants,
         "settings": chosen,
         "not_covered": list(not_covered),
+        **({"item_ids": "numbers"} if "item" in whole else {}),
+        "spent": list(spent),
     }
     write_json(folder / FILE, finite({"format": FORMAT, **content}))
 
@@ -287,10 +340,23 @@ def read_released(folder: Path) -> Released:
     ids, (low, high) = tuple(manifest["items"]), map(float, facts["value_range"])
     accountants = {name: float(value) for name, value in facts["accountants"].items()}
     guarantee = PrivacyGuarantee(
-        Guarantee(**promised), manifest["noise"], accountants, tuple(facts.get("not_covered", ()))
+        Guarantee(**promised),
+        manifest["noise"],
+        accountants,
+        tuple(facts.get("not_covered", ())),
+        tuple(facts.get("spent", ())),
     )
     titles = tuple(facts["titles"] or ids)
     kind = cast(Kind, facts["kind"])
+    whole = frozenset({"item"} if facts.get("item_ids") == "numbers" else ())
     return Released(
-        model, ids, titles, kind, (low, high), guarantee, manifest["recipe"], facts["settings"]
+        model,
+        ids,
+        titles,
+        kind,
+        (low, high),
+        guarantee,
+        manifest["recipe"],
+        facts["settings"],
+        whole=whole,
     )

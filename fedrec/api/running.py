@@ -14,12 +14,13 @@ from fedrec.api.callbacks import Callback, require_callbacks
 from fedrec.api.datasets import Dataset
 from fedrec.api.estimators import load
 from fedrec.api.promises import PrivacyGuarantee
-from fedrec.api.recommender import Recommender, one_blas_thread
+from fedrec.api.recommender import Recommender
 from fedrec.api.tables import html_table
 from fedrec.auditing.command import Audit
 from fedrec.auditing.command import run as run_audit
 from fedrec.errors import SettingsError
 from fedrec.extras import require
+from fedrec.numerics.threads import one_blas_thread
 from fedrec.registry import find
 from fedrec.run.comparing import compare
 from fedrec.run.simulate import run
@@ -84,10 +85,7 @@ class Simulation:
             ("guarantee", repr(self.guarantee)),
             ("report", self.report()),
         ]
-        return html_table(
-            ("simulation", ""),
-            [*rows, *((v["metric"], v["sentence"]) for v in self.result["verdicts"])],
-        )
+        return html_table(("simulation", ""), [*rows, ("result", self.result["answer"])])
 
 
 def simulate(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from pathlib import Path
 from typing import Annotated, Any
@@ -37,6 +38,66 @@ ScenarioFile = Annotated[
         ),
     ),
 ]
+
+
+def _option(flag: str, metavar: str, words: str) -> Any:
+    return typer.Option(flag, metavar=metavar, show_default=False, help=words)
+
+
+User = Annotated[
+    str, _option("--user", "COLUMN", "Column of who it was; guessed where the name is usual.")
+]
+Item = Annotated[
+    str, _option("--item", "COLUMN", "Column of what it was; guessed where the name is usual.")
+]
+Rating = Annotated[
+    str, _option("--rating", "COLUMN", "Column of ratings; without --scale every row is a click.")
+]
+Scale = Annotated[
+    tuple[float, float] | None,
+    _option("--scale", "LOW HIGH", "Lowest and highest rating, which everybody may know: 1 5."),
+]
+Time = Annotated[
+    str, _option("--time", "COLUMN", "Column of times, by which the last of two ratings is kept.")
+]
+Items = Annotated[
+    str, _option("--items", "FILE", "Table of public item features: the item's column, title, ...")
+]
+EpsilonFlag = Annotated[
+    float | None, _option("--epsilon", "E", "Epsilon of the model, per user; 5 if not given.")
+]
+DeltaFlag = Annotated[
+    float | None, _option("--delta", "D", "Delta of that epsilon; 1e-5 if not given.")
+]
+
+
+def own_data(
+    data: str,
+    *,
+    user: str = "",
+    item: str = "",
+    rating: str = "",
+    scale: tuple[float, float] | None = None,
+    time: str = "",
+    items: str = "",
+    epsilon: float | None = None,
+    delta: float | None = None,
+) -> list[str]:
+    """What these flags set in a scenario, as --set has it."""
+    words = {
+        "data.path": data,
+        "data.columns.user": user,
+        "data.columns.item": item,
+        "data.columns.rating": rating,
+        "data.columns.timestamp": time,
+        "data.features_path": items,
+    }
+    numbers = {"privacy.epsilon": epsilon, "privacy.delta": delta}
+    return [
+        *(f"{key}={json.dumps(word, ensure_ascii=False)}" for key, word in words.items() if word),
+        *(f"{key}={number}" for key, number in numbers.items() if number is not None),
+        *([] if scale is None else [f"data.rating_range=[{scale[0]:g}, {scale[1]:g}]"]),
+    ]
 
 
 def scenario_option() -> Any:

@@ -46,16 +46,52 @@ _WRAPPED = {"max_content_width": 100, "help_option_names": ["-h", "--help"]}
 # help is plain text; with rich installed typer escapes the brackets of defaults for it all the same
 typer.core.HAS_RICH = False
 
+GROUPS = {
+    "Start": ("train", "serve", "recommend", "demo", "data"),
+    "Research": (
+        *("simulate", "compare", "figures", "scenarios", "schema", "account", "plan", "audit"),
+        "research",
+    ),
+}
+"""Verbs by what a person does, in the order of --help; those not named are of operators."""
+MEANT = {
+    "fit": "train",
+    "learn": "train",
+    "predict": "recommend",
+    "query": "recommend",
+    "evaluate": "compare",
+    "run": "simulate",
+    "bench": "simulate",
+    "deploy": "server",
+}
+"""Verbs of other tools, and ours that does it."""
+
+
+class Grouped(typer.core.TyperGroup):
+    """The command, whose help has the verbs in groups."""
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        """A section for each group."""
+        shown = {name: verb for name, verb in self.commands.items() if not verb.hidden}
+        named = [name for names in GROUPS.values() for name in names]
+        others = [name for name in shown if name not in named]
+        for title, names in {**GROUPS, "Operate": others}.items():
+            rows = [(name, shown[name].get_short_help_str(90)) for name in names if name in shown]
+            with formatter.section(title):
+                formatter.write_dl(rows)
+
+
 app = typer.Typer(
     name="fedrec",
+    cls=Grouped,
     context_settings=_WRAPPED,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
     add_completion=True,
     help="Recommenders trained on what people rated or clicked, under a privacy guarantee for "
     "every person.\n\n"
-    "Start with `fedrec simulate`: it needs no data and no network. Every verb has its own --help; "
-    "docs/reference.md lists every scenario key.",
+    "From your own table to a private list: fedrec train FILE -o MODEL, then follow the last line "
+    "of what each command prints. Without a table: fedrec demo. Every verb has its own --help.",
     epilog="Exit codes: "
     + "; ".join(f"{code} {words}" for code, words in EXIT_CODES.items())
     + ".",
@@ -185,6 +221,14 @@ def _help_of(failure: Any) -> str:
     see = f"See {context.command_path if context else 'fedrec'} --help."
     if _is_unknown_flag(failure) and (keys := _keys_meant(failure)):
         return f"A scenario key is set with --set, for example --set {keys[0]}=VALUE. {see}"
+    verb = str(getattr(failure, "message", "")).partition("No such command '")[2].rstrip("'.")
+    if verb in MEANT:
+        return f"Did you mean fedrec {MEANT[verb]}? {see}"
+    if context is not None and getattr(failure, "param", None) is not None:
+        # click's MissingParameter has no message of its own
+        examples = (context.command.help or "").partition("\b\n")[2].strip().splitlines()
+        if examples and not failure.message:
+            return f"For example: {examples[0].strip()}. {see}"
     choices = getattr(getattr(getattr(failure, "param", None), "type", None), "choices", ())
     found = failure.message.partition("'")[2].partition("'")[0] if choices else ""
     near = get_close_matches(
@@ -221,7 +265,7 @@ def _keys_meant(failure: Any) -> list[str]:
 def _interrupted() -> int:
     return _say(
         "interrupted",
-        "The same command with --resume continues a simulation from its last round.",
+        "The same command with --resume continues a training from its last round.",
         130,
     )
 

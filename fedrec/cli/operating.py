@@ -46,6 +46,15 @@ def certs(
             help="Name or address of the server; may be repeated.",
         ),
     ] = None,
+    serving_hosts: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--serving-host",
+            metavar="NAME",
+            show_default=False,
+            help="Name or address of serving, else the server's; may be repeated.",
+        ),
+    ] = None,
     three_party: Annotated[
         bool,
         typer.Option(
@@ -80,8 +89,8 @@ def certs(
         ),
     ] = False,
 ) -> None:
-    """Make a development certificate authority, certificates for an aggregator, a server and
-    clients, and their pins.
+    """Make a development certificate authority, certificates for an aggregator, a server,
+    serving and clients, and their pins.
 
     Each says its holder's role and name, and the hosts of its role alone; without hosts this
     machine's own. pins.toml holds the SHA-256 of every key: parties whose settings name it accept
@@ -115,6 +124,7 @@ def certs(
         clients=clients or ["client"],
         aggregator_hosts=aggregator_hosts or [],
         server_hosts=server_hosts or [],
+        serving_hosts=serving_hosts or [],
         days=days,
         three_aggregators=three_party,
         leaves={

@@ -75,7 +75,7 @@ def aggregator(settings: Annotated[Path, _settings("docs/deploy.md")]) -> None:
 
     # no preflight: this process imports little, and opens its ledger, port and certificates before
     # all else
-    run(load(settings))
+    run(load(settings), source=settings)
 
 
 def _examined(client: Path) -> None:
@@ -181,6 +181,7 @@ def server(
     run(
         planned,
         chosen,
+        source=settings,
         new_aggregator_ledger=new_aggregator_ledger,
         again=again,
         drop=drop,

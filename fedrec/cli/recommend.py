@@ -80,8 +80,15 @@ def run(
 ) -> tuple[str, dict[str, Any]]:
     """Text and JSON. Raises FedRecError."""
     if history is None:
-        raise SettingsError("no history is given", "Give --history FILE, or see --demo.")
+        raise SettingsError(
+            "no history is given",
+            "--history read.txt: the item ids that you read, one a line. Without any: --demo.",
+        )
     clicks = read_clicks(history)
+    if not device.server:
+        raise SettingsError(
+            "no server is given", "--server http://127.0.0.1:8080, or what fedrec serve prints."
+        )
     with device.open() as recommender:
         answered = asked(recommender, clicks, choices)
         return text(answered, recommender, choices), as_dict(answered, recommender, choices)
@@ -110,22 +117,36 @@ def text(answered: Answered, recommender: Recommender, choices: Choices) -> str:
     notes = [_short(answered, choices)] if len(answered.items) < choices.k else []
     notes += [_unknown(answered)] if answered.unknown else []
     notes += _told(answered)
-    lines += ["", *notes, *facts(answered, recommender)]
-    return "\n".join([*lines, *(["", explained(answered, recommender)] if choices.explain else [])])
+    if choices.explain:
+        said = [*facts(answered, recommender), "", explained(answered, recommender)]
+    else:
+        said = [*costs(answered, recommender), "next     --explain shows every byte that left"]
+    return "\n".join([*lines, "", *notes, *said])
+
+
+def costs(answered: Answered, recommender: Recommender) -> list[str]:
+    """What the list can show, what it cost, and what of it all is left, a line each."""
+    about = answered.bundle.about
+    seen = shown(answered, recommender)
+    return [
+        *([f"training {plain(about.trained)}"] if about.experiment else []),
+        *([f"list     {seen}"] if seen else []),
+        *([] if answered.fresh else [f"cost     {cost(answered, recommender)}"]),
+        f"spent    {balance(recommender)}",
+        f"person   {person(answered, recommender)}",
+    ]
 
 
 def facts(answered: Answered, recommender: Recommender) -> list[str]:
-    """Model, what was promised of its training, promise, what the list can show, cost and balance,
-    a line each."""
-    seen = shown(answered, recommender)
+    """Model, what was promised of its training, promise, then `costs`, a line each."""
+    about = answered.bundle.about
     return [
-        f"model    {plain(answered.bundle.about.name)}, version {answered.bundle.version}",
-        f"training {plain(answered.bundle.about.trained)}",
+        f"model    {plain(about.name)}, version {answered.bundle.version}",
+        *([] if about.experiment else [f"training {plain(about.trained)}"]),
         f"promise  {promise(answered, recommender)}",
-        *([f"list     {seen}"] if seen else []),
-        f"cost     {cost(answered, recommender)}",
-        f"spent    {balance(recommender)}",
-        f"person   {person(answered, recommender)}",
+        *([f"cost     {cost(answered, recommender)}"] if answered.fresh else []),
+        *costs(answered, recommender),
+        "known    a server that keeps answers may recognise you by them",
     ]
 
 

@@ -12,6 +12,7 @@ import typer
 
 from fedrec.cli.flags import Json
 from fedrec.errors import SettingsError
+from fedrec.settings_keys import TABLES
 
 app = typer.Typer(rich_markup_mode=None)
 
@@ -65,7 +66,8 @@ def serve(
         typer.Argument(
             metavar="SOURCE...",
             help=(
-                "Run folders, state folders of servers, bundles, or https://host:port of a server."
+                "What fedrec train wrote; also run, model and state folders, bundles, or "
+                "https://host:port of a server."
             ),
         ),
     ],
@@ -126,22 +128,37 @@ def serve(
     Examples:
 
     \b
-      fedrec serve runs/planted-0123456789 --page
+      fedrec serve model --page
       fedrec serve /var/lib/fedrec/server --wait
       fedrec serve https://server.example.org:7003 --settings serving.toml --wait
     """
+    from fedrec.serving.model_bundles import ensure_bundle
     from fedrec_server.serving.main import Serving, run
     from fedrec_server.serving.settings import load, overridden
 
+    for source in runs:
+        if set(Path(source).suffixes) & TABLES:
+            raise SettingsError(
+                f"{source} is data, not a model", f"Train one: fedrec train {source} -o model."
+            )
+        ensure_bundle(Path(source))
+
     def told(serving: Serving) -> None:
-        for line in (
+        typer.echo(f"training {serving.training}", err=True)
+        lines = [
             f"model {serving.newest}",
             f"grpc  {serving.grpc or '-'}",
             f"http  {serving.http or '-'}",
-        ):
-            typer.echo(line)
+        ]
+        if page and serving.http:
+            lines.append(f"page  {serving.http}/")
+        address = serving.http or f"grpc://{serving.grpc}"
+        lines += [
+            "next  write item ids into read.txt, one a line; in another terminal:",
+            f"      fedrec recommend --server {address} --history read.txt",
+        ]
+        typer.echo("\n".join(lines))
         sys.stdout.flush()
-        typer.echo(f"training {serving.training}", err=True)
 
     run(
         runs,

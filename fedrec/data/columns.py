@@ -6,10 +6,16 @@ from collections.abc import Collection, Iterable, Sequence
 from difflib import get_close_matches
 
 USUAL: dict[str, tuple[str, ...]] = {
-    "user": ("user", "user_id", "userid", "uid", "visitorid", "customer_id", "reader", "reader_id"),
+    "user": (
+        *("user", "user_id", "userid", "uid", "visitorid", "customer", "customer_id", "customerid"),
+        *("reader", "reader_id", "reviewerid", "member", "member_id", "person", "account_id"),
+        *("username", "user_name"),
+    ),
     "item": (
         *("item", "item_id", "itemid", "iid", "movieid", "movie_id", "product_id", "productid"),
-        *("news_id", "newsid", "article_id", "isbn", "asin"),
+        *("news_id", "newsid", "article_id", "isbn", "asin", "parent_asin", "business_id", "book"),
+        *("book_id", "movie", "film", "product", "article", "track", "track_id", "song", "song_id"),
+        *("artist", "artist_id", "artistid"),
     ),
     "rating": (
         *("rating", "ratings", "stars", "star", "star_rating", "score", "scores", "rate", "grade"),
@@ -37,6 +43,16 @@ def usual(role: str, found: Iterable[str]) -> list[str]:
         (name for name in found if plain_name(name) in known),
         key=lambda name: known.index(plain_name(name)),
     )
+
+
+def guessed(role: str, found: Sequence[str], taken: str) -> str:
+    """The column of users or items where none was named: the one that is called so, or of two
+    columns the one that is not `taken`; empty where there is none, or more than one."""
+    alike = usual(role, found)
+    others = [name for name in found if name != taken]
+    if not alike and len(found) == 2 and len(others) == 1:
+        return others[0]
+    return alike[0] if len(alike) == 1 or (alike and plain_name(alike[0]) == role) else ""
 
 
 def opinions(found: Iterable[str]) -> list[str]:

@@ -103,7 +103,8 @@ class Dataset:
 
     `given_test` holds the test events of a source that comes with its own split (`interactions` are
     then its train events), and `given_validation` its validation events, where it has any.
-    `columns`: role to column name, of a table.
+    `columns`: role to column name, of a table. `whole`: roles (user, item) whose ids came as whole
+    numbers.
     Events that do not carry the hashes of their ids get those of the catalogue's, so that draws
     never depend on numbers. Raises ValueError when the parts disagree on the number of users or
     items.
@@ -116,6 +117,7 @@ class Dataset:
     given_test: Interactions | None = None
     given_validation: Interactions | None = None
     columns: Mapping[str, str] = field(default_factory=dict, compare=False)
+    whole: frozenset[str] = field(default=frozenset(), compare=False)
 
     def __post_init__(self) -> None:
         items = len(self.catalogue.item_ids)

@@ -109,7 +109,7 @@ def read_frame(
     table = (
         None
         if items is None
-        else _items(polars_frame(items, what="frame of items"), item, item_separator)
+        else _items(polars_frame(items, what="frame of items"), columns.item, item_separator)
     )
     source = {part: _ROWS / part if len(given) > 1 else _ROWS for part in given}
 

@@ -22,7 +22,7 @@ import numpy as np
 import polars as pl
 
 from fedrec.arrays import Int32s
-from fedrec.data.columns import opinions, usual
+from fedrec.data.columns import guessed, opinions, usual
 from fedrec.data.dataset import (
     CATALOGUE_OF_ROWS,
     Catalogue,
@@ -33,7 +33,7 @@ from fedrec.data.dataset import (
     added,
     digest_file,
 )
-from fedrec.data.delimited import decoded, number_ids, require_file
+from fedrec.data.delimited import decoded, is_integer, number_ids, require_file
 from fedrec.data.divided_files import alike, apart, sources
 from fedrec.data.features import PublicFeatures
 from fedrec.data.interactions import Interactions
@@ -184,7 +184,7 @@ def asked_table(path: Path, told: TableOptions) -> AskedTable:
         if told.item_features is None
         else read_item_table(
             Path(told.item_features),
-            id_column=item,
+            id_column=columns.item,
             separator=told.item_separator,
             min_items=told.min_items,
         )
@@ -229,11 +229,13 @@ def used_columns(
     name: str,
     rating: str = "rating",
 ) -> tuple[TableColumns, tuple[str, ...]]:
-    """The columns of a table with the one of ratings, which `scale` asks for where none is named:
-    `rating`, else the one that is called as ratings are; and a note on the columns not used.
+    """The columns of a table as they were named, and notes on those guessed and not used.
 
-    name: of the table. Warns with `UnusedColumnsWarning` of one that looks like a rating, a thumb
-    or a count. Raises SettingsError where ratings have no scale, or several may be meant."""
+    Where there is no column user, or item, the one that is usually called so is taken. `scale` asks
+    for ratings: without a name they are the column `rating`, else the one that is called as ratings
+    are. name: of the table. Warns with `UnusedColumnsWarning` of one that looks like a rating, a
+    thumb or a count. Raises SettingsError where ratings have no scale, or several may be meant."""
+    named, guesses = _with_guesses(named, found)
     taken = named.names().values()
     alike = [column for column in usual("rating", found) if column not in taken]
     if named.rating is None and scale is not None:
@@ -248,9 +250,9 @@ def used_columns(
         raise SettingsError(
             f"{name} has a column {rating!r} but no rating_range",
             "If it holds ratings, give the public scale: data.rating_range = [1, 5], in Python "
-            'rating_range=(1, 5). For clicks set data.kind = "clicks" and data.click_threshold '
-            "too (in Python click_threshold=...): ratings of that or more then count. Where every "
-            "row is a click, leave the column out.",
+            "rating_range=(1, 5), for fedrec train --scale 1 5. For clicks set data.kind = "
+            '"clicks" and data.click_threshold too (in Python click_threshold=...): ratings of '
+            "that or more then count. Where every row is a click, leave the column out.",
         )
     unused = [column for column in found if column not in named.names().values()]
     if set(named.names().values()) <= set(found) and (lost := opinions(unused)):
@@ -261,7 +263,21 @@ def used_columns(
                 "rating_range, keep the rows that say a person liked an item, or drop it"
             )
         )
-    return named, (f"columns not used: {', '.join(unused)}",) if unused else ()
+    return named, (*guesses, f"columns not used: {', '.join(unused)}") if unused else guesses
+
+
+def _with_guesses(
+    named: TableColumns, found: Sequence[str]
+) -> tuple[TableColumns, tuple[str, ...]]:
+    """Users and items in columns of other names, where nothing was said and one is meant."""
+    roles = {role: getattr(named, role) for role in ("user", "item")}
+    lost = [role for role, name in roles.items() if name == role and name not in found]
+    for role in lost:
+        kept = [name for name in roles.values() if name in found]
+        roles[role] = guessed(role, found, kept[0] if len(kept) == 1 else "") or role
+    guesses = [f"{role}s in the column {roles[role]!r}" for role in lost if roles[role] in found]
+    note = (f"guessed: {', '.join(guesses)}",) if guesses else ()
+    return (replace(named, **roles) if roles["user"] != roles["item"] else named), note
 
 
 def _layout(path: Path, separator: str, header: Header, wanted: set[str]) -> Layout | None:
@@ -392,7 +408,7 @@ def dataset_of(
     if columns.rating is not None and rating_range is None:
         raise SettingsError(
             f"{path.name} has ratings but no rating_range",
-            "Give the public scale, as in rating_range = [1, 5], or read clicks.",
+            "Give the public scale, as in rating_range = [1, 5] (--scale 1 5), or read clicks.",
         )
     if rating_range is not None and not _is_scale(rating_range):
         raise SettingsError(
@@ -405,6 +421,12 @@ def dataset_of(
     frame = frames[0] if len(frames) == 1 else pl.concat(alike(frames))
     lengths = [len(own) for own in frames]
     del frames
+    numbers = {role for role in ("user", "item") if frame[role].dtype.is_integer()}
+    if table is not None and not all(
+        is_integer(item, low=-(2**63), high=2**63 - 1) and str(int(item)) == item
+        for item in table.ids
+    ):
+        numbers.discard("item")
     users, user_ids = numbered_ids(frame["user"])
     items, item_ids = numbered_ids(frame["item"])
     notes += tuple(note for some in said for note in some)
@@ -463,6 +485,7 @@ def dataset_of(
         parts.get("test"),
         parts.get("validation"),
         columns.names(),
+        frozenset(numbers),
     )
 
 

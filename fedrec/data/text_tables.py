@@ -175,8 +175,8 @@ def read_columns(
         )
         raise DataError(
             f"{path} has no column {missing[0]!r}",
-            f"{asked}Its columns are {known}: say which is which, data.columns.{role} = ... "
-            f"{first}",
+            f"{asked}Its columns are {known}: say which is which, data.columns.{role} = ... in a "
+            f"scenario, --{role.replace('timestamp', 'time')} COLUMN of a command. {first}",
         )
     width = len(separator)  # between two fields lie width - 1 empty ones
     schema: dict[str, type[pl.DataType]] = {}

@@ -38,6 +38,8 @@ _LABELS = {
     "precision": "precision",
     "average_precision": "MAP",
 }
+_TOLD = "non-private "
+"""How names of methods begin that learn from everybody's data and could do what ours does."""
 _CLEARLY = 2.0  # standard errors of the difference
 
 
@@ -66,10 +68,7 @@ class Verdict:
                     "standard errors, which may be chance."
                 )
             case "no better":
-                meaning = (
-                    " The model is not shown to be personal." if self.control == SHUFFLED else ""
-                )
-                return f"{name} {value} is NO BETTER than {control}.{meaning}"
+                return f"{name} {value} is no better than {control}."
             case _:
                 return (
                     f"{name} cannot be compared with {self.control}: one of the two has no events."
@@ -106,9 +105,9 @@ class BucketVerdicts:
                 f"{b + 1}" for b, verdict in enumerate(self.verdicts) if verdict.outcome == outcome
             ]
             for outcome, words in (
-                ("no better", "NO BETTER"),
-                ("not clearly better", "not clearly better"),
                 ("better", "better"),
+                ("not clearly better", "not clearly better"),
+                ("no better", "no better"),
             )
         }
         parts = [
@@ -122,11 +121,6 @@ class BucketVerdicts:
             f"{'; '.join(parts) or 'no events'}."
         )
 
-    @property
-    def better(self) -> bool:
-        """Whether it is, clearly, in every bucket that has events."""
-        return all(verdict.outcome in {"better", "cannot be compared"} for verdict in self.verdicts)
-
     def as_dict(self) -> dict[str, object]:
         """Plain values for JSON."""
         each = [verdict.as_dict() for verdict in self.verdicts]
@@ -139,6 +133,57 @@ class BucketVerdicts:
             **columns,
             "sentence": self.sentence,
         }
+
+
+def in_one_line(verdicts: Sequence[Verdict]) -> str:
+    """What all verdicts come to, a clause for each metric but recall, which says what NDCG says.
+
+    A method that is told everything and wins is what privacy costs; a simple one that is as good is
+    named as such, once.
+
+    >>> found = [("item means", 0.93, "better"), ("non-private ALS", 0.84, "no better")]
+    >>> in_one_line([Verdict("RMSE", 0.86, *one) for one in found])
+    'RMSE: better than item means; costs 0.0200 beside ALS without privacy.'
+    """
+    named = dict.fromkeys(one.metric for one in verdicts if not one.metric.startswith("capped"))
+    return " ".join(
+        f"{metric}: {_clauses([one for one in verdicts if one.metric == metric])}."
+        for metric in named
+    )
+
+
+def _clauses(verdicts: Sequence[Verdict]) -> str:
+    """Of one metric."""
+    came = {
+        outcome: [one for one in verdicts if one.outcome == outcome and one.control != SHUFFLED]
+        for outcome in ("better", "not clearly better", "no better", "cannot be compared")
+    }
+    told = [one for one in came["no better"] if one.control.startswith(_TOLD)]
+    simple = [one for one in came["no better"] if one not in told]
+    words = {
+        "better than": came["better"],
+        "not clearly better than": came["not clearly better"],
+        "no better than": simple,
+        "not comparable with": came["cannot be compared"],
+    }
+    clauses = [f"{how} {_listed(found)}" for how, found in words.items() if found]
+    if told:
+        most = max(told, key=lambda one: abs(one.control_value - one.value))
+        cost = abs(most.control_value - most.value)
+        clauses.append(f"costs {cost:.4f} beside {_listed([most])}")
+    if any(one.control == SHUFFLED and one.outcome != "better" for one in verdicts):
+        clauses.append("not shown to be personal: with another's history it is as good")
+    return "; ".join(clauses) or "nothing to compare"
+
+
+def _listed(verdicts: Sequence[Verdict]) -> str:
+    names = [
+        f"{one.control.removeprefix(_TOLD)} without privacy"
+        if one.control.startswith(_TOLD)
+        else one.control
+        for one in verdicts
+    ]
+    return " and ".join(filter(None, (", ".join(names[:-1]), names[-1])))
 
 
 def rating_verdicts(

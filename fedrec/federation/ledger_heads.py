@@ -25,6 +25,15 @@ REMEDY = (
 )
 
 
+STATEMENT = "fedrec-statement/1"
+"""Format of what an aggregator signs of a run."""
+
+
+def signed_bytes(statement: str) -> bytes:
+    """What is signed: no other signature of the same key is taken for one."""
+    return f"{STATEMENT}\n{statement}".encode()
+
+
 def next_hash(before: str, entry_sha256: str) -> str:
     """The chain's hash after an entry; `before` is "" for the first."""
     return hashlib.sha256(f"{before}\n{entry_sha256}".encode()).hexdigest()

@@ -28,7 +28,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from fedrec.arrays import Float64s
+from fedrec.arrays import Float64s, Int64s
 from fedrec.data.interactions import Interactions
 from fedrec.federation.messages import BlockReports, BlockSpec, Question, Reports
 from fedrec.federation.rounds import ClientStep
@@ -84,19 +84,26 @@ def weighted(reports: Reports, weights: Float64s, blocks: Sequence[BlockSpec]) -
 
 
 def with_limits(step: ClientStep, limits: Limits, promised: Guarantee) -> ClientStep:
-    """This step among people who chose among the limits, for a simulation: a user's is drawn by its
-    id, in the announced shares."""
-    known = sorted(limits)
-    edges = np.cumsum([limits[limit] for limit in known])
-    weights = np.array([weight(limit, promised) for limit in known])
-    key = Streams(0).key("personal-limits")
+    """This step among people who chose among the limits, for a simulation."""
 
     def limited(question: Question, mine: Interactions) -> Reports:
-        drawn = mine.user_draws(key).astype(np.float64) / 2.0**64
-        chosen = np.minimum(np.searchsorted(edges, drawn, side="right"), len(known) - 1)
-        return weighted(step(question, mine), weights[chosen], question.blocks)
+        weights = np.array([weight(limit, promised) for limit in sorted(limits)])
+        return weighted(step(question, mine), weights[_chosen(mine, limits)], question.blocks)
 
     return limited
+
+
+def own_epsilons(mine: Interactions, limits: Limits) -> Float64s:
+    """(num_users,) the limit of each user in a simulation."""
+    return np.asarray(sorted(limits), np.float64)[_chosen(mine, limits)]
+
+
+def _chosen(mine: Interactions, limits: Limits) -> Int64s:
+    """(num_users,) the place of each user's limit among all in order: drawn by its id, in the
+    announced shares."""
+    edges = np.cumsum([limits[limit] for limit in sorted(limits)])
+    drawn = mine.user_draws(Streams(0).key("personal-limits")).astype(np.float64) / 2.0**64
+    return np.minimum(np.searchsorted(edges, drawn, side="right"), len(limits) - 1)
 
 
 def _shrunk(block: BlockReports, factors: Float64s) -> BlockReports:

@@ -152,6 +152,16 @@ class LedgerGrowth:
 
 
 @dataclass(frozen=True)
+class SignedStatement:
+    """What an aggregator's ledger says of a run (`certificates.statements`), its signature
+    (hexadecimal) and the PEM certificate of the key; both "" where there is no key."""
+
+    statement: str
+    signature: str = ""
+    certificate: str = ""
+
+
+@dataclass(frozen=True)
 class Budget:
     """What an aggregator has spent over all runs in its ledger, and what its operator's limit
     leaves; epsilons at `delta`.

@@ -28,6 +28,11 @@ of news) give bounded reports. A user's report depends on that user alone: on it
 step draws, on its id."""
 
 
+Curated = Callable[[Any, Any], Mapping[str, npt.NDArray[np.float64]]]
+"""What a trusted curator computes of everybody's data with a source of noise: the values of a
+question's blocks."""
+
+
 class Shared(Protocol):
     """Private data of users: interactions, or impressions of news."""
 

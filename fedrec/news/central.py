@@ -23,7 +23,7 @@ own guarantee per click.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
@@ -94,6 +94,10 @@ class CentralModel:
     whitening: Whitening
     history: int
 
+    def arrays(self) -> dict[str, Float64s]:
+        """What is released of it, by name."""
+        return {"W": self.W}
+
     def serve(self, asked: Impressions, *, guarantee: Guarantee, key: bytes) -> Float32s:
         """Scores aligned with the candidates, from one noised report per user
         (`variants.Recommender`)."""
@@ -107,7 +111,19 @@ class CentralModel:
         ).astype(np.float32)
 
 
-Model = TypeVar("Model", bound=Recommender, covariant=True)
+class SummedModel(Recommender, Protocol):
+    """A model that is a function of sums."""
+
+    def arrays(self) -> Mapping[str, Float64s]:
+        """What is released of it, by name."""
+
+
+Model = TypeVar("Model", bound=SummedModel, covariant=True)
+
+
+def parameters(model: SummedModel) -> dict[str, Float32s]:
+    """The arrays of the released file."""
+    return {name: array.astype(np.float32) for name, array in model.arrays().items()}
 
 
 @dataclass(frozen=True)
@@ -274,14 +290,14 @@ def over(
     if int(state["round"]) > 1:
         yield recipe.done(state)
     for answered in rounds.train(recipe, link, state):
+        kept.release(answered.question.round, answered.answer)
         kept.save(answered.state, step=int(answered.state["round"]))
         if answered.question.round:
             yield recipe.done(answered.state)
 
 
-Told = tuple[str, str, float, dict[str, npt.NDArray[np.floating]]]
-"""Of a finished training: shape and words of what a client sends, its noise, and the model's
-parameters."""
+Told = tuple[str, str, float]
+"""Of a finished training: shape and words of what a client sends, and its noise."""
 
 
 def by_clients(
@@ -296,7 +312,7 @@ def by_clients(
     for done in over(recipe, fleet.link(plan, released(plan, kept.latest())), kept):
         yield Progress(done.round, done.rounds, f"round {done.round}/{done.rounds}")
     assert done is not None
-    promised, (shape, words, std, parameters) = plan.guarantee, told(done)
+    promised, (shape, words, std) = plan.guarantee, told(done)
     yield TrainedNews(
         done.model,
         promised,
@@ -304,7 +320,7 @@ def by_clients(
         done.rounds + 1,
         (Sent("gradient, every round", shape, words, done.bytes_up, std),),
         done.bytes_down,
-        {name: array.astype(np.float32) for name, array in parameters.items()},
+        parameters(done.model),
     )
 
 

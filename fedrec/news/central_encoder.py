@@ -61,6 +61,10 @@ class EncoderModel:
     population: Population
     history: int
 
+    def arrays(self) -> dict[str, Float64s]:
+        """See `central.SummedModel`."""
+        return {"parameters": self.parameters}
+
     def serve(self, asked: Impressions, *, guarantee: Guarantee, key: bytes) -> Float32s:
         """Scores aligned with the candidates (`trained.Recommender`).
 

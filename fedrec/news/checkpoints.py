@@ -11,7 +11,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from fedrec.storage import Checkpoints, read_arrays, write_arrays
+from fedrec.federation.messages import Release
+from fedrec.federation.wire import pack_release
+from fedrec.storage import Checkpoints, read_arrays, release_file, write_arrays, write_bytes
 
 State = Mapping[str, npt.NDArray[Any]]
 
@@ -35,6 +37,12 @@ class Kept:
         checkpoints = Checkpoints(self.folder / "checkpoints")
         checkpoints.save(state, round=step)
         checkpoints.prune(_LAST)
+
+    def release(self, round: int, answer: Release) -> None:
+        """Keep what was released, where a server has not kept the bytes that came."""
+        path = None if self.folder is None else release_file(self.folder, round)
+        if path is not None and not path.exists():
+            write_bytes(path, pack_release(answer))
 
     def once(self, name: str, make: Callable[[], State]) -> State:
         """What `make` gives, or what it gave before it was stopped."""

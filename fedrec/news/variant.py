@@ -19,6 +19,7 @@ from dataclasses import dataclass, replace
 from importlib import import_module, metadata
 from typing import TYPE_CHECKING, Any, Literal
 
+from fedrec.arrays import Float32s
 from fedrec.data.impressions import Impressions
 from fedrec.errors import SettingsError
 from fedrec.federation.rounds import ClientStep, Recipe
@@ -26,6 +27,7 @@ from fedrec.news.checkpoints import NOTHING, Kept
 from fedrec.news.device_noise import DeviceNoise
 from fedrec.news.sensitivity import exempt
 from fedrec.news.trained import Catalogue, Progress, TrainedNews
+from fedrec.privacy.bounded_mean import TopicTable
 from fedrec.privacy.calibration import Plan
 from fedrec.privacy.click_accounting import Costs
 from fedrec.privacy.guarantee import Guarantee, Neighbours, Unit, non_private
@@ -49,6 +51,8 @@ VARIANTS = (
 )
 """Fedrec's own, each a module of `fedrec.news.variants`."""
 
+ENCODER = frozenset({"language_model", "serving_noise", "sizes", "word_vectors"})
+"""Keys of `[news]` that variants read which train an encoder."""
 PURE = "pure: holds with delta = 0, but for what the sampler rounds (fedrec/privacy/laplace.py)"
 """The note of a training whose every release is pure."""
 
@@ -83,11 +87,17 @@ class InRounds:
 
 @dataclass(frozen=True)
 class Summed:
-    """A variant whose reports an aggregator sums: the server's side of a scenario, and the steps of
-    its devices by the name that a question gives."""
+    """A variant whose reports an aggregator sums: what is public of a catalogue, the server's side
+    of a scenario from that alone, and the steps of its devices by the name that a question gives.
+    """
 
-    recipe: Callable[[NewsScenario, Catalogue], Recipe]
+    public: Callable[[NewsScenario, Catalogue], tuple[TopicTable, Float32s]]
+    made: Callable[[NewsScenario, TopicTable, Float32s], Recipe]
     steps: Callable[[NewsScenario], Mapping[str, ClientStep]]
+
+    def recipe(self, scenario: NewsScenario, catalogue: Catalogue) -> Recipe:
+        """The server's side."""
+        return self.made(scenario, *self.public(scenario, catalogue))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -271,4 +281,6 @@ def promise(scenario: NewsScenario) -> Guarantee:
     """The guarantee of `promised`, with what is not established of it."""
     found = promised(scenario)
     note = of(scenario).not_established
+    if not note and found.private and scenario.news.accounting == "per-round":
+        note = "each round is charged alone, as published"
     return replace(found, established=False, note=note) if note else found

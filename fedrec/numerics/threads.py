@@ -11,6 +11,9 @@ import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
+from typing import Any
+
+from threadpoolctl import threadpool_limits
 
 
 @cache
@@ -23,6 +26,12 @@ def use_at_most(number: int) -> None:
 
     Before the first `map_ranges`, whose pool keeps its size."""
     _limit()[:] = [number]
+
+
+def one_blas_thread() -> Any:
+    """A context in which sums do not depend on the machine: they do on the number of BLAS threads.
+    With one, a notebook computes the bytes that the command line computes."""
+    return threadpool_limits(limits=1, user_api="blas")
 
 
 def cores() -> int:

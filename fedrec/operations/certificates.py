@@ -6,7 +6,7 @@ the names and addresses it may be reached at are beside it, each role's its own.
 authority that matters keeps its key on another machine.
 
     ca.pem  ca-key.pem  aggregator.pem  aggregator-key.pem  server.pem  server-key.pem
-    client-<name>.pem  client-<name>-key.pem
+    serving.pem  serving-key.pem  client-<name>.pem  client-<name>-key.pem
     pins.toml   (`fedrec.operations.pins`)
 """
 
@@ -23,8 +23,9 @@ from pathlib import Path
 from typing import Literal, cast
 
 from cryptography import x509
+from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives import hashes
-from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.asymmetric import ec, ed25519, padding, rsa
 from cryptography.hazmat.primitives.serialization import (
     Encoding,
     NoEncryption,
@@ -36,22 +37,26 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from fedrec.errors import SettingsError
 
-Role = Literal["client", "server", "aggregator"]
+Role = Literal["client", "server", "aggregator", "serving"]
 
 _PURPOSES: Mapping[Role, Sequence[x509.ObjectIdentifier]] = {
     "aggregator": [ExtendedKeyUsageOID.SERVER_AUTH],
     "server": [ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH],
     "client": [ExtendedKeyUsageOID.CLIENT_AUTH],
+    "serving": [ExtendedKeyUsageOID.SERVER_AUTH],
 }
 """The aggregator is called and calls nobody, unless there are three (`issue`); a client calls and
-is never called."""
+is never called; serving is called by strangers and may call no party."""
 
 PLACES = ("1", "2", "3")
 """Names of three aggregators."""
 LOCAL_HOSTS = ("localhost", "127.0.0.1", "::1")
+_PSS = padding.PSS(padding.MGF1(hashes.SHA256()), padding.PSS.MAX_LENGTH)
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 _PREFIX = "fedrec:"
-_IDENTITY = re.compile(r"fedrec:(client|server|aggregator):([A-Za-z0-9][A-Za-z0-9._-]{0,99})")
+_IDENTITY = re.compile(
+    r"fedrec:(client|server|aggregator|serving):([A-Za-z0-9][A-Za-z0-9._-]{0,99})"
+)
 BACKDATED = timedelta(days=1)  # clocks of two machines differ, by a wrong time zone too
 
 
@@ -109,6 +114,45 @@ def pins_of(certificate: x509.Certificate) -> Pins:
         hashlib.sha256(certificate.public_bytes(Encoding.DER)).hexdigest(),
         hashlib.sha256(key).hexdigest(),
     )
+
+
+def sign(key: Path, data: bytes) -> bytes:
+    """By a private key (PEM) as TLS uses it: on an elliptic curve, RSA, or of Edwards' kind.
+
+    Raises SettingsError on another one."""
+    private = load_pem_private_key(key.read_bytes(), password=None)
+    if isinstance(private, ec.EllipticCurvePrivateKey):
+        return private.sign(data, ec.ECDSA(hashes.SHA256()))
+    if isinstance(private, rsa.RSAPrivateKey):
+        return private.sign(data, _PSS, hashes.SHA256())
+    if isinstance(private, ed25519.Ed25519PrivateKey):
+        return private.sign(data)
+    raise SettingsError(f"{key} cannot sign", "Use a key on P-256, Ed25519, or RSA.")
+
+
+def signature_holds(pem: bytes, data: bytes, signature: bytes) -> bool:
+    """Whether the key of the first certificate in `pem` made the signature."""
+    public = x509.load_pem_x509_certificate(pem).public_key()
+    try:
+        if isinstance(public, ec.EllipticCurvePublicKey):
+            public.verify(signature, data, ec.ECDSA(hashes.SHA256()))
+        elif isinstance(public, rsa.RSAPublicKey):
+            public.verify(signature, data, _PSS, hashes.SHA256())
+        elif isinstance(public, ed25519.Ed25519PublicKey):
+            public.verify(signature, data)
+        else:
+            return False
+    except InvalidSignature:
+        return False
+    return True
+
+
+def signer_of(pem: bytes) -> tuple[str, str]:
+    """Name of the holder of the first certificate in `pem`, and the pin of its key."""
+    certificate = x509.load_pem_x509_certificate(pem)
+    holder = Identity.among(uris_of(certificate))
+    name = holder.name if holder else certificate.subject.rfc4514_string()
+    return name, pins_of(certificate).public_key
 
 
 def uris_of(certificate: x509.Certificate) -> list[str]:
@@ -176,18 +220,19 @@ def write_development_certificates(
     clients: Sequence[str],
     aggregator_hosts: Sequence[str] = (),
     server_hosts: Sequence[str] = (),
+    serving_hosts: Sequence[str] = (),
     days: int = 90,
     three_aggregators: bool = False,
     leaves: Mapping[str, Sequence[str]] | None = None,
 ) -> list[Path]:
-    """An authority, an aggregator, a server and the clients; what is there already is kept. Returns
-    all files, the authority's first.
+    """An authority, an aggregator, a server, serving and the clients; what is there already is
+    kept. Returns all files, the authority's first.
 
     three_aggregators: three in place of one, named 1, 2 and 3; aggregator_hosts are then one of
-    each, in that order. Aggregator and server are reachable at their own hosts and no other's;
-    without any, at this machine's own names. leaves: hosts of the aggregator's leaves, by name; it
-    then calls them, as their root. Raises SettingsError on names that are none,
-    and where one host is to be both.
+    each, in that order. Aggregator and server are reachable at their own hosts and no other's,
+    serving at the server's unless it has its own; without any, at this machine's own names.
+    leaves: hosts of the aggregator's leaves, by name; it then calls them, as their root. Raises
+    SettingsError on names that are none, and where one host is to be both.
     """
     if both := sorted({*aggregator_hosts} & {*server_hosts} - {*LOCAL_HOSTS}):
         cause = f"{both[0]} is named as the aggregator's host and the server's"
@@ -199,6 +244,7 @@ def write_development_certificates(
         *(("aggregator", name, hosts) for name, hosts in aggregators.items()),
         *(("aggregator", name, hosts or LOCAL_HOSTS) for name, hosts in (leaves or {}).items()),
         ("server", "server", server_hosts or LOCAL_HOSTS),
+        ("serving", "serving", serving_hosts or server_hosts or LOCAL_HOSTS),
         *(("client", name, ()) for name in clients),
     ]
     made = [ca]

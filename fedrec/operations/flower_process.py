@@ -11,9 +11,11 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass, field
+from importlib.metadata import version
 from pathlib import Path
 from typing import ClassVar
 
+from fedrec.errors import SettingsError
 from fedrec.operations import logs, parent_death
 from fedrec.operations.addresses import free_port
 
@@ -23,6 +25,10 @@ FLOWER_ENVIRONMENT = {
     "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1",
 }
 HOST = "127.0.0.1"
+FLOWER_FROM = (1, 40)
+FLOWER_BELOW = (1, 43)
+"""Releases of Flower with whose private interfaces (docs/architecture.md) server and clients were
+tested: `make flower-versions`."""
 
 _LOG_BYTES = 4 * 2**20
 
@@ -151,6 +157,17 @@ def flower_environment(folder: Path) -> dict[str, str]:
     commands on the path."""
     path = os.pathsep.join([str(flower_program("").parent), os.environ.get("PATH", os.defpath)])
     return {**os.environ, **FLOWER_ENVIRONMENT, "FLWR_HOME": str(folder / "flower"), "PATH": path}
+
+
+def require_tested_flower(found: str = "") -> None:
+    """Raises SettingsError where the installed release of Flower is none of the tested ones."""
+    release = found or version("flwr")
+    if not FLOWER_FROM <= tuple(map(int, release.split(".")[:2])) < FLOWER_BELOW:
+        allowed = "flwr>={}.{},<{}.{}".format(*FLOWER_FROM, *FLOWER_BELOW)
+        raise SettingsError(
+            f"flwr {release} is installed; server and clients were tested with {allowed}",
+            f"pip install '{allowed}'",
+        )
 
 
 def flower_program(name: str) -> Path:

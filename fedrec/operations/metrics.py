@@ -14,8 +14,12 @@ from typing import Any, Self
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, start_http_server
 
 from fedrec.errors import SettingsError
+from fedrec.operations.addresses import Address
 from fedrec.operations.party_state import LateGauge, PartyState
 
+ALERTED = ("budget", "busy", "forbidden", "not-enrolled", "stale-ledger", "wrong-certificate")
+"""Codes of refusals that alert rules watch: exported as 0 from the start, or the first one would be
+no increase."""
 _ROUND_BUCKETS_S = (0.1, 0.5, 1, 2, 5, 10, 20, 30, 60, 120, 300, 600, 1800, 3600)
 OUTCOMES: Mapping[str, Sequence[str]] = {"client": ("answered", "refused"), "serving": ()}
 """How a round may end, by party; of server and aggregator: released, short, failed."""
@@ -82,6 +86,9 @@ class Metrics:
             self._rounds.labels(phase)
         for result in ("accepted", "rejected"):
             self._reports.labels(result)
+        for reason in ALERTED:
+            self._refused.labels(reason)
+            self._rejected.labels(reason)
         for direction in ("in", "out"):
             self._bytes.labels(direction)
 
@@ -121,17 +128,8 @@ class Metrics:
         self._left().set(left)
 
     def serve(self, host: str, port: int) -> Endpoint:
-        """Answer GET /metrics on an address, port 0 for any.
-
-        Raises SettingsError where it cannot be had."""
-        try:
-            server, thread = start_http_server(port, host, self.registry)
-        except OSError as failure:
-            raise SettingsError(
-                f"metrics on {host}:{port}: {failure.strerror or failure}",
-                "Name a free address, or port 0.",
-            ) from None
-        return Endpoint(host, server.server_port, server, thread)
+        """`served` of this party's registry."""
+        return served(self.registry, host, port)
 
 
 @dataclass(frozen=True)
@@ -142,6 +140,11 @@ class Endpoint:
     port: int
     _server: Any
     _thread: Any
+
+    @property
+    def address(self) -> Address:
+        """Where it listens."""
+        return Address(self.host, self.port)
 
     def close(self) -> None:
         """Stop serving."""
@@ -159,3 +162,17 @@ class Endpoint:
         trace: TracebackType | None,
     ) -> None:
         self.close()
+
+
+def served(registry: CollectorRegistry, host: str, port: int) -> Endpoint:
+    """Answer GET /metrics on an address, port 0 for any.
+
+    Raises SettingsError where it cannot be had."""
+    try:
+        server, thread = start_http_server(port, host, registry)
+    except OSError as failure:
+        raise SettingsError(
+            f"metrics on {host}:{port}: {failure.strerror or failure}",
+            "Name a free address, or port 0.",
+        ) from None
+    return Endpoint(host, server.server_port, server, thread)

@@ -31,13 +31,15 @@ _HEAD = (
 
 
 def write_pins(folder: Path) -> Path:
-    """`pins.toml` in a folder, with the keys of all parties whose certificates lie there."""
+    """`pins.toml` in a folder, with the keys of all parties of a training whose certificates lie
+    there."""
     lines = list[str]()
     for path in sorted(folder.glob("*.pem")):
         if b"BEGIN CERTIFICATE" not in (content := path.read_bytes()):
             continue
         shown = x509.load_pem_x509_certificate(content)
-        if holder := Identity.among(uris_of(shown)):
+        holder = Identity.among(uris_of(shown))
+        if holder and holder.role != "serving":  # it calls no party, and none calls it
             lines.append(
                 f'"{identity(holder.role, holder.name)}" = "{pins_of(shown).public_key}"\n'
             )

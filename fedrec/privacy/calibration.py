@@ -74,6 +74,11 @@ class Plan:
         return 1.0 if self.aggregation == "trusted" else EXCESS
 
     @property
+    def claimed(self) -> bool:
+        """Whether its epsilon is claimed of a release that no noise prices: a sample."""
+        return self.guarantee.private and all(math.isinf(one.mu) for one in self.releases)
+
+    @property
     def for_outsiders(self) -> Guarantee:
         """What holds against everybody who aggregates nothing, the server included, if every
         aggregator adds its noise."""

@@ -12,7 +12,8 @@ from fedrec.errors import SettingsError
 from fedrec.factorization.descent import am_dpsgd, click_descent, noisy_descent
 from fedrec.federation.rounds import ClientStep
 from fedrec.preparing import Prepared, RecipeFacts
-from fedrec.recipes import dp_gd, fast_dpmf
+from fedrec.recipes import dp_gd
+from fedrec.recipes import noisy_descent as unweighted
 from fedrec.registry import RecipeSpec, whole_scenario
 from fedrec.settings import RecipeScenario
 
@@ -33,7 +34,7 @@ def build(scenario: RecipeScenario, facts: RecipeFacts) -> Prepared:
     rows = am_dpsgd.feature_rows(features, facts.num_items, of_encoder)
     if not facts.rated:
         return dp_gd.descent_of_clicks(click_settings(scenario), facts, rows)
-    recipe = am_dpsgd.EncoderDescent(fast_dpmf.descent(settings, facts), of_encoder, rows)
+    recipe = am_dpsgd.EncoderDescent(unweighted.descent(settings, facts), of_encoder, rows)
     steps = am_dpsgd.client_steps(settings, of_encoder.gradient_radius)
     return Prepared(recipe, steps, recipe.plan)
 
@@ -51,8 +52,8 @@ def client_steps(
 def settings_of(
     scenario: RecipeScenario,
 ) -> tuple[noisy_descent.DescentSettings, am_dpsgd.EncoderSettings]:
-    """The scenario's values, as in `fast_dpmf.settings_of`; steps of all outer steps together are
-    what is accounted."""
+    """The scenario's values, as in `recipes.noisy_descent.settings_of`; steps of all outer steps
+    together are what is accounted."""
     chosen = scenario.model
     epsilon = scenario.privacy.epsilon
     gradients = chosen.encoder_steps or 1
@@ -88,6 +89,6 @@ SPEC = RecipeSpec(
     build=build,
     client_steps=client_steps,
     read=whole_scenario,
-    keys=fast_dpmf.KEYS
+    keys=unweighted.KEYS
     | {"biases", "encoder_steps", "gradient_radius", "own_vectors", "user_radius"},
 )

@@ -14,7 +14,7 @@ from fedrec.factorization.am_ssp.model import PublishedModel
 from fedrec.factorization.descent import click_descent, noisy_descent, weighted_descent
 from fedrec.federation.rounds import ClientStep
 from fedrec.preparing import Prepared, RecipeFacts
-from fedrec.recipes import fast_dpmf
+from fedrec.recipes import noisy_descent as unweighted
 from fedrec.registry import RecipeSpec, whole_scenario
 from fedrec.settings import RecipeScenario
 
@@ -28,7 +28,7 @@ def build(scenario: RecipeScenario, facts: RecipeFacts) -> Prepared:
         return descent_of_clicks(of_clicks, facts, rows)
     settings = settings_of(scenario)
     recipe = weighted_descent.WeightedDescent(
-        fast_dpmf.descent(settings, facts), scenario.model.weight_exponent
+        unweighted.descent(settings, facts), scenario.model.weight_exponent
     )
     return Prepared(recipe, weighted_descent.client_steps(settings), recipe.plan)
 
@@ -43,7 +43,7 @@ def client_steps(
 
 
 def settings_of(scenario: RecipeScenario) -> noisy_descent.DescentSettings:
-    """The scenario's values, as in `fast_dpmf.settings_of`."""
+    """The scenario's values, as in `recipes.noisy_descent.settings_of`."""
     chosen = scenario.model
     epsilon = scenario.privacy.epsilon
     return noisy_descent.DescentSettings(
@@ -96,5 +96,5 @@ SPEC = RecipeSpec(
     client_steps=client_steps,
     models={"published": PublishedModel},
     read=whole_scenario,
-    keys=fast_dpmf.KEYS | {"biases", "user_radius", "weight_exponent"},
+    keys=unweighted.KEYS | {"biases", "user_radius", "weight_exponent"},
 )

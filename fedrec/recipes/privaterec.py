@@ -7,7 +7,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from difflib import get_close_matches
-from typing import Literal, NoReturn
+from typing import Any, Literal, NoReturn
 
 from fedrec.data.kinds import Kind
 from fedrec.errors import SettingsError
@@ -25,6 +25,9 @@ _SAYS = {
     "open_categories": 'is a choice of "additive"',
     "no_click": 'is a choice of "additive"',
     "printed": 'is of the variant "printed"',
+    "serving_noise": "is of answers of an encoder",
+    "accounting": 'is of "local" and "dp-fedrec"',
+    "sizes": "is of encoders that are trained",
     "bands": 'is of the noise of "central-encoder"',
     "word_vectors": 'start the words of "nrms" and "naml", which train in rounds',
     "language_model": 'is read by news.model = "plm-nr", which trains in rounds',
@@ -49,6 +52,19 @@ def client_steps(scenario: NewsScenario, kind: Kind | Literal["news"]) -> Mappin
             'Choose "central" or "central-encoder".',
         )
     return summed.steps(scenario)
+
+
+def implied(content: dict[str, Any]) -> dict[str, Any]:
+    """The paper's way in its established form, `local`, where no variant is named; and the unit
+    that the variant protects."""
+    news = content.get("news", {})
+    privacy = content.get("privacy", {})
+    if not isinstance(news, dict) or not isinstance(privacy, dict):
+        return content
+    news = {"variant": "local", **news}
+    known = find(str(news["variant"]))
+    unit = {} if known is None else {"unit": known.unit}
+    return {**content, "news": news, "privacy": {**unit, **privacy}}
 
 
 def check(scenario: Scenario) -> str:
@@ -109,7 +125,7 @@ def _of_variant(scenario: Scenario) -> str:
     if scenario.news.model not in known.models:
         return f"{named} has no news.model = {scenario.news.model!r}: use {sorted(known.models)}"
     if (
-        scenario.news.attention_noise == "laplace"
+        "laplace" in {scenario.news.attention_noise, scenario.news.serving_noise}
         and scenario.news.padding
         and not known.not_established
     ):
@@ -139,4 +155,5 @@ SPEC = RecipeSpec(
     kinds=("news",),
     read=whole_scenario,
     check=check,
+    implied=implied,
 )

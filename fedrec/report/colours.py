@@ -26,6 +26,12 @@ SLOTS: Mapping[str, int] = {
     "Popularity": 6,
     "fedrec dp-popularity": 6,
     "dp-popularity": 6,
+    "global mean": 6,
+    "item mean": 5,
+    "published recipe, settings by rule": 4,
+    "untrained public directions": 2,
+    "untrained public topics": 3,
+    "untrained public categories": 4,
 }
 """Number of the colour of the methods that stand beside each other most often."""
 LIGHT = ("#0067a5", "#b34a06", "#00806a", "#a8558a", "#6a4fb0", "#756000")
@@ -36,17 +42,19 @@ def chosen(names: Iterable[str]) -> dict[str, tuple[int, bool]]:
     """Number of each line's colour, and whether the line is dashed because a line before it has
     that colour.
 
-    Known methods have their own; others take the first that no line has.
+    Known methods have their own, and so has the model of a run; others take the first that no line
+    has.
     """
     listed = list(dict.fromkeys(names))
-    own = {SLOTS[name] for name in listed if name in SLOTS}
+    known = {**{name: 1 for name in listed if name.startswith("fedrec ")}, **SLOTS}
+    own = {known[name] for name in listed if name in known}
     free = [slot for slot in range(1, len(LIGHT) + 1) if slot not in own]
     slots = dict[str, tuple[int, bool]]()
     used = set[int]()
     others = 0
     for name in listed:
-        slot = SLOTS.get(name) or (free.pop(0) if free else others % len(LIGHT) + 1)
-        others += name not in SLOTS
+        slot = known.get(name) or (free.pop(0) if free else others % len(LIGHT) + 1)
+        others += name not in known
         slots[name] = (slot, slot in used)
         used.add(slot)
     return slots

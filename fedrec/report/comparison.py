@@ -12,6 +12,7 @@ from markupsafe import Markup
 
 from fedrec.errors import SettingsError
 from fedrec.evaluation.intervals import interval
+from fedrec.report import wording
 from fedrec.report.charts import lines_against
 from fedrec.report.content import LineChart, Point
 from fedrec.report.table_page import TablePage, render
@@ -145,13 +146,7 @@ def _measured(value: float | None, half_width: float | None) -> str:
 
 def table(frame: pl.DataFrame, metric: str) -> str:
     """Return a table of the methods for a terminal, best first."""
-    header, rows = _shown(frame, metric)
-    widths = [max(len(cell) for cell in column) for column in zip(header, *rows, strict=True)]
-    lines = [header, *rows]
-    return "\n".join(
-        "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()
-        for line in lines
-    )
+    return wording.aligned(*_shown(frame, metric))
 
 
 def page(

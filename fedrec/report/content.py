@@ -11,17 +11,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from fedrec.evaluation.controls import Verdict
 from fedrec.privacy.guarantee import Guarantee, Neighbours, Unit
-
-
-@dataclass(frozen=True)
-class Fact:
-    """A number a reader should see first: "test RMSE", "0.871", "item + user bias: 0.909"."""
-
-    label: str
-    value: str
-    note: str = ""
 
 
 @dataclass(frozen=True)
@@ -252,24 +242,16 @@ class NeighbourCard:
     lists: tuple[NeighbourList, ...]
 
 
-_CAME = {
-    "better": "better than",
-    "not clearly better": "not clearly better than",
-    "no better": "NO BETTER than",
-    "cannot be compared": "not comparable with",
-}
-
-
 @dataclass(frozen=True)
 class ReportContent:
     """The page, top to bottom.
 
-    `metrics` orders the table's columns; empty parts leave no trace on the page. seeded: whether
-    noise is."""
+    `metrics` orders the table's columns; empty parts leave no trace on the page. answer: what the
+    main model is worth, in one line; details: each comparison with a control, a sentence each.
+    seeded: whether noise is."""
 
     title: str
     data: str
-    facts: tuple[Fact, ...] = ()
     promises: tuple[Promise, ...] = ()
     persons: tuple[TextTable, ...] = ()
     methods: tuple[Method, ...] = ()
@@ -281,23 +263,12 @@ class ReportContent:
     departures: tuple[Departure, ...] = ()
     example: ExampleReport | None = None
     neighbours: tuple[NeighbourCard, ...] = ()
-    verdicts: tuple[Verdict, ...] = ()
-    by_popularity: tuple[str, ...] = ()
+    answer: str = ""
+    details: tuple[str, ...] = ()
     settings: str = ""
     versions: Mapping[str, str] = field(default_factory=dict)
     made: str = ""
     seeded: bool = False
-
-    @property
-    def compared(self) -> Mapping[str, Mapping[str, tuple[str, ...]]]:
-        """Controls of the main model by metric and by what came of it, all in the order of the
-        verdicts."""
-        mine = [verdict for verdict in self.verdicts if not verdict.metric.startswith("epsilon ")]
-        found: dict[str, dict[str, tuple[str, ...]]] = {verdict.metric: {} for verdict in mine}
-        for verdict in mine:
-            came = found[verdict.metric]
-            came[_CAME[verdict.outcome]] = (*came.get(_CAME[verdict.outcome], ()), verdict.control)
-        return found
 
     @property
     def metrics(self) -> tuple[str, ...]:

@@ -25,6 +25,9 @@ def departed(
     run: Run, questions: list[Question]
 ) -> tuple[tuple[Departure, ...], ExampleReport | None]:
     """What an invented user would have sent in every round, byte for byte."""
+    if run.main.prepared.curated is not None:
+        words = "every rating as it is: the curator is trusted with all of them"
+        return (Departure("ratings", "item and value of each", 0, words),), None
     invented = _invented_user(run.split.train)
     rows = list[Departure]()
     last = None

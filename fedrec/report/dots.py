@@ -41,17 +41,18 @@ def bucket_names(count: int) -> tuple[str, ...]:
     return (
         (f"rarest {edges[1]}%", *between, f"most popular {100 - edges[-2]}%")
         if count > 1
-        else ("all items",)
+        else ("",)
     )
 
 
 def _dots(chart: BucketBars, width: float, name: str) -> Markup:
     wide = width > 500
-    left = 132.0 if wide else 84.0
-    right = width - 48.0
-    lane = 15.0
-    gap = 24.0
     labels = bucket_names(len(next(iter(chart.methods.values()))))
+    alone = len(labels) == 1  # then a row is a method, which is named beside it
+    left = (180.0 if wide else 140.0) if alone else 132.0 if wide else 84.0
+    right = width - 48.0
+    lane = 26.0 if alone else 15.0
+    gap = 24.0
     finite = [v for values in chart.methods.values() for v in values if math.isfinite(v)] or [
         0.0,
         1.0,
@@ -60,7 +61,7 @@ def _dots(chart: BucketBars, width: float, name: str) -> Markup:
     x = Scale(min(finite) - room, max(finite) + room, left, right)
     marks = ticks(x.low, x.high)
     slots = chosen(chart.methods)
-    parts, top = _keys(slots, 100 if wide else 48)
+    parts, top = ([], 6.0) if alone else _keys(slots, 100 if wide else 48)
     height = len(labels) * (len(chart.methods) * lane + gap) + top
     parts += [line(x(v), top - 6, x(v), height - gap, class_="grid") for v in marks]
     parts += [
@@ -77,6 +78,8 @@ def _dots(chart: BucketBars, width: float, name: str) -> Markup:
         if b:
             parts.append(line(0.0, top - gap / 2, right, top - gap / 2, class_="grid"))
         for method, values in chart.methods.items():
+            if alone:
+                parts.append(text(left - 12, top + lane / 2 + 4, method, anchor="end"))
             parts += _dot(x, values[b], top + lane / 2, slots[method][0])
             top += lane
         top += gap
@@ -90,7 +93,7 @@ def _dots(chart: BucketBars, width: float, name: str) -> Markup:
         )
         for m, vs in chart.methods.items()
     )
-    title = f"{chart.metric} by popularity of the item"
+    title = f"{chart.metric} {'by popularity of the item' if len(labels) > 1 else 'by method'}"
     rows = [(m, n, v) for m, vs in chart.methods.items() for n, v in zip(labels, vs, strict=True)]
     numbers = as_csv(("method", "items", chart.metric), rows) if wide else None
     return picture(

@@ -4,26 +4,23 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Iterator, Mapping
 
 import numpy as np
 import numpy.typing as npt
 
 from fedrec.data.interactions import Interactions
-from fedrec.evaluation.controls import Verdict
+from fedrec.evaluation.controls import in_one_line
 from fedrec.evaluation.neighbours import nearest
 from fedrec.factorization.model import Model, ranker_of
 from fedrec.federation.messages import Question
 from fedrec.federation.releases import noise_stds
 from fedrec.privacy.guarantee import non_private
-from fedrec.report import wording
 from fedrec.report.content import (
     BucketBars,
     BudgetLine,
     Convergence,
     CurvePoint,
-    Fact,
     Method,
     NeighbourCard,
     NeighbourList,
@@ -56,7 +53,6 @@ def report_content(run: Run) -> ReportContent:
             f"{'planted data' if not run.scenario.data.path else run.dataset.provenance.format}"
         ),
         data=_data(run),
-        facts=_facts(run, metric),
         promises=(_promise(run),),
         methods=tuple(_methods(run)),
         curve=_curve(run, metric),
@@ -67,45 +63,28 @@ def report_content(run: Run) -> ReportContent:
         departures=departures,
         example=example,
         neighbours=tuple(_neighbours(run)),
-        verdicts=(*run.outcome.verdicts, *shortcomings(run, of_main=False)),
+        answer=in_one_line(run.outcome.verdicts),
+        details=tuple(_details(run)),
         seeded=run.scenario.privacy.noise == "seeded",
-        by_popularity=shortcomings_by_popularity(run, sorted(run.outcomes)),
         settings=json.dumps(run.scenario.model_dump(mode="json"), indent=2),
         versions=versions(),
     )
 
 
-def shortcomings(run: Run, *, of_main: bool) -> tuple[Verdict, ...]:
-    """Verdicts below "better" at every epsilon but the main one, or there too, and of the published
-    recipe; each says its epsilon."""
-    chosen = [
-        ("", run.trained[e], outcome)
-        for e, outcome in sorted(run.outcomes.items())
-        if of_main or e != run.scenario.privacy.epsilon
-    ]
-    chosen += [
-        (f"{BY_RULE}, ", trained, outcome)
-        for _, (trained, outcome) in sorted(run.published.items())
-    ]
-    return tuple(
-        replace(
-            verdict,
-            metric=f"{name}{_promise_of(trained)}: {verdict.metric}",
-        )
-        for name, trained, outcome in chosen
-        for verdict in outcome.verdicts
-        if verdict.outcome != "better"
-    )
-
-
-def shortcomings_by_popularity(run: Run, epsilons: Sequence[float]) -> tuple[str, ...]:
-    """What is not better in every group of items at these epsilons; each says its epsilon."""
-    return tuple(
-        f"{_promise_of(run.trained[e])}: {found.sentence}"
-        for e in epsilons
-        for found in run.outcomes[e].by_popularity
-        if not found.better
-    )
+def _details(run: Run) -> Iterator[str]:
+    """Every verdict of the main model, in all and by popularity; of others their line."""
+    yield from (verdict.sentence for verdict in run.outcome.verdicts)
+    yield from (beside.sentence for beside in run.outcome.by_popularity)
+    others = [("", e, run.trained[e], outcome) for e, outcome in sorted(run.outcomes.items())]
+    others += [(f"{BY_RULE}, ", e, t, o) for e, (t, o) in sorted(run.published.items())]
+    for name, _, trained, outcome in others:
+        if outcome is not run.outcome and outcome.verdicts:
+            yield f"{name}{_promise_of(trained)}: {in_one_line(outcome.verdicts)}"
+    for name, words in run.limits.items():
+        yield f"{name}: {words}."
+    ranked = run.outcome.ranking.users if run.outcome.ranking else run.sizes.able
+    if ranked < run.sizes.able:
+        yield f"Lists were measured on a sample of {ranked:,} of {run.sizes.able:,} users."
 
 
 def _promise_of(trained: Trained) -> str:
@@ -140,62 +119,6 @@ def _data(run: Run) -> str:
     return f"trained on {events}; {split.kind} split, seed {split.seed}; tested on {sizes.tests:,}"
 
 
-def _facts(run: Run, metric: str) -> tuple[Fact, ...]:
-    metrics = [metric, _ndcg(run)] if metric == "rmse" and run.outcome.ranking else [metric]
-    return (*(_measured(run, name) for name in metrics), _sent(run), _received(run), *_noise(run))
-
-
-def _measured(run: Run, metric: str) -> Fact:
-    rivals = [
-        (name, value)
-        for name, outcome in run.rivals.items()
-        if (value := outcome.metrics().get(metric)) is not None
-    ]
-    beside = ", ".join(f"{name}: {value:.4f}" for name, value in rivals[-2:])
-    ranked = run.outcome.ranking.users if run.outcome.ranking else 0
-    if metric != "rmse" and ranked < run.sizes.able:
-        beside += f"; a sample of {ranked:,} of {run.sizes.able:,} users"
-    return Fact(f"Test {_named(metric)}", f"{run.outcome.metrics()[metric]:.4f}", beside)
-
-
-def _sent(run: Run) -> Fact:
-    up = sum(r.bytes_up for r in run.main.rounds)
-    rounds = len(run.main.rounds)
-    if run.choice.runtime == "loopback" or run.choice.partitioned:
-        return Fact("Sent by a client", f"{up / 1000:.1f} kB", f"in {rounds} rounds, on average")
-    really = (
-        f"in {rounds} rounds, on average, as {run.choice.clients} clients really sent it "
-        f"({run.choice.runtime})"
-    )
-    return Fact("Sent for a user", f"{up / 1000:.1f} kB", really)
-
-
-def _received(run: Run) -> Fact:
-    terms = run.terms_bytes
-    rounds = len(run.main.rounds)
-    words = (
-        f"the catalogue, {wording.size(terms)}, and {rounds} questions; arrays that a client has "
-        "are not sent again"
-    )
-    return Fact(
-        "Received by a client",
-        wording.size(terms + sum(r.bytes_down for r in run.main.rounds)),
-        words,
-    )
-
-
-def _noise(run: Run) -> Iterator[Fact]:
-    plan = run.main.prepared.plan
-    noise = run.scenario.privacy.noise
-    if plan.guarantee.private:
-        warning = (
-            ": an experiment, whoever knows the seed can remove it"
-            if noise == "seeded"
-            else ", from the operating system"
-        )
-        yield Fact("Noise", noise, f"on {len(plan.releases)} sums over all users{warning}")
-
-
 def _promise(run: Run) -> Promise:
     plan = run.main.prepared.plan
     said = run.main.opinions()
@@ -226,10 +149,7 @@ def _methods(run: Run) -> Iterator[Method]:
             name, nothing, _shown(outcome, k, run.split.train.kind), note=run.limits.get(name, "")
         )
     rows = [(BY_RULE, e, t, o) for e, (t, o) in sorted(run.published.items())]
-    rows += [
-        (f"fedrec {run.scenario.recipe}", e, t, run.outcomes[e])
-        for e, t in sorted(run.trained.items())
-    ]
+    rows += [(_ours(run), e, t, run.outcomes[e]) for e, t in sorted(run.trained.items())]
     for name, epsilon, trained, outcome in rows:
         up = round(sum(r.bytes_up for r in trained.rounds))
         down = run.terms_bytes + sum(r.bytes_down for r in trained.rounds)
@@ -259,7 +179,7 @@ def _curve(run: Run, metric: str) -> PrivacyCurve | None:
         return None
     rivals = [(name, o.metrics().get(metric)) for name, o in run.rivals.items()]
     baselines = tuple((name, float(value)) for name, value in rivals if value is not None)
-    lines = {f"fedrec {run.scenario.recipe}": points}
+    lines = {_ours(run): points}
     if run.published:
         lines[BY_RULE] = _points({e: outcome for e, (_, outcome) in run.published.items()}, metric)
     unit = privacy.unit
@@ -305,7 +225,7 @@ def _buckets(run: Run) -> Iterator[BucketBars]:
 
 
 def _ours(run: Run) -> str:
-    return "fedrec, private" if run.main.prepared.plan.guarantee.private else "fedrec, no privacy"
+    return f"fedrec {run.scenario.recipe}"
 
 
 def _budget(run: Run, questions: list[Question]) -> Iterator[BudgetLine]:

@@ -13,6 +13,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
+from fedrec.evaluation.controls import in_one_line
 from fedrec.evaluation.impressions import ImpressionMetrics
 from fedrec.news.sensitivity import exempt
 from fedrec.news.variant import of, require
@@ -22,7 +23,6 @@ from fedrec.report.content import (
     TO_THREE,
     CurvePoint,
     Departure,
-    Fact,
     Method,
     Opinion,
     PrivacyCurve,
@@ -30,10 +30,9 @@ from fedrec.report.content import (
     ReportContent,
 )
 from fedrec.report.news_person import ForAPerson, tables
-from fedrec.report.wording import size
 from fedrec.run import statement
 from fedrec.run.finished import versions
-from fedrec.run.news_run import NewsRun, serving_guarantee
+from fedrec.run.news_run import NewsRun, answer_promise
 
 _COLUMNS = {"auc": "AUC", "mrr": "MRR", "ndcg@5": "nDCG@5", "ndcg@10": "nDCG@10"}
 
@@ -49,7 +48,6 @@ def report_content(run: NewsRun, person: ForAPerson | None = None) -> ReportCont
     return ReportContent(
         title=f"PrivateRec, variant {run.scenario.news.variant}, on {run.data.name}",
         data=run.data.sentence(),
-        facts=tuple(_facts(run)),
         promises=tuple(_promises(run)),
         persons=() if person is None else tuple(tables(person)),
         methods=(*_methods(run), *_published(run)),
@@ -57,7 +55,8 @@ def report_content(run: NewsRun, person: ForAPerson | None = None) -> ReportCont
         departures=tuple(
             Departure(s.name, s.shape, round(s.bytes), s.contains, goes) for s in run.main.sent
         ),
-        verdicts=run.verdicts,
+        answer=in_one_line(run.verdicts),
+        details=tuple(verdict.sentence for verdict in run.verdicts),
         seeded=run.scenario.privacy.noise == "seeded",
         settings=json.dumps(run.scenario.model_dump(mode="json"), indent=2),
         versions=versions(),
@@ -71,24 +70,6 @@ def serving_words(epsilon: float) -> str:
         if math.isinf(epsilon)
         else f"served at ε = {epsilon:g} per click (replace)"
     )
-
-
-def _facts(run: NewsRun) -> Iterator[Fact]:
-    ours = run.outcome.headline
-    swapped = run.outcome.swapped
-    first = serving_words(run.scenario.news.serving_epsilons[0])
-    yield Fact("Test AUC", f"{ours.auc:.4f}", first)
-    yield Fact(
-        "With another’s history", f"{swapped.auc:.4f}", f"what is not personal in {ours.auc:.4f}"
-    )
-    if run.main.bytes_up:
-        yield Fact(
-            "Sent by a client",
-            size(round(run.main.bytes_up)),
-            f"in {run.main.rounds} round{'s' * (run.main.rounds != 1)}, on average",
-        )
-    if run.main.guarantee.private and run.scenario.privacy.noise == "seeded":
-        yield Fact("Noise", "seeded", "an experiment: whoever knows the seed can remove it")
 
 
 def _promises(run: NewsRun) -> Iterator[Promise]:
@@ -115,10 +96,9 @@ def _promises(run: NewsRun) -> Iterator[Promise]:
             "one served answer at the largest serving ε, remembered until a public date: a fresh "
             "one costs as much again"
         )
-        one = replace(
-            serving_guarantee(max(private), run.scenario.privacy.delta),
-            note=exempt(run.scenario.news.open_categories),
-        )
+        one = answer_promise(max(private), run.scenario)
+        open_to_all = exempt(run.scenario.news.open_categories)
+        one = replace(one, note="; ".join(filter(None, (one.note, open_to_all))))
         yield Promise(one, covers=words, name="Serving")
 
 

@@ -15,10 +15,10 @@ from markupsafe import Markup
 
 from fedrec.report import charts, dots, wording
 from fedrec.report.content import BucketBars, NeighbourCard, ReportContent
+from fedrec.report.table import promised, unit_of
 
 _EQUALS = "\N{NO-BREAK SPACE}=\N{NO-BREAK SPACE}"  # so that no line ends in "δ ="
 _CONTENTS = "<!-- contents -->"
-_MARKS = {"better": "✓", "not clearly better": "≈", "no better": "✗", "cannot be compared": "?"}
 
 
 def write(path: Path, content: ReportContent) -> None:
@@ -44,6 +44,7 @@ def render(content: ReportContent) -> str:
                 for name, curve in (("curve", content.curve), ("lists-curve", content.lists_curve))
                 if curve
             ],
+            methods_chart="" if content.curve else _methods_chart(content),
             convergence_chart=charts.convergence(content.convergence)
             if content.convergence
             else "",
@@ -53,7 +54,7 @@ def render(content: ReportContent) -> str:
             shown_bytes=min(len(content.example.payload), wording.HEX_WIDTH * len(rows))
             if content.example
             else 0,
-            marks=_MARKS,
+            unit=unit_of(content),
             nan=math.nan,
         )
     )
@@ -67,6 +68,14 @@ def _contents(page: str) -> str:
         for anchor, title in re.findall(r'<h2 id="([\w-]+)">([^<]*)</h2>', page)
     )
     return f'<nav aria-label="Contents"><ul class="contents">{parts}</ul></nav>' if parts else ""
+
+
+def _methods_chart(content: ReportContent) -> Markup | str:
+    """The first metric of each method, for a page without a curve; "" where there is nothing to
+    compare."""
+    metric = next(iter(content.metrics), "")
+    found = {m.name: (m.metrics[metric],) for m in content.methods if metric in m.metrics}
+    return dots.bucket_dots(BucketBars(metric, found), name="methods") if len(found) > 1 else ""
 
 
 def _bucket_chart(chart: BucketBars, at: int) -> dict[str, object]:
@@ -93,6 +102,8 @@ def _environment() -> Environment:
         "unbroken": lambda words: words.replace(" = ", _EQUALS),
         "in_plain_words": wording.in_plain_words,
         "opinion": wording.opinion,
+        "promised": promised,
+        "spread": lambda curve: any(p.spread for line in curve.lines.values() for p in line),
         "number": wording.number,
         "size": wording.size,
         "common_titles": _common_titles,

@@ -4,6 +4,7 @@ decimal units."""
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 from fedrec.privacy.accounting import LARGEST_CHECKED
 from fedrec.privacy.guarantee import Guarantee, compared
@@ -18,6 +19,16 @@ _UNITS = {
     "example": "any single rating or click of a person",
     "click": "any single click",
 }
+
+
+def aligned(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """A table as plain text, its columns as wide as their longest cells."""
+    lines = [header, *rows]
+    widths = [max(len(cell) for cell in column) for column in zip(*lines, strict=True)]
+    return "\n".join(
+        "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()
+        for line in lines
+    )
 
 
 def power(value: float) -> str:

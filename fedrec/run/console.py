@@ -11,8 +11,11 @@ from rich.table import Column
 
 
 @contextmanager
-def progress_bar(console: Console) -> Iterator[Progress]:
-    """A spinner, words, and the time left, at the end the time taken, on the given console."""
+def progress_bar(console: Console, *, transient: bool = False) -> Iterator[Progress]:
+    """A spinner, words, and the time left, at the end the time taken, on a console that is a
+    terminal.
+
+    transient: nothing of it stays."""
     # a narrow terminal wraps, and cuts nothing
     words = TextColumn("{task.description}", table_column=Column(overflow="fold"))
     columns = (
@@ -20,14 +23,16 @@ def progress_bar(console: Console) -> Iterator[Progress]:
         words,
         TimeRemainingColumn(elapsed_when_finished=True),
     )
-    with Progress(*columns, console=console, transient=False) as progress:
+    with Progress(
+        *columns, console=console, transient=transient, disable=not console.is_terminal
+    ) as progress:
         yield progress
 
 
 @contextmanager
 def stage(console: Console, words: str) -> Iterator[None]:
-    """Show the progress of one thing that is not counted."""
-    with progress_bar(console) as progress:
+    """Show one thing that is not counted, for as long as it takes."""
+    with progress_bar(console, transient=True) as progress:
         task = progress.add_task(words, total=1)
         yield
         progress.update(task, completed=1)

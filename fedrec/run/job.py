@@ -4,7 +4,7 @@ runtime that needs no other process, and the shards of clients elsewhere."""
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Generic, Protocol, Self, TypeVar
@@ -19,7 +19,8 @@ from fedrec.federation.coding import coded
 from fedrec.federation.protocol import Invitation
 from fedrec.federation.releases import Charge
 from fedrec.federation.rounds import Link, State, told_before, train
-from fedrec.federation.wire import invitation_bytes
+from fedrec.federation.wire import invitation_bytes, pack_release
+from fedrec.in_process.curator import Curator
 from fedrec.in_process.loopback import Loopback
 from fedrec.in_process.three_aggregators import ThreeAggregators
 from fedrec.privacy.accounting import compose, epsilon_of
@@ -120,7 +121,7 @@ class Carried:
     """One round: what was asked and released, bytes that left all devices together, bytes each got,
     seconds, and the state it led to.
 
-    noise_std: by block, as the release states what was drawn.
+    released: `wire.pack_release` of what was released. reported: users whose sum it is.
     """
 
     round: int
@@ -130,7 +131,8 @@ class Carried:
     bytes_down: int
     seconds: float
     state: State
-    noise_std: Mapping[str, float]
+    released: bytes
+    reported: int
 
 
 def run_id(scenario: Scenario) -> str:
@@ -146,7 +148,7 @@ Runtime = Callable[[J], Generator[Step, None, None]]
 
 
 class Counted(Link, Protocol):
-    """A way to all devices that counts the bytes they have sent."""
+    """A way to all devices, or to who has their data, that counts the bytes they have sent."""
 
     @property
     def bytes_up(self) -> int:
@@ -177,7 +179,8 @@ def rounds_of(
             down,
             seconds,
             done.state,
-            done.answer.noise_std,
+            pack_release(done.answer),
+            job.facts.num_users,
         )
         started = time.perf_counter()
         sent = devices.bytes_up
@@ -185,8 +188,17 @@ def rounds_of(
 
 
 def loopback(job: Job) -> Generator[Carried, None, None]:
-    """The runtime `loopback`: everybody in this process, in one loop."""
+    """The runtime `loopback`: everybody in this process, in one loop; or a curator with everybody's
+    data."""
     prepared = job.prepared
+    if prepared.curated is not None:
+        yield from rounds_of(
+            job,
+            Curator(
+                job.data, prepared.curated, prepared.plan, job.noise, job.ledger, charge=job.charge
+            ),
+        )
+        return
     devices = Loopback(
         job.data, prepared.steps, prepared.plan, job.noise, job.ledger, charge=job.charge
     )

@@ -3,16 +3,20 @@ card, README.md in the manner of Hugging Face, which cannot claim more than the 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from pathlib import Path
 
 from fedrec import __version__
 from fedrec.api.released import write_facts
+from fedrec.certificates.inputs import FactorizationInputs
+from fedrec.certificates.writing import ReleasedRound, certify
 from fedrec.data.dataset import Dataset
 from fedrec.factorization.facts import PublicFacts
 from fedrec.factorization.released import save
 from fedrec.privacy.guarantee import Guarantee
+from fedrec.public_data import PublicData
+from fedrec.run.job import run_id
 from fedrec.run.training import Trained
 from fedrec.serving.exporting import Origin, PublicItems
 from fedrec.serving.model_bundles import ServingFacts
@@ -37,7 +41,7 @@ tags:
 | learned from | {kind} |
 | items | {items:,} |
 | guarantee | {guarantee} |
-| noise | {noise} |
+{spent}| noise | {noise} |
 | made by | fedrec {version} |
 
 ## What the guarantee covers
@@ -75,6 +79,7 @@ def write_card(
     guarantee: Guarantee,
     noise: str,
     not_covered: Sequence[str] = (),
+    spent: Sequence[str] = (),
 ) -> None:
     """Write the card beside the model."""
     warning = _NOT_PRIVATE if not guarantee.private else _SEEDED if noise == "seeded" else ""
@@ -92,6 +97,7 @@ def write_card(
         noise=words,
         version=__version__,
         warning=warning,
+        spent="".join(f"| all trainings of these people | {one} |\n" for one in spent),
         not_covered="".join(f"\n- Not covered: {what}.\n" for what in not_covered),
         folder="path/to/model",
         example=example,
@@ -108,12 +114,15 @@ def keep_model(
     *,
     name: str,
     not_covered: Sequence[str],
+    released: Iterable[ReleasedRound],
+    spent: Sequence[str] = (),
 ) -> None:
-    """Write the released model, its manifest, what a serving bundle is made with, and what
-    `fedrec.load` reads.
+    """Write the released model, its manifest, what a serving bundle is made with, what
+    `fedrec.load` reads, and its certificate.
 
-    name: of the run, the same whoever carried the rounds: the bundle is the same too. not_covered:
-    sentences on what reader and split took from everybody's rows.
+    released: every release that it was computed from. name: of the run, the same whoever carried
+    the rounds: the bundle is the same too. not_covered: sentences on what reader and split took
+    from everybody's rows. spent: sentences on what all trainings of these people have cost.
     """
     plan = trained.prepared.plan
     catalogue = dataset.catalogue
@@ -128,7 +137,17 @@ def keep_model(
     save(folder, trained.model, about=about)
     titles = catalogue.titles
     opinions = asdict(trained.opinions())
-    write_facts(folder, scenario, facts.kind, facts.value_range, titles, opinions, not_covered)
+    write_facts(
+        folder,
+        scenario,
+        facts.kind,
+        facts.value_range,
+        titles,
+        opinions,
+        not_covered,
+        dataset.whole,
+        spent,
+    )
     promised = plan.guarantee
     noise = scenario.privacy.noise
     write_card(
@@ -139,12 +158,22 @@ def keep_model(
         guarantee=promised,
         noise=noise,
         not_covered=not_covered,
+        spent=spent,
     )
-    if "counts" not in trained.state:  # no bundle can be made
-        return
-    guarantee = plan.guarantee
-    origin = Origin(name, guarantee.delta, guarantee, guarantee.epsilon, scenario.privacy.noise)
-    public = PublicItems.of_features(catalogue.item_ids, catalogue.titles, dataset.features)
-    ServingFacts.of(trained.prepared.recipe, trained.state, facts, scenario, public, origin).keep(
-        folder, trained.state
+    if "counts" in trained.state:  # without, no bundle can be made
+        guarantee = plan.guarantee
+        origin = Origin(name, guarantee.delta, guarantee, guarantee.epsilon, noise)
+        public = PublicItems.of_features(catalogue.item_ids, catalogue.titles, dataset.features)
+        serving = ServingFacts.of(
+            trained.prepared.recipe, trained.state, facts, scenario, public, origin
+        )
+        serving.keep(folder, trained.state)
+    known = PublicData.of(catalogue, facts)
+    certify(
+        folder,
+        scenario,
+        FactorizationInputs(known, facts.num_users),
+        released,
+        run=run_id(scenario),
+        plan=plan,
     )

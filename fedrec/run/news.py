@@ -18,11 +18,12 @@ import torch
 from rich.console import Console
 
 from fedrec import __version__
+from fedrec.certificates.news import certify_news
 from fedrec.data.clicklog import liked_in
 from fedrec.data.dataset import Dataset, FileDigest
 from fedrec.data.impressions import Impressions
 from fedrec.errors import SettingsError
-from fedrec.evaluation.controls import SHUFFLED
+from fedrec.evaluation.controls import SHUFFLED, in_one_line
 from fedrec.evaluation.impressions import ImpressionMetrics, evaluate_impressions, history_swap
 from fedrec.news.checkpoints import Kept
 from fedrec.news.person_plans import require_user_limit
@@ -95,6 +96,10 @@ class News:
         return files_of(self.scenario.data.path)
 
     @property
+    def people(self) -> None:
+        """See `Workload`: nobody, budgets of news are by click."""
+
+    @property
     def inputs(self) -> Mapping[str, Any]:
         """See `Workload`."""
         return {"news": self.catalogue, "clicks": self.data.digest()}
@@ -147,7 +152,7 @@ class News:
         run = NewsRun(
             scenario, setting.folder, data, models, outcomes, baselines, seconds, setting.budget
         )
-        return FinishedNews(run, setting.console)
+        return FinishedNews(run, self.catalogue, setting.console)
 
 
 _FINISHED = "finished.json"
@@ -249,6 +254,7 @@ class FinishedNews:
     """See `workload.Finished`."""
 
     run: NewsRun
+    catalogue: Catalogue
     console: Console
 
     def keep(self) -> None:
@@ -265,6 +271,9 @@ class FinishedNews:
             "noise": noise,
         }
         write_json(done.folder / "model" / "manifest.json", about)
+        training = done.folder / f"epsilon-{done.scenario.privacy.epsilon:g}"
+        run = f"{done.scenario.news.variant}-{done.scenario.digest()[:16]}"
+        certify_news(done.folder / "model", done.scenario, self.catalogue, training, run=run)
         said = {"spent": main.spent, "noise": noise, **_stated(done)}
         write_json(done.folder / "guarantee.json", {**asdict(main.guarantee), **said})
         lines = "".join(json.dumps(finite(row)) + "\n" for row in _rows(done))
@@ -318,6 +327,7 @@ class FinishedNews:
                 "answers": answers,
                 **serving,
             },
+            "answer": in_one_line(done.verdicts),
             "verdicts": [verdict.as_dict() for verdict in done.verdicts],
             "curve": curve,
             "baselines": {name: metrics.as_dict() for name, metrics in done.baselines.items()},
@@ -330,18 +340,12 @@ class FinishedNews:
             "person": self.person.as_dict(),
         }
 
-    def sentences(self, content: ReportContent) -> Iterator[tuple[str, str]]:
-        """See `Finished`."""
-        for verdict in self.run.verdicts:
-            yield verdict.sentence, "" if verdict.outcome == "better" else "bold"
-
     def lines(self) -> list[str]:
         """See `Finished`."""
         done = self.run
         seeded = self.run.scenario.privacy.noise == "seeded"
         private = done.main.guarantee.private
-        beyond = cautions(done.data.not_covered, done.budget, (), seeded=private and seeded)
-        return [f"report  {done.folder / 'report.html'}", *beyond]
+        return cautions(done.budget, (), seeded=private and seeded)
 
 
 def _stated(done: NewsRun) -> dict[str, Any]:

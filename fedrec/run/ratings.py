@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import json
 import resource
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -16,11 +16,13 @@ from fedrec.data.kinds import KINDS
 from fedrec.data.splits import Split
 from fedrec.errors import SettingsError
 from fedrec.evaluation.als import ALS, als_model
+from fedrec.evaluation.controls import in_one_line
 from fedrec.evaluation.item_item import ITEM_ITEM, MOST_EVENTS, evenly, item_item
 from fedrec.factorization.facts import PublicFacts
 from fedrec.factorization.model import Model
+from fedrec.registry import require
 from fedrec.report.content import ReportContent
-from fedrec.report.findings import report_content, shortcomings, shortcomings_by_popularity
+from fedrec.report.findings import report_content
 from fedrec.run import statement
 from fedrec.run.console import stage
 from fedrec.run.data.datasets import load_dataset, load_split, public_facts
@@ -48,6 +50,12 @@ class Ratings:
     @staticmethod
     def require_carried(scenario: RecipeScenario, choice: RuntimeChoice) -> None:
         """See `Workload`."""
+        if require(scenario.recipe).curated and choice.runtime != "loopback":
+            raise SettingsError(
+                f'recipe = "{scenario.recipe}" is trained by one curator with everybody\'s data: '
+                f"there is no --runtime {choice.runtime} of it",
+                "Leave --runtime out, or choose another recipe.",
+            )
         if scenario.privacy.shares == "real" and choice.runtime != "loopback":
             raise SettingsError(
                 f"privacy.shares has no effect with --runtime {choice.runtime}, "
@@ -74,6 +82,11 @@ class Ratings:
     def files(self) -> Sequence[FileDigest]:
         """See `Workload`."""
         return self.dataset.provenance.files
+
+    @property
+    def people(self) -> Dataset:
+        """See `Workload`."""
+        return self.dataset
 
     @property
     def inputs(self) -> Mapping[str, Any]:
@@ -165,6 +178,8 @@ class FinishedRun:
             done.main,
             name=done.folder.name.removesuffix(done.choice.suffix),
             not_covered=done.split.not_covered,
+            released=done.main.released(),
+            spent=statement.spent_words(done.budget),
         )
         rows: list[dict[str, object]] = [
             {"name": f"epsilon {e:g}", **outcome.metrics()} for e, outcome in done.outcomes.items()
@@ -179,6 +194,12 @@ class FinishedRun:
 
     def bundle(self) -> Export:
         """See `Finished`."""
+        if "counts" not in self.run.main.state:
+            raise SettingsError(
+                f'recipe = "{self.run.scenario.recipe}" releases no counts, which a bundle is made '
+                "with",
+                'Serve a model of recipe = "default".',
+            )
         return bundle_of(self.run.folder / "model")
 
     def report(self, serving: Mapping[str, object]) -> ReportContent:
@@ -226,6 +247,7 @@ class FinishedRun:
             **stated,
             "noise": done.scenario.privacy.noise,
             "second_opinion": {"pld": opinions.pld, "rdp": opinions.rdp},
+            "answer": in_one_line(done.outcome.verdicts),
             "verdicts": [verdict.as_dict() for verdict in done.outcome.verdicts],
             "verdicts_by_popularity": [beside.as_dict() for beside in done.outcome.by_popularity],
             "curve": curve,
@@ -239,31 +261,15 @@ class FinishedRun:
             "serving": serving,
         }
 
-    def sentences(self, content: ReportContent) -> Iterator[tuple[str, str]]:
-        """See `Finished`."""
-        done = self.run
-        promise = statement.promise_in_short(done.main.prepared.plan.guarantee)
-        for metric, came in content.compared.items():
-            if better := came.get("better than"):
-                yield f"{promise}: {metric} is better than {', '.join(better)}.", ""
-        for verdict in shortcomings(done, of_main=True):
-            yield verdict.sentence, "bold"
-        main = [done.scenario.privacy.epsilon]  # the report has every epsilon
-        for sentence in shortcomings_by_popularity(done, main):
-            yield sentence, ""
-
     def lines(self) -> list[str]:
         """See `Finished`."""
         done = self.run
         plan = self.run.main.prepared.plan
         privacy = self.run.scenario.privacy
+        said = done.words_of_data
         return [
-            f"report  {done.folder / 'report.html'}",
-            f"model   {done.folder / 'model'}",
-            *(f"data    {words}" for words in done.words_of_data),
-            *(f"limits  {name}: {words}" for name, words in done.limits.items()),
+            *([f"data       {'; '.join(said)}"] if said else []),
             *cautions(
-                done.split.not_covered,
                 done.budget,
                 [
                     *statement.three_party_lines(statement.three_party(plan)),

@@ -16,20 +16,26 @@ from fedrec.storage import finite, read_json, write_json, writing
 
 RESULT = "result.json"
 SETTINGS = "settings.json"
-_ELSEWHERE = "Choose another folder: --set run.directory=..."
+_ELSEWHERE = "Choose another folder: -o of train, --set run.directory=... of simulate."
 
 
 @contextmanager
 def open_folder(
-    scenario: Scenario, name: str, choice: RuntimeChoice, *, resume: bool
+    scenario: Scenario,
+    name: str,
+    choice: RuntimeChoice,
+    *,
+    resume: bool,
+    at: Path | None = None,
 ) -> Iterator[Path]:
     """The scenario's run folder for this choice, fresh, or as an interrupted run left it where
-    `resume`; nobody else's until the block ends.
+    `resume`; nobody else's until the block ends. at: the folder itself.
 
     Raises RunError where there is nothing to resume, where the folder belongs to another scenario
     or another process is at work in it, or where it cannot be written.
     """
-    folder = Path(scenario.run.directory) / f"{name}-{scenario.digest()[:10]}{choice.suffix}"
+    named = f"{name}-{scenario.digest()[:10]}{choice.suffix}"
+    folder = at or Path(scenario.run.directory) / named
     settings = finite(scenario.model_dump(mode="json"))  # as it will be read
     if resume and not (folder / SETTINGS).exists():
         raise RunError(
@@ -46,6 +52,27 @@ def open_folder(
         if not resume:
             _empty(folder, settings)
         yield folder
+
+
+def require_free(folder: Path, *, resume: bool, overwrite: bool) -> None:
+    """Raises RunError where a run may not be written to a folder of the user's own: it is a file,
+    it holds something else, or a run that is to be kept."""
+    if folder.exists() and not folder.is_dir():
+        raise RunError(f"{folder} is a file", "Give a folder for the model.")
+    if resume or not folder.exists() or not any(folder.iterdir()):
+        return
+    if not (folder / SETTINGS).exists():
+        raise RunError(f"{folder} holds files of something else", "Give a new folder.")
+    if (folder / RESULT).exists() and not overwrite:
+        raise RunError(
+            f"{folder} holds a trained model",
+            "Give another folder, or --overwrite to train anew, which spends epsilon again.",
+        )
+    if any(folder.glob("**/checkpoints/*")) and not overwrite:
+        raise RunError(
+            f"{folder} holds an interrupted training",
+            "--resume continues it; --overwrite begins anew, which spends epsilon again.",
+        )
 
 
 @contextmanager

@@ -4,6 +4,7 @@ their controls, and a report."""
 from __future__ import annotations
 
 import time
+from pathlib import Path
 from typing import Any
 
 from rich.console import Console
@@ -14,7 +15,7 @@ from fedrec.run.console import stage
 from fedrec.run.data.budget import budget_of
 from fedrec.run.inputs import bind
 from fedrec.run.ratings import Ratings
-from fedrec.run.run_folder import open_folder
+from fedrec.run.run_folder import open_folder, require_free
 from fedrec.run.runtime_choice import LOOPBACK, RuntimeChoice
 from fedrec.run.training import OnRound
 from fedrec.run.workload import Setting, Workload, write_run
@@ -38,12 +39,17 @@ def run(
     choice: RuntimeChoice = LOOPBACK,
     resume: bool = False,
     quiet: bool = False,
+    details: bool = False,
+    at: Path | None = None,
+    overwrite: bool = False,
     given: Dataset | None = None,
     on_round: OnRound | None = None,
 ) -> dict[str, Any]:
     """Do everything and return what `--json` prints. `choice` decides who carries the messages, and
     no number. Raises FedRecError.
 
+    details: say every verdict, too. at: the run's folder, in the place of one that is named by the
+    scenario; one with a run in it is replaced only with `overwrite`.
     given: a data set in memory, in the place of the one that the scenario's data table names.
     on_round: called after every round of ratings or clicks.
     """
@@ -51,13 +57,17 @@ def run(
     workload.require_carried(scenario, choice)
     console = Console(stderr=True, quiet=quiet)
     started = time.perf_counter()
-    with open_folder(scenario, name, choice, resume=resume) as folder:
+    if at is not None:
+        require_free(at, resume=resume, overwrite=overwrite)
+    with stage(console, "reading data"):  # before a folder is emptied for it
+        data = workload.load(scenario, given)
+    with open_folder(scenario, name, choice, resume=resume, at=at) as folder:
         code_version.note(folder)
-        with stage(console, "reading data"):
-            data = workload.load(scenario, given)
         bind(folder, data.inputs)
         write_json(folder / "data.json", data.described())
-        budget = budget_of(scenario.privacy, data.files)
+        budget = budget_of(scenario.privacy, data.files, data.people)
         setting = Setting(scenario, choice, folder, console, budget, on_round)
         trained = data.train(setting)
-        return write_run(data.evaluate(setting, trained), setting, started=started, quiet=quiet)
+        return write_run(
+            data.evaluate(setting, trained), setting, started=started, quiet=quiet, details=details
+        )

@@ -21,10 +21,7 @@ NOT_COVERED = (
     ),
     "counts of users, items and events: exact",
 )
-NOT_PRIVATE = (
-    "A guarantee covers its model alone. The numbers beside it are measured on the data without "
-    "noise: they are not private."
-)
+NOT_PRIVATE = "for the model alone; the numbers above are not private"
 
 
 def compared(guarantee: Guarantee) -> str:
@@ -81,8 +78,8 @@ def personal(plan: Plan, limits: Mapping[float, float]) -> dict[str, Any]:
         {
             "epsilon": limit,
             "share": share,
-            "weight": weight(limit, plan.guarantee),
-            "words": _personal_words(limit, share, plan.guarantee),
+            "weight": (counts := _weight(limit, plan)),
+            "words": _personal_words(limit, share, counts, plan.guarantee),
         }
         for limit, share in sorted(limits.items())
     ]
@@ -91,12 +88,18 @@ def personal(plan: Plan, limits: Mapping[float, float]) -> dict[str, Any]:
 
 def personal_lines(described: Mapping[str, Any]) -> list[str]:
     """What `personal` put into a file, for a terminal."""
-    return [f"limits  {one['words']}" for one in described.get("personal", ())]
+    return [f"limits     {one['words']}" for one in described.get("personal", ())]
 
 
-def _personal_words(limit: float, share: float, promised: Guarantee) -> str:
+def _weight(limit: float, plan: Plan) -> float:
+    """a_k: of noised reports by mu, of a posterior's loss by epsilon (Fast DPMF, Thm 2)."""
+    promised = plan.guarantee
+    return min(1.0, limit / promised.epsilon) if plan.claimed else weight(limit, promised)
+
+
+def _personal_words(limit: float, share: float, counts: float, promised: Guarantee) -> str:
     own = replace(promised, epsilon=limit)
-    return f"{share:.0%} of users: {own}; their reports count {weight(limit, promised):.3f} of one"
+    return f"{share:.0%} of users: {own}; their reports count {counts:.3f} of one"
 
 
 def stated(

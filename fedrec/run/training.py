@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import AbstractContextManager, closing, nullcontext
 from dataclasses import asdict, dataclass, replace
 from functools import partial
@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 from rich.console import Console
 
+from fedrec.certificates.writing import ReleasedRound, digest_of
 from fedrec.data.interactions import Interactions
 from fedrec.data.splits import Fold, Split
 from fedrec.evaluation.ranking import evaluate_ranking
@@ -24,6 +25,7 @@ from fedrec.factorization.facts import PublicFacts
 from fedrec.factorization.model import Model, predict, ranker_of
 from fedrec.federation.releases import Charge, priced
 from fedrec.federation.rounds import State
+from fedrec.federation.wire import unpack_release
 from fedrec.privacy.accounting import GaussianEvent, Opinions, opinions
 from fedrec.privacy.ledger import Ledger
 from fedrec.recipes import Prepared, prepare
@@ -33,7 +35,7 @@ from fedrec.run.data.budget import DataBudget
 from fedrec.run.data.prepaid import charged_ahead
 from fedrec.run.job import Carried, Job, Runtime, loopback
 from fedrec.settings import Scenario
-from fedrec.storage import Checkpoints, finite, write_bytes, write_json
+from fedrec.storage import Checkpoints, finite, release_file, write_bytes, write_json
 
 
 @dataclass(frozen=True)
@@ -42,7 +44,8 @@ class RoundRecord:
     validation after it.
 
     `validation` is the RMSE of ratings or NDCG@20 of clicks, measured outside the protocol, from
-    1,000 users at most. `mus` are what the releases cost by the noise that was drawn for them.
+    1,000 users at most. `mus` are what the releases cost by the noise that was drawn for them;
+    `reported` users are summed in them, and `question` is the digest of what they were asked.
     """
 
     round: int
@@ -53,15 +56,18 @@ class RoundRecord:
     seconds: float
     validation: float
     mus: tuple[float, ...]
+    reported: int
+    question: str
 
 
 @dataclass(frozen=True)
 class Trained:
-    """A finished training."""
+    """A finished training, and the folder that keeps its releases."""
 
     prepared: Prepared
     state: State
     rounds: tuple[RoundRecord, ...]
+    folder: Path
 
     @property
     def model(self) -> Model:
@@ -77,6 +83,12 @@ class Trained:
         return tuple(
             GaussianEvent(name, mu, promised.unit, promised.neighbours) for name, mu in made
         )
+
+    def released(self) -> Iterator[ReleasedRound]:
+        """Every release, in order, as `certificates` takes it."""
+        for record in self.rounds:
+            content = release_file(self.folder, record.round).read_bytes()
+            yield ReleasedRound(content, record.reported, record.question)
 
     def opinions(self) -> Opinions:
         """Epsilon of all that was drawn, at the plan's delta, by three accountants."""
@@ -131,9 +143,10 @@ class Training:
                 record = self._record(carried, state)
                 state = carried.state
                 records.append(record)
+                write_bytes(release_file(self._folder, record.round), carried.released)
                 self._keep(state, records)
                 yield record
-        self.result = Trained(self.prepared, state, tuple(records))
+        self.result = Trained(self.prepared, state, tuple(records), self._folder)
 
     def unreleased(self) -> list[GaussianEvent]:
         """Every release of the plan that no kept round has made."""
@@ -173,7 +186,8 @@ class Training:
         question = self.prepared.recipe.ask(before)
         plan = self.prepared.plan
         assert question is not None
-        events = priced(question, done.noise_std, plan)
+        drawn = unpack_release(done.released, question.releases).noise_std
+        events = priced(question, drawn, plan)
         for event in events:
             self._spent = self._spent.add(event)
         mus = tuple(event.mu for event in events)
@@ -187,6 +201,8 @@ class Training:
             done.seconds,
             self._validate(done.state),
             mus,
+            done.reported,
+            digest_of(question, run=self._job.run, plan=plan),
         )
 
     def _keep(self, state: State, records: list[RoundRecord]) -> None:

@@ -8,9 +8,10 @@ is asked of these objects: `ratings.Ratings` and `news.News`.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from shlex import quote
 from typing import Any, Protocol, Self, TypeVar
 
 from rich.console import Console
@@ -18,7 +19,7 @@ from rich.console import Console
 from fedrec.data.dataset import Dataset, FileDigest
 from fedrec.report.content import ReportContent
 from fedrec.report.page import write
-from fedrec.report.table import print_methods
+from fedrec.report.table import print_result
 from fedrec.run import statement
 from fedrec.run.console import stage
 from fedrec.run.data.budget import DataBudget
@@ -61,11 +62,8 @@ class Finished(Protocol):
     def result(self, serving: Mapping[str, object]) -> dict[str, Any]:
         """What `--json` prints, but for runtime and seconds."""
 
-    def sentences(self, content: ReportContent) -> Iterator[tuple[str, str]]:
-        """Verdicts for a terminal, each with its style."""
-
     def lines(self) -> list[str]:
-        """Last words: where things are, and what must not be done with them."""
+        """How the data was read, and what must not be done with the model."""
 
 
 class Workload(Protocol[Trained]):
@@ -84,6 +82,10 @@ class Workload(Protocol[Trained]):
         """Whose budget is charged."""
 
     @property
+    def people(self) -> Dataset | None:
+        """With the ids of all users, by which they are recognised in other versions of the data."""
+
+    @property
     def inputs(self) -> Mapping[str, Any]:
         """Everything that the run is computed from, by name: see `inputs.bind`."""
 
@@ -97,9 +99,11 @@ class Workload(Protocol[Trained]):
         """Read the test rows, and set everything beside its controls."""
 
 
-def write_run(done: Finished, setting: Setting, *, started: float, quiet: bool) -> dict[str, Any]:
+def write_run(
+    done: Finished, setting: Setting, *, started: float, quiet: bool, details: bool = False
+) -> dict[str, Any]:
     """Everything that a finished run leaves in its folder and on the terminal; what `--json`
-    prints. started: by `perf_counter`."""
+    prints. started: by `perf_counter`. details: say every verdict, too."""
     folder = setting.folder
     console = setting.console
     done.keep()
@@ -113,23 +117,26 @@ def write_run(done: Finished, setting: Setting, *, started: float, quiet: bool) 
     result = dict(finite(about))
     write_json(folder / RESULT, result)
     if not quiet:
-        print_methods(Console(), content)
-        for words, style in done.sentences(content):
-            Console().print(words, highlight=False, style=style)
-        Console().print("\n".join(done.lines()), soft_wrap=True, highlight=False)
+        print_result(Console(), content, details=details)
+        said = [*done.lines(), f"report     {folder / 'report.html'}"]
+        ending = "\n".join([*said, _next_step(folder, serving, seeded=content.seeded)])
+        Console().print(ending, soft_wrap=True, highlight=False, markup=False)
     return result
 
 
-def cautions(
-    not_covered: Sequence[str], budget: DataBudget | None, more: Sequence[str], *, seeded: bool
-) -> list[str]:
+def _next_step(folder: Path, serving: Mapping[str, object], *, seeded: bool) -> str:
+    if "refused" in serving:
+        return f"not served {serving['refused']}"
+    return f"next       fedrec serve {quote(str(folder))} --page{' --demo' * seeded}"
+
+
+def cautions(budget: DataBudget | None, more: Sequence[str], *, seeded: bool) -> list[str]:
     """Last words on privacy. seeded: whether there is noise, and it is."""
-    lines = [f"beyond  not covered by the guarantee: {what}" for what in not_covered]
-    lines += [
-        f"budget  of all runs on this data: {words}" for words in statement.spent_words(budget)
-    ]
+    spends = statement.spent(budget)
+    several = sum(one.trainings + one.experiments + one.without_noise for one in spends) > 1
+    lines = [f"spent      by all runs on this data: {one.words}" for one in spends if several]
     noise = (
-        "noise   seeded: an experiment. Whoever knows the seed can remove the noise: "
+        "noise      seeded: an experiment. Whoever knows the seed can remove the noise: "
         "do not release this model."
     )
     return [*lines, *more, *([noise] if seeded else ())]

@@ -129,6 +129,14 @@ def export(source: Path, output: Path) -> About:
     return read(output).about
 
 
+def ensure_bundle(source: Path) -> None:
+    """Write the bundle into a model folder that holds what it is made of, and no bundle yet.
+
+    Raises as `bundle_of`."""
+    if (source / _FACTS).exists() and not (source / FILE).exists():
+        export(source, source / FILE)
+
+
 def released_of(recipe: TrainableRecipe, state: State, facts: PublicFacts) -> Released:
     """What a training in memory released, whose model was not rounded for a file."""
     empty = _nobody(facts.kind, facts.value_range, facts.num_items)

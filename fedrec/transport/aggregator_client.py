@@ -29,6 +29,7 @@ from fedrec.federation.protocol import (
     Receipt,
     Refusal,
     RoundStatus,
+    SignedStatement,
 )
 from fedrec.federation.versions import KEY, PROTOCOL, spoken
 from fedrec.federation.wire import refused
@@ -230,6 +231,17 @@ class RemoteReleaseEndpoint(Line):
             if grpc.StatusCode.UNIMPLEMENTED.name in failure.cause:
                 return None
             raise
+
+    def statement(self, run: str) -> SignedStatement | None:
+        """What its ledger says of a run; None as `budget`. Raises as `enrolled`, and RefusedError
+        where it charged nothing of that run."""
+        try:
+            reply = self._unary(methods.GET_STATEMENT, pb.GetStatementRequest(run=run))
+        except ProtocolError as failure:
+            if grpc.StatusCode.UNIMPLEMENTED.name in failure.cause:
+                return None
+            raise
+        return SignedStatement(reply.statement, reply.signature, reply.certificate)
 
     def growth(self, since: LedgerHead) -> LedgerGrowth:
         """Implements `ReleaseEndpoint.growth`. Raises RefusedError or UnreachableError."""

@@ -51,11 +51,12 @@ class Access:
     """Where the aggregator is and how each knows the other; the keys of a party's [aggregator]
     table, empty for none.
 
-    name: of the caller, used where there is no TLS. party: who is called, for messages. ca: file of
-    the authority that vouches for it (none: the system's, or the pin alone). pin: SHA-256 of its
-    public key or certificate. certificate, key: the caller's own. token: file with its token.
-    named: what the person sets each of these by, where that is not `party.key`, for remedies.
-    Raises SettingsError on combinations that do not work.
+    name: of the caller, used where there is no TLS. party: who is called, by its role. also:
+    another role that it may have. ca: file of the authority that vouches for it (none: the
+    system's, or the pin alone). pin: SHA-256 of its public key or certificate. certificate, key:
+    the caller's own. token: file with its token. named: what the person sets each of these by,
+    where that is not `party.key`, for remedies. Raises SettingsError on combinations that do not
+    work.
     """
 
     address: str
@@ -67,6 +68,7 @@ class Access:
     token: str = ""
     insecure: bool = False
     party: str = "aggregator"
+    also: str = ""
     named: Mapping[str, str] = field(default_factory=dict, compare=False)
 
     def setting(self, key: str) -> str:
@@ -197,7 +199,8 @@ def examine(certificate: x509.Certificate, access: Access) -> None:
     uris = uris_of(certificate)
     holder = Identity.among(uris)
     ours = any(uri.startswith("fedrec:") for uri in uris)
-    if (holder is None or holder.role != access.party) and (ours or access.ca):
+    roles = {access.party, access.also}
+    if (holder is None or holder.role not in roles) and (ours or access.ca):
         said = ", ".join(uri for uri in uris if uri.startswith("fedrec:")) or "none of ours"
         cause = (
             f"the certificate at {access.address} names as its holder {said}, needed is "

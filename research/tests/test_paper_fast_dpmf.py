@@ -44,7 +44,7 @@ def test_choosing_settings_reads_validation_alone(monkeypatch: pytest.MonkeyPatc
     assert not opened
 
 
-def test_the_scenario_of_figure_5_is_the_sound_sibling() -> None:
+def test_the_scenario_of_figure_5_is_the_paper_s() -> None:
     start = Start("fast_dpmf_figure5")
-    assert start.scenario.recipe == "fast-dpmf"
+    assert start.scenario.recipe == "dpmf"
     assert set(start.figure.epsilons) == {1, 5, 20, 50, 100, 250, math.inf}

@@ -3,12 +3,15 @@ what their limits leave."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import logging
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from fedrec.errors import SettingsError
+from fedrec.errors import RefusedError, SettingsError, UnreachableError
 from fedrec.federation.protocol import Budget, ReleaseEndpoint
+from fedrec.operations import logs
 from fedrec.operations.certificates import PLACES
 from fedrec.operations.metrics import Metrics
 from fedrec.operations.party_settings import AggregatorAccess
@@ -21,14 +24,33 @@ from fedrec_server.settings import ServerSettings
 from fedrec_server.watching import WatchedEndpoint
 
 
-def endpoint_and_budget(
+@dataclass(frozen=True)
+class Aggregation:
+    """An endpoint, what is left of the budget, and what aggregators sign of a run, in the order of
+    their places; nothing without an aggregator, or where one of them cannot say."""
+
+    endpoint: ReleaseEndpoint | None = None
+    budget: Callable[[], Budget | None] | None = None
+    remotes: Sequence[RemoteReleaseEndpoint] = ()
+
+    def statements(self, run: str) -> list[Mapping[str, str]]:
+        """What `certificates.writing.certify` takes."""
+        try:
+            said = [remote.statement(run) for remote in self.remotes]
+        except (RefusedError, UnreachableError) as failure:
+            logs.say_failure(log, "no-statement", failure, run=run)
+            return []
+        return [asdict(one) for one in said if one is not None] if all(said) else []
+
+
+def aggregation_of(
     privacy: PrivacySettings,
     settings: ServerSettings,
     metrics: Metrics,
     retry: Retry,
     stack: ExitStack,
-) -> tuple[ReleaseEndpoint | None, Callable[[], Budget | None] | None]:
-    """An endpoint until `stack` closes, and what is left of the budget; None without an aggregator.
+) -> Aggregation:
+    """Everything of the aggregators until `stack` closes.
 
     Raises SettingsError where the scenario is of three aggregators and the settings are of one, or
     the other way round.
@@ -52,13 +74,19 @@ def endpoint_and_budget(
             FollowedEndpoint(one, seen)
             for one, seen in zip(three, _of_three(settings), strict=True)
         ]
-        return WatchedEndpoint(ThreeEndpoints(followed), metrics), lambda: least(
-            [one.budget() for one in three]
+        return Aggregation(
+            WatchedEndpoint(ThreeEndpoints(followed), metrics),
+            lambda: least([one.budget() for one in three]),
+            three,
         )
     if settings.aggregator is None:
-        return None, None
+        return Aggregation()
     remote = stack.enter_context(RemoteReleaseEndpoint(access(settings.aggregator), retry=retry))
-    return FollowedEndpoint(WatchedEndpoint(remote, metrics), memory(settings)), remote.budget
+    followed_one = FollowedEndpoint(WatchedEndpoint(remote, metrics), memory(settings))
+    return Aggregation(followed_one, remote.budget, [remote])
+
+
+log = logging.getLogger(__name__)
 
 
 def memory(settings: ServerSettings) -> SeenLedger:

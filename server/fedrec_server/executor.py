@@ -5,7 +5,7 @@ Flower's own way is a process that polls for tasks and another one per run. One 
 here: it submits the run, takes its task with the SuperLink's secret, and calls the app with
 Flower's `Grid`. It starts at once, its errors keep their types, and whoever ends it ends the run.
 To Flower the run is a channel for messages: where one is lost, the next continues from the
-checkpoints. flwr keeps these interfaces private, hence the exact version: `require_pinned_flower`.
+checkpoints. flwr keeps these interfaces private, hence tested releases: `require_tested_flower`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 
-import flwr
 import httpx
 from flwr.common.constant import Status, SubStatus
 from flwr.common.serde import context_from_proto, fab_to_proto, run_from_proto
@@ -43,12 +42,10 @@ from flwr.supercore.retry import RetryInvoker, exponential
 from flwr.supercore.runtime import RuntimeHttpClient
 from flwr.supercore.task_identity import TaskIdentity
 
-from fedrec.errors import RunError, SettingsError
+from fedrec.errors import RunError
 from fedrec.operations import logs
-from fedrec_server.flower import LOST
-from fedrec_server.grid import EachReplyGrid
-
-PINNED_FLOWER = "1.41.0"
+from fedrec.operations.flower_process import require_tested_flower
+from fedrec_server.grid import LOST, EachReplyGrid
 
 _ACQUIRE = frozenset({"/flwr.proto.Runtime/AcquireTask"})
 _FAB_ID = "fedrec/fedrec-run"
@@ -58,19 +55,6 @@ log = logging.getLogger(__name__)
 
 class LostRunError(Exception):
     """The SuperLink stayed away, or gave the run up: submit another."""
-
-
-def require_pinned_flower(found: str = flwr.__version__) -> None:
-    """Raises SettingsError where another Flower is installed than the one whose interfaces this
-    module speaks."""
-    if found != PINNED_FLOWER:
-        raise SettingsError(
-            (
-                f"flwr {found} is installed; this server speaks the interfaces of flwr "
-                f"{PINNED_FLOWER} only"
-            ),
-            f"pip install flwr=={PINNED_FLOWER}",
-        )
 
 
 @dataclass(frozen=True)
@@ -94,7 +78,7 @@ class AppRunner:
         """Submit a run and carry it to its end.
 
         Raises LostRunError, RunError where the SuperLink is not ours, and what the app raises."""
-        require_pinned_flower()
+        require_tested_flower()
         try:
             run_id = self._submitted(bundle)
             self._carried_out(app, run_id, self._token(run_id))

@@ -9,12 +9,14 @@ from pathlib import Path
 from fedrec.errors import ProtocolError
 from fedrec.federation.protocol import Opening, ReleaseEndpoint, RoundStatus
 from fedrec.privacy.calibration import Plan
-from fedrec.storage import write_bytes
+from fedrec.storage import release_file, write_bytes
 
 
 @dataclass(frozen=True)
 class KeptReleases:
-    """A `ReleaseEndpoint` that keeps what the endpoint behind it releases in `folder`."""
+    """A `ReleaseEndpoint` that keeps what the endpoint behind it releases.
+
+    folder: of the training."""
 
     endpoint: ReleaseEndpoint
     folder: Path
@@ -44,7 +46,7 @@ class KeptReleases:
 
         Raises ProtocolError where the same round was released with other bytes before."""
         content = self.endpoint.release(run, round)
-        path = self.folder / f"round-{round:03d}.safetensors"
+        path = release_file(self.folder, round)
         if not path.exists():
             write_bytes(path, content)
         elif path.read_bytes() != content:

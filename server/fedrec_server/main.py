@@ -14,8 +14,8 @@ from __future__ import annotations
 import logging
 import os
 import threading
-from collections.abc import Callable
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Literal
@@ -23,24 +23,26 @@ from typing import Literal
 from fedrec import __version__
 from fedrec.errors import SettingsError
 from fedrec.operations import logs
-from fedrec.operations.addresses import Address
+from fedrec.operations.flower_process import require_tested_flower
+from fedrec.operations.machine_metrics import watch_machine
 from fedrec.operations.metrics import Metrics
 from fedrec.operations.party_state import Awaited, Doing, noting
+from fedrec.operations.reloading import LOOK_S, WatchedFiles
 from fedrec.settings import Scenario
 from fedrec.storage import write_json
 from fedrec.transport.aggregator_client import Retry
-from fedrec_server.aggregation import endpoint_and_budget, memories
+from fedrec_server.aggregation import access, aggregation_of, memories
 from fedrec_server.bundle_endpoint import BundleEndpoint
-from fedrec_server.executor import require_pinned_flower
 from fedrec_server.flower_rounds import FlowerRounds
 from fedrec_server.run_record import only_one
 from fedrec_server.runs import Runs
 from fedrec_server.schedule import TrainingSchedule, words_of
-from fedrec_server.settings import ServerSettings, address_of
+from fedrec_server.settings import ServerSettings, address_of, load
 from fedrec_server.settings_tables import PublishTable
 from fedrec_server.stopping import Sleep, stopping_signals
-from fedrec_server.superlink_connection import SuperLinkConnection
+from fedrec_server.superlink_connection import Connection, SuperLinkConnection
 from fedrec_server.trainings import Trainings
+from fedrec_server.waiting_log import WaitingLog
 from fedrec_server.workload import Host, workload_of
 
 
@@ -68,6 +70,7 @@ def run(
     scenario: Scenario,
     settings: ServerSettings,
     *,
+    source: Path | None = None,
     ready: Callable[[ServerStatus], None] | None = None,
     stop: threading.Event | None = None,
     new_aggregator_ledger: bool = False,
@@ -75,19 +78,22 @@ def run(
     drop: bool = False,
     every_s: float = 0.0,
     say: Callable[[str], None] = lambda words: None,
+    connection: Connection | None = None,
 ) -> None:
     """Train to the end; model and bundle then lie in the state folder. `ready` is told when clients
     can connect.
 
-    new_aggregator_ledger: forget what was seen of the aggregator's ledger, and take the one that it
-    has now. A folder whose training is finished trains no more, and says so, unless again or
-    every_s say otherwise (`schedule`). drop: leave an unfinished training for good. say: told what
-    the operator should read.
+    source: file of the settings; which clients may join (`pins`, `superlink.clients`) is read again
+    from it after SIGHUP, and when it or the pins change. new_aggregator_ledger: forget what was
+    seen of the aggregator's ledger, and take the one that it has now. A folder whose training is
+    finished trains no more, and says so, unless again or every_s say otherwise (`schedule`). drop:
+    leave an unfinished training for good. say: told what the operator should read. connection: to
+    the SuperLink, in place of what the settings name.
 
     SIGTERM, SIGINT and `stop` end it early: raises Stopped. Raises FedRecError where the run cannot
     begin or go on.
     """
-    require_pinned_flower()
+    require_tested_flower()
     folder = Path(settings.state)
     told = stop or threading.Event()
     try:
@@ -121,7 +127,9 @@ def run(
             for seen in memories(settings):
                 seen.forget()
             logs.say(log, "aggregator-ledger-forgotten", level=logging.WARNING)
-        _run(scenario, settings, runs, schedule, Sleep(told), stack, ready, say)
+        stack.enter_context(_followed(settings, source, log))
+        connected = connection or SuperLinkConnection(settings.superlink, folder)
+        _run(scenario, settings, runs, schedule, Sleep(told), stack, connected, ready, say)
         logs.say(log, "server-finished", pid=os.getpid())
 
 
@@ -132,6 +140,7 @@ def _run(
     schedule: TrainingSchedule,
     sleep: Sleep,
     stack: ExitStack,
+    connection: Connection,
     ready: Callable[[ServerStatus], None] | None,
     say: Callable[[str], None],
 ) -> None:
@@ -139,17 +148,28 @@ def _run(
     folder = runs.state
     _keep_loopback_direct()
     metrics, metrics_address = _metrics(settings.metrics, stack)
+    tables = [*([settings.aggregator] if settings.aggregator else []), *settings.aggregators]
+    own = [settings.superlink.certificate, settings.superlink.client_ca]
+    own += [file for table in tables for file in (table.certificate, table.ca)]
+    watch_machine(metrics.registry, state=folder, certificates=own)
     patiently = Retry(sleep=noting(metrics.state, Awaited.AGGREGATOR, sleep, log))
-    endpoint, budget = endpoint_and_budget(scenario.privacy, settings, metrics, patiently, stack)
-    flower = stack.enter_context(SuperLinkConnection(settings.superlink, folder))
+    aggregation = aggregation_of(scenario.privacy, settings, metrics, patiently, stack)
+    flower = stack.enter_context(connection)
     noise: Literal["seeded", "system"] = "seeded" if settings.rehearsal else "system"
     work = workload_of(scenario, settings.public)
     trainings = Trainings(
-        runs, schedule, work.promised, budget, noise, settings.run, say, state=metrics.state
+        runs,
+        schedule,
+        work.promised,
+        aggregation.budget,
+        noise,
+        settings.run,
+        say,
+        state=metrics.state,
     )
     # while the SuperLink starts
-    work.check(endpoint)
-    host = Host(settings, endpoint, trainings, metrics, sleep)
+    work.check(aggregation.endpoint)
+    host = Host(settings, aggregation, trainings, metrics, sleep)
     rounds = FlowerRounds(work, host, scenario.digest(), flower.owner)
     published = _published(settings.publish, folder, stack)
     writing = threading.Lock()
@@ -175,9 +195,46 @@ def _run(
     logs.say(log, "server-started", pid=os.getpid(), version=__version__, address=flower.proxy)
     if ready:
         ready(note())
+    aggregators = [access(table) for table in tables]
+    stack.enter_context(WaitingLog(metrics.state, aggregators).running())
     for _ in trainings.each(sleep):
-        rounds.carry_out(executor)
+        trainings.attempt(lambda: rounds.carry_out(executor))
     metrics.state.doing(Doing.FINISHED)
+
+
+@contextmanager
+def _followed(settings: ServerSettings, source: Path | None, log: logging.Logger) -> Iterator[None]:
+    """A thread that lets in the clients whom the settings file and its pins name now; a file that
+    cannot be used is logged, and changes nothing."""
+    watched = WatchedFiles((source, settings.pins) if source else ())
+    ended = threading.Event()
+    known = settings.superlink.clients  # the proxy looks names up in this very mapping
+
+    def follow(file: Path) -> None:
+        while not ended.wait(LOOK_S):
+            if not watched.due():
+                continue
+            try:
+                now = load(file).superlink.clients
+                if known and not now:  # no name at all would let everybody in
+                    cause = f"{file.name} and its pins name no client any more"
+                    raise SettingsError(cause, "Start the server again to let in every client.")
+            except SettingsError as failure:
+                logs.say_failure(log, "clients-not-reloaded", failure)
+                continue
+            known.update(now)
+            for name in known.keys() - now.keys():
+                del known[name]
+            logs.say(log, "clients-reloaded", clients=len(known))
+
+    with watched.on_hangup():
+        if source:
+            thread = threading.Thread(target=follow, args=(source,), name="pins", daemon=True)
+            thread.start()
+        try:
+            yield
+        finally:
+            ended.set()
 
 
 def _metrics(address: str, stack: ExitStack) -> tuple[Metrics, str]:
@@ -185,8 +242,7 @@ def _metrics(address: str, stack: ExitStack) -> tuple[Metrics, str]:
     if not address:
         return metrics, ""
     wanted = address_of(address, "metrics")
-    endpoint = stack.enter_context(metrics.serve(wanted.host, wanted.port))
-    return metrics, str(Address(endpoint.host, endpoint.port))
+    return metrics, str(stack.enter_context(metrics.serve(wanted.host, wanted.port)).address)
 
 
 def _published(table: PublishTable, folder: Path, stack: ExitStack) -> str:

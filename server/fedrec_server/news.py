@@ -16,8 +16,10 @@ import numpy as np
 
 from fedrec import __version__
 from fedrec.arrays import Int64s
+from fedrec.certificates.news import certify_news
+from fedrec.certificates.writing import Statements, nobody_states
 from fedrec.data.impressions import Impressions
-from fedrec.errors import RefusedError, SettingsError, UnreachableError
+from fedrec.errors import RefusedError, RunError, SettingsError, UnreachableError
 from fedrec.federation.protocol import (
     Answer,
     Invitation,
@@ -53,7 +55,6 @@ from fedrec_server.received import (
 )
 from fedrec_server.run_record import RunNotes, only_one, open_notes
 from fedrec_server.stragglers import UNREACHABLE, EveryClient
-from fedrec_server.strategy import flower_step
 
 _NOT_YET = {UNREACHABLE, Refusal.BUSY.value}
 
@@ -69,11 +70,13 @@ def run_news(
     patience: Patience,
     absent_s: float = 0.0,
     run: str | None = None,
+    statements: Statements = nobody_states,
 ) -> Iterator[Progress | TrainedNews]:
     """Train to the end in `folder`, or on from where it stopped; the last thing is the model, which
     then lies in `folder/model` too.
 
-    endpoint: the aggregator's, for `central` alone. Raises as `rounds.run_rounds` does.
+    endpoint: the aggregator's, for `central` alone. statements: as in `rounds.run_rounds`. Raises
+    as that does.
     """
     check(scenario, endpoint)
     with only_one(folder):
@@ -106,6 +109,14 @@ def run_news(
                     scenario.news.variant,
                     done,
                     noise="devices" if endpoint is None else "aggregator",
+                )
+                certify_news(
+                    folder / "model",
+                    scenario,
+                    catalogue,
+                    folder,
+                    run=notes.run,
+                    statements=statements,
                 )
             else:
                 write_json(folder / "progress.json", asdict(done))
@@ -248,7 +259,7 @@ class RemoteFleet:
         return joined(parts)
 
     def step(self, course: Course, users: Int64s, rule: FedAdam) -> tuple[Course, float]:
-        """See `rounds.Step`: Flower's own strategy takes the step."""
+        """See `rounds.Step`. Raises RunError where nobody has anything to learn from."""
         public: Arrays = {
             "parameters": course.parameters.astype(np.float32),
             "cohort": users.astype(np.int64),
@@ -259,7 +270,7 @@ class RemoteFleet:
             lambda name, arrays: require_gradient(name, arrays, length=length),
         )
         bounded = bounded_gradients(told, self._asked(users), longest=self._longest(length))
-        return flower_step(course, [arrays for _, arrays in bounded], rule)
+        return averaged_step(course, [arrays for _, arrays in bounded], rule)
 
     def _asked(self, users: Int64s) -> dict[str, int]:
         """How many of a round's users each client has."""
@@ -289,7 +300,7 @@ class RemoteFleet:
             self.gathering.sleep,
             self.gathering.clock,
         )
-        endpoint = KeptReleases(self.endpoint, self.folder / "releases")
+        endpoint = KeptReleases(self.endpoint, self.folder)
         return AggregatedLink(
             self.terms, plan, endpoint, every, self.patience, self.notes.ledger_head, self._saw
         )
@@ -351,3 +362,18 @@ def _nobody(round: int, answers: Sequence[Answer]) -> RefusedError:
         f"no client takes part in round {round}: {said}",
         "Start the missing clients and run the server again.",
     )
+
+
+def averaged_step(course: Course, told: Sequence[Arrays], rule: FedAdam) -> tuple[Course, float]:
+    """The course after a step down the mean of "gradient" weighted by "weight", float64, and the
+    mean "loss". Raises RunError where nobody told any."""
+    if not told:
+        raise RunError(
+            "no user of the round has anything to learn from",
+            "Give data with labelled impressions.",
+        )
+    weights = [float(each["weight"][0]) for each in told]
+    gradients = [each["gradient"].astype(np.float64) for each in told]
+    gradient = np.average(gradients, axis=0, weights=weights)
+    loss = np.average([float(each["loss"][0]) for each in told], weights=weights)
+    return course.moved(gradient, rule), float(loss)

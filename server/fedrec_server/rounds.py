@@ -16,6 +16,8 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
 from fedrec import __version__
+from fedrec.certificates.inputs import FactorizationInputs
+from fedrec.certificates.writing import ReleasedRound, Statements, certify, nobody_states
 from fedrec.data.features import PublicFeatures
 from fedrec.data.kinds import KINDS
 from fedrec.errors import RunError, SettingsError, UnreachableError
@@ -25,15 +27,15 @@ from fedrec.federation.protocol import Answer, Broadcast, ReleaseEndpoint, Round
 from fedrec.federation.round_driver import AggregatedLink, Patience
 from fedrec.federation.rounds import RoundDone, State, told_before, train
 from fedrec.privacy.calibration import Plan
+from fedrec.public_data import PublicData
 from fedrec.recipes import Prepared, client_recipe, prepare
 from fedrec.serving.exporting import Origin, PublicItems
 from fedrec.serving.model_bundles import ServingFacts
 from fedrec.settings import RecipeScenario, Scenario
-from fedrec.storage import Checkpoints, finite, write_bytes
+from fedrec.storage import Checkpoints, finite, release_file, write_bytes
 from fedrec_server.cohorts import Cohorts, require_sampled
 from fedrec_server.gathering import Gathering, gather
 from fedrec_server.kept_releases import KeptReleases
-from fedrec_server.public import PublicData
 from fedrec_server.quorum import QuorumLog
 from fedrec_server.run_record import RunNotes, only_one, open_notes, trains
 from fedrec_server.stragglers import EveryClient
@@ -47,7 +49,7 @@ class RoundLine:
     joined: users of the run; asked: those of the round's clients; quorum: who of them had to
     report. bytes_down: of the question, for a client that answered the one before
     (`wire.invitation_bytes`); whoever did not gets all of its arrays. release_bytes: of what came
-    back. seconds: since the last round ended.
+    back. question: its digest. seconds: since the last round ended.
     A round that was released before a restart has no `answers`: nobody was asked again.
     """
 
@@ -66,6 +68,7 @@ class RoundLine:
     bytes_down: int
     release_bytes: int
     release_sha256: str
+    question: str
     seconds: float
 
 
@@ -93,6 +96,7 @@ def run_rounds(
     tell: Callable[[str], None] = lambda words: None,
     checkpoints: int = 0,
     earlier: Earlier | None = None,
+    statements: Statements = nobody_states,
 ) -> Iterator[KeptRound]:
     """Train to the end in `folder`, or on from where it stopped, yielding after every round; then
     the model lies in `folder/model`.
@@ -104,6 +108,7 @@ def run_rounds(
     gets words on a round that misses its quorum (`Patience.min_share`), which waits, and ends the
     run where it is short too often. checkpoints: how many of the newest are kept, at least 2; 0 for
     all. earlier: what it begins with of an earlier release, the same whenever the run goes on.
+    statements: what aggregators sign of the run, for its certificate.
     After a restart the clients are waited for again, and then it goes on with those who are there.
     Raises SettingsError or RunError where the run cannot begin or is not the folder's,
     UnreachableError where clients or the aggregator stay away, RefusedError where the aggregator
@@ -139,7 +144,7 @@ def run_rounds(
         link = AggregatedLink(
             terms,
             prepared.plan,
-            KeptReleases(endpoint, folder / "releases"),
+            KeptReleases(endpoint, folder),
             every,
             patience,
             notes.ledger_head,
@@ -165,6 +170,15 @@ def run_rounds(
             ServingFacts.of(prepared.recipe, state, facts, scenario, catalogue, origin).keep(
                 folder / "model", state
             )
+        certify(
+            folder / "model",
+            scenario,
+            FactorizationInputs(public, facts.num_users, earlier),
+            kept.released(),
+            run=notes.run,
+            plan=prepared.plan,
+            statements=statements(notes.run),
+        )
 
 
 def check(scenario: RecipeScenario, public: PublicData) -> None:
@@ -222,6 +236,12 @@ class _Kept:
             yield KeptRound(line, done.state)
             started = time.perf_counter()
 
+    def released(self) -> Iterator[ReleasedRound]:
+        """Every release, in order."""
+        for line in map(json.loads, self._lines()):
+            content = release_file(self.folder, int(line["round"])).read_bytes()
+            yield ReleasedRound(content, line["reported"], line["question"])
+
     def took_part(self) -> list[dict[str, int]]:
         """How many of how many reported in each round."""
         rounds = map(json.loads, self._lines())
@@ -252,6 +272,7 @@ class _Kept:
             bytes_down=bytes_down,
             release_bytes=sum(array.nbytes for array in done.answer.values.values()),
             release_sha256=status.release_sha256,
+            question=status.digest,
             seconds=seconds,
         )
 

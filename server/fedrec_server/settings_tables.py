@@ -13,7 +13,8 @@ from fedrec.operations.party_settings import (
     FilePath,
     PartyTable,
 )
-from fedrec_server.public import PublicData, read_film_file, read_item_file, read_public
+from fedrec.public_data import PublicData, read_public
+from fedrec_server.public import read_film_file, read_item_file
 
 
 class PublicTable(PartyTable):

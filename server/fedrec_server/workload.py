@@ -12,6 +12,7 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
+from fedrec.certificates.writing import Statements
 from fedrec.data.clicklog import liked_in
 from fedrec.errors import SettingsError
 from fedrec.federation.protocol import ReleaseEndpoint
@@ -21,10 +22,11 @@ from fedrec.operations import logs
 from fedrec.operations.metrics import Metrics
 from fedrec.preparing import guarantee_of
 from fedrec.privacy.guarantee import Guarantee
+from fedrec.public_data import PublicData
 from fedrec.settings import Scenario
+from fedrec_server.aggregation import Aggregation
 from fedrec_server.device_clients import DeviceClients, Publication
 from fedrec_server.gathering import Gathering
-from fedrec_server.public import PublicData
 from fedrec_server.rounds import KeptRound, check, run_rounds
 from fedrec_server.settings import ServerSettings
 from fedrec_server.settings_tables import PublicTable
@@ -41,7 +43,7 @@ class Host:
     """Where a server trains. lost: Flower runs that were lost since the last round."""
 
     settings: ServerSettings
-    endpoint: ReleaseEndpoint | None
+    aggregation: Aggregation
     trainings: Trainings
     metrics: Metrics
     sleep: Sleep
@@ -53,13 +55,14 @@ class Host:
         self.metrics.decided("released", took_s=took_s)
 
     def waits(self, clients: WatchedClients) -> dict[str, Any]:
-        """How long anybody is waited for, and the run's id."""
+        """How long anybody is waited for, the run's id, and who states what of it."""
         chosen = self.settings
         return {
             "gathering": replace(chosen.whom_to_wait_for(), sleep=clients.pausing(self.sleep)),
             "patience": replace(chosen.patience(), sleep=self.sleep),
             "absent_s": chosen.rounds.absent_s,
             "run": self.trainings.entry.run,
+            "statements": self.aggregation.statements,
         }
 
 
@@ -86,6 +89,7 @@ class Workload(Protocol):
         gathering: Gathering,
         patience: Patience,
         run: str | None,
+        statements: Statements,
     ) -> Iterator[object]:
         """One training, as it is by itself."""
 
@@ -141,19 +145,18 @@ class Ratings:
         chosen = host.settings
         told = host.settings.devices
         trainings = host.trainings
-        assert host.endpoint is not None  # `check`
+        endpoint = host.aggregation.endpoint
+        assert endpoint is not None  # `check`
         published = Publication(Path(told.folder)) if told.users else None
         everybody = (
-            DeviceClients(
-                clients, host.endpoint, published, told.users, told.window_s, sleep=host.sleep
-            )
+            DeviceClients(clients, endpoint, published, told.users, told.window_s, sleep=host.sleep)
             if published
             else clients
         )
         rounds = run_rounds(
             self.scenario,
             self.public,
-            host.endpoint,
+            endpoint,
             everybody,
             trainings.folder,
             **host.waits(clients),
@@ -238,7 +241,9 @@ class News:
 
         trainings = host.trainings
         trainings.runs.planned(trainings.promised, None)
-        for done in self.steps(host.endpoint, clients, trainings.folder, **host.waits(clients)):
+        for done in self.steps(
+            host.aggregation.endpoint, clients, trainings.folder, **host.waits(clients)
+        ):
             host.released()
             if isinstance(done, TrainedNews):
                 trainings.runs.planned(done.guarantee, None)

@@ -138,7 +138,7 @@ def test_whole_floats_are_the_ids_that_they_were_before_a_value_was_missing() ->
     items = pd.DataFrame({"item": [10, 20, 30], "title": ["a", "b", "c"]})
     log = {"user": [1.0, 1.0, 2.0], "item": [10.0, 20.0, 10.0]}
     data = fedrec.Dataset.from_frame(pd.DataFrame(log), items=items)
-    assert data.item_ids == ("10", "20", "30")
+    assert data.item_ids == (10, 20, 30)
     assert data.source.catalogue.user_ids == ("1", "2")
     floats = fedrec.Dataset.from_frame(log, items=items.astype({"item": float}))
     assert floats.item_ids == data.item_ids
@@ -196,7 +196,7 @@ def test_items_come_with_titles_and_features() -> None:
         }
     )
     data = fedrec.Dataset.from_frame(STARS, **RATED, items=items)
-    assert data.item_ids == ("10", "20", "30", "40")
+    assert data.item_ids == (10, 20, 30, 40)
     assert data.source.catalogue.titles == ("Ten", "Twenty", "Thirty", "Forty")
     assert data.source.features.bags["genre"].counts.toarray().tolist() == [
         [1, 1],

@@ -4,6 +4,7 @@ that training never saw."""
 from __future__ import annotations
 
 import copy
+import html
 import json
 import math
 import pickle
@@ -289,7 +290,19 @@ def test_controls_and_verdicts_stand_beside_the_model(
         "non-private ALS",
     ]
     assert {verdict.control for verdict in found.verdicts} >= {"popularity", "shuffled history"}
-    assert "NO BETTER" in repr(found)
+    said = repr(found).splitlines()
+    assert [line.split("  ")[0] for line in said[:5]] == [
+        "method",
+        "popularity",
+        "non-private item-item",
+        "non-private ALS",
+        "Popularity",
+    ]
+    assert said[5:] == [found.answer, repr(model.guarantee)]
+    assert "ndcg" in said[0]
+    assert found.answer.startswith("NDCG@20: ")
+    assert html.escape(found.answer) in found._repr_html_()
+    assert "<details>" in found._repr_html_()
     assert fedrec.evaluate(model, clicks[1]).controls is found.controls  # measured once
 
 
@@ -302,19 +315,24 @@ def test_a_budget_over_all_fits_on_the_same_people_is_kept_also_where_they_have_
     }
     train, _ = fedrec.Dataset.from_frame(log).split()
     limit = {"privacy.max_total_epsilon": 1.2}
-    settings = limit | {"privacy.budget_file": str(tmp_path / "people.jsonl")}
-    with pytest.raises(SettingsError, match=r"max_total_epsilon needs privacy\.budget_file"):
-        fedrec.Popularity(epsilon=1, delta=1e-5, settings=limit).fit(train)
-    fedrec.Popularity(epsilon=1, delta=1e-5, settings=settings).fit(train)
+    named = limit | {"privacy.budget_file": str(tmp_path / "people.jsonl")}
     less = {name: column[:-1] for name, column in log.items()}
     renamed = log | {"item": [f"i{item}" for item in log["item"]]}
-    for rows in (log, less, renamed):
-        with pytest.raises(BudgetExceededError):
-            fedrec.Popularity(epsilon=1, delta=1e-5, settings=settings).fit(
-                fedrec.Dataset.from_frame(rows).split()[0]
-            )
-    # an experiment is no release
-    fedrec.Popularity(epsilon=1, delta=1e-5, noise="seeded", settings=settings).fit(train)
+    for settings in (limit, named):
+        model = fedrec.Popularity(epsilon=1, delta=1e-5, settings=settings).fit(train)
+        (spent,) = model.guarantee.spent
+        assert "epsilon 1 at delta 1e-05 per user" in spent
+        assert spent in repr(model.guarantee)
+        saved = model.save(tmp_path / str(len(settings)))
+        assert f"| all trainings of these people | {spent} |" in (saved / "README.md").read_text()
+        assert fedrec.load(saved).guarantee.spent == (spent,)
+        for rows in (log, less, renamed):
+            with pytest.raises(BudgetExceededError):
+                fedrec.Popularity(epsilon=1, delta=1e-5, settings=settings).fit(
+                    fedrec.Dataset.from_frame(rows).split()[0]
+                )
+        # an experiment is no release
+        fedrec.Popularity(epsilon=1, delta=1e-5, noise="seeded", settings=settings).fit(train)
 
 
 @pytest.mark.parametrize(
@@ -391,9 +409,9 @@ def test_a_divided_data_set_is_trained_on_its_training_rows() -> None:
     held = {"user": list(range(100)), "item": [7] * 100}
     divided = fedrec.Dataset.from_frame(log, test=held, validation={"user": [0], "item": [8]})
     last = fedrec.Popularity(epsilon=5, noise="seeded").fit(divided)
-    assert {"7", "8"} <= set(last.recommend(users=["0"], k=9)["item"])
+    assert {7, 8} <= set(last.recommend(users=["0"], k=9)["item"])
     kept = fedrec.Dataset.from_frame(log, validation=held)
-    assert "7" in fedrec.Popularity(noise="seeded").fit(kept).recommend(users=["0"], k=9)["item"]
+    assert 7 in fedrec.Popularity(noise="seeded").fit(kept).recommend(users=["0"], k=9)["item"]
 
 
 FRAME = pl.DataFrame({"who": ["ann"], "what": ["3"]})
@@ -422,7 +440,7 @@ MISUSED: dict[str, tuple[Any, str]] = {
     "a gap for an id": (lambda m: m.recommend(history=[float("nan")]), "nan in the place"),
     "a list for an id": (lambda m: m.recommend(history=[["3"]]), "an id is a list"),
     "half a prediction": (lambda m: m.predict(history=[]), "needs pairs"),
-    "a frame without items": (lambda m: m.predict({"user": ["1"]}), "no column 'item'"),
+    "a frame without items": (lambda m: m.predict({"user": ["1"]}), "no columns of items"),
     "no such folder": (lambda m: fedrec.load("nowhere"), "holds no model"),
     "a number to fit": (lambda m: fedrec.ItemBias().fit(3), "needs a training set"),
     "a mistyped key": (

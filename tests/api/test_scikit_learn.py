@@ -11,7 +11,7 @@ import fedrec
 
 pytest.importorskip("sklearn")
 from sklearn.base import clone
-from sklearn.model_selection import ParameterGrid
+from sklearn.model_selection import GridSearchCV, ParameterGrid
 from sklearn.utils import estimator_checks
 
 ESTIMATORS = [
@@ -53,3 +53,22 @@ def test_a_grid_of_parameters_trains_one_model_each() -> None:
     assert [model.guarantee.epsilon for model in fitted] == pytest.approx([1, 5])
     with pytest.raises(fedrec.SettingsError, match="no parameter 'eps'"):
         fitted[0].set_params(eps=1)
+
+
+def test_a_search_chooses_by_the_score_on_one_split() -> None:
+    train, test = fedrec.Dataset.planted("small").split("random", seed=1)
+    scores = {
+        chosen["epsilon"]: clone(fedrec.ItemBias(noise="seeded"))
+        .set_params(**chosen)
+        .fit(train)
+        .score(test)
+        for chosen in ParameterGrid({"epsilon": [0.05, 5]})
+    }
+    assert max(scores, key=lambda epsilon: scores[epsilon]) == 5
+
+
+def test_a_search_over_folds_is_refused_with_the_reason() -> None:
+    train, _ = fedrec.Dataset.planted("small").split("random", seed=1)
+    with pytest.raises(fedrec.SettingsError, match="epsilons add up") as refused:
+        GridSearchCV(fedrec.ItemBias(), {"epsilon": [1, 5]}).fit(train)
+    assert "ParameterGrid" in refused.value.remedy

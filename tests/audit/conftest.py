@@ -10,6 +10,7 @@ from fedrec.settings import Scenario, load
 
 NEWS = [
     "recipe=privaterec",
+    "news.variant=additive",
     "privacy.noise=seeded",
     "data.format=planted-news",
     "data.preset=small",

@@ -9,6 +9,7 @@ from fedrec.settings import load
 
 NEWS = [
     "recipe=privaterec",
+    "news.variant=additive",
     "data.format=planted-news",
     "data.preset=small",
     "privacy.unit=click",

@@ -17,6 +17,7 @@ from fedrec.settings import Scenario, load
 
 NEWS = [
     "recipe=privaterec",
+    "news.variant=additive",
     "data.format=planted-news",
     "data.preset=small",
     "privacy.noise=seeded",

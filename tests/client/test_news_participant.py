@@ -77,6 +77,7 @@ def scenario(variant: str = "additive", *more: str) -> Scenario:
         None,
         [
             "recipe=privaterec",
+            "news.variant=additive",
             "data.format=planted-news",
             "news.history=12",
             "privacy.noise=seeded",

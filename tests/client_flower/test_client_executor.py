@@ -17,13 +17,10 @@ from flwr.supercore.run import Run
 from flwr.supernode.main import create_app
 from flwr.supernode.nodestate import NodeState, NodeStateFactory
 
-from fedrec.errors import SettingsError
 from fedrec_client.executor import (
-    PINNED_FLOWER,
     Executor,
     RuntimeApi,
     Task,
-    require_pinned_flower,
     unpacked_bytes,
 )
 from fedrec_client.flower import client_app
@@ -282,14 +279,3 @@ def test_a_long_answer_is_kept_alive_by_heartbeats(
         runtime
     )  # type: ignore[arg-type]
     assert post.answer(node.content(node.reply())).users == 2
-
-
-def test_another_version_of_flower_is_refused_by_name() -> None:
-    with pytest.raises(SettingsError, match=r"flwr 1\.99\.0 is installed"):
-        require_pinned_flower("1.99.0")
-
-
-def test_the_pinned_version_is_the_one_that_the_project_asks_for(
-    pytestconfig: pytest.Config,
-) -> None:
-    assert f'"flwr=={PINNED_FLOWER}"' in (pytestconfig.rootpath / "pyproject.toml").read_text()

@@ -1,13 +1,20 @@
 """Versions of the messages over Flower: who is too far away hears it, takes no part, and holds up
 nobody."""
 
+import re
 from typing import Any
 
 import pytest
 from flwr.app import ConfigRecord, Context, Message, RecordDict
 
+from fedrec.errors import SettingsError
 from fedrec.federation.protocol import Refusal
 from fedrec.federation.versions import FIELD, PROTOCOL
+from fedrec.operations.flower_process import (
+    FLOWER_BELOW,
+    FLOWER_FROM,
+    require_tested_flower,
+)
 from fedrec_client.flower import client_app
 from fedrec_server.flower import FlowerBroadcast
 from fedrec_simulations.runtimes.in_process_grid import InProcessGrid
@@ -46,3 +53,20 @@ def test_a_client_of_a_far_version_is_refused_by_name_and_the_others_stay() -> N
     assert (answers["near"].users, answers["near"].refusal) == (2, "")
     assert (answers["far"].users, answers["far"].refusal) == (0, Refusal.WRONG_PROTOCOL)
     assert "Upgrade fedrec here" in answers["far"].cause
+
+
+@pytest.mark.parametrize("release", ["1.40.0", "1.41.1", "1.42.0", "1.42.0.post1"])
+def test_a_tested_release_of_flower_is_taken(release: str) -> None:
+    require_tested_flower(release)
+
+
+@pytest.mark.parametrize("release", ["0.42.0", "1.39.2", "1.43.0", "2.41.0"])
+def test_another_release_of_flower_is_refused_by_name(release: str) -> None:
+    with pytest.raises(SettingsError, match=rf"flwr {re.escape(release)} is installed"):
+        require_tested_flower(release)
+
+
+def test_the_project_asks_for_the_tested_releases_of_flower(pytestconfig: pytest.Config) -> None:
+    asked = (pytestconfig.rootpath / "pyproject.toml").read_text()
+    tested = ">={}.{},<{}.{}".format(*FLOWER_FROM, *FLOWER_BELOW)
+    assert re.findall(r'"flwr(?:\[\w+\])?([^"]+)"', asked) == [tested, tested]

@@ -10,11 +10,11 @@ import pytest
 
 from fedrec.cli.supervisor import Supervisor
 from fedrec.federation.round_driver import Patience
+from fedrec.public_data import PublicData
 from fedrec.recipes import guarantee_of
 from fedrec.settings import load
 from fedrec_server.flower import FlowerBroadcast
 from fedrec_server.gathering import Gathering
-from fedrec_server.public import PublicData
 from fedrec_server.rounds import run_rounds
 from fedrec_server.runs import Runs
 from fedrec_server.schedule import TrainingSchedule

@@ -191,6 +191,7 @@ def test_flags_of_a_deployment_need_one_and_news_is_refused(
     assert guarded(["demo", "--seed", "1"]) == 2
     news = [
         "recipe=privaterec",
+        "news.variant=additive",
         "data.format=planted-news",
         "data.preset=small",
         "data.keep_users=0",

@@ -29,7 +29,9 @@ INSTRUCTIONS = [
 ]
 COMPOSE = yaml.safe_load((ROOT / "compose.yaml").read_text())
 SERVICES: dict[str, dict[str, Any]] = COMPOSE["services"]
-ROLES = {name: service for name, service in SERVICES.items() if name != "prepare"}
+ROLES = {
+    name: service for name, service in SERVICES.items() if name not in {"prepare", "prometheus"}
+}
 LOADERS = {
     "aggregator": aggregator.load,
     "server": server.load,
@@ -55,7 +57,10 @@ def test_the_image_is_of_a_fixed_base_without_compiler_package_manager_or_root()
     assert said("FROM") == ["${PYTHON} AS build", "${PYTHON}"]
     install = said("RUN")[-1]
     assert "--only-binary :all:" in install
-    assert "--constraint /tmp/constraints.txt" in install
+    locked, own = install.split("&& /opt/fedrec/bin/pip install")[1:3]
+    assert "--require-hashes" in locked
+    assert "--requirement /tmp/requirements.lock" in locked
+    assert "--constraint /tmp/constraints.txt" in own
     assert not any(
         word in run
         for run in said("RUN")
@@ -142,6 +147,7 @@ def test_sites_share_no_network_no_volume_and_no_key_and_only_serving_is_publish
         there = {name for name, service in ROLES.items() if network in service["networks"]}
         assert not {"site-1", "site-2"} <= there
         assert options.get("internal") or there == {"serve"}
+        assert network != "watch" or there == {"serve"}
     assert not set(volumes(ROLES["site-1"]).values()) & set(volumes(ROLES["site-2"]).values())
     assert [name for name, service in SERVICES.items() if "ports" in service] == ["serve"]
     assert all(port.startswith("127.0.0.1:") for port in ROLES["serve"]["ports"])
@@ -155,6 +161,28 @@ def test_sites_share_no_network_no_volume_and_no_key_and_only_serving_is_publish
     }
     states = {name: [f"state-{name}:/var/lib/fedrec"] for name in ROLES if name != "serve"}
     assert writable == states | {"serve": []}
+
+
+def test_serving_has_a_key_of_its_own_and_is_scraped_on_a_port_that_is_not_published() -> None:
+    keys = {
+        name: {what for what in volumes(service).values() if what.startswith("keys-")}
+        for name, service in ROLES.items()
+    }
+    assert keys == {name: {f"keys-{name}"} for name in ROLES}
+    settings = tomllib.loads((ROOT / "deploy" / "compose" / "serving.toml").read_text())
+    assert settings["tls"]["key"].endswith("/serving-key.pem")
+    port = settings["metrics"].rpartition(":")[2]
+    assert not any(f":{port}" in published for published in ROLES["serve"]["ports"])
+    scraper = SERVICES["prometheus"]
+    assert scraper["networks"] == ["watch"]
+    assert scraper["read_only"]
+    assert scraper["cap_drop"] == ["ALL"]
+    mounted = volumes(scraper)
+    scraped = yaml.safe_load((ROOT / mounted["/etc/prometheus/prometheus.yml"]).read_text())
+    [job] = scraped["scrape_configs"]
+    assert job["static_configs"] == [{"targets": [f"serve:{port}"]}]
+    assert scraped["rule_files"] == ["/etc/prometheus/alerts.yaml"]
+    assert (ROOT / mounted["/etc/prometheus/alerts.yaml"]).is_file()
 
 
 def test_each_waits_for_what_it_needs_and_calls_it_by_its_service_s_name() -> None:

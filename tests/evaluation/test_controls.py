@@ -11,7 +11,9 @@ from fedrec.data.interactions import Interactions
 from fedrec.evaluation.controls import (
     SHUFFLED,
     BucketVerdicts,
+    Verdict,
     compare,
+    in_one_line,
     paired,
     ranking_verdicts,
     ranking_verdicts_by_popularity,
@@ -87,11 +89,13 @@ def test_a_ranking_that_ignores_the_user_is_no_better_than_its_controls_and_says
         ours.at[5], {name: report.at[5] for name, report in others.items()}, metrics=("ndcg",)
     )
     assert [verdict.outcome for verdict in verdicts] == ["no better", "no better"]
-    assert "NO BETTER than popularity" in verdicts[0].sentence
-    assert "not shown to be personal" in verdicts[1].sentence
+    assert "no better than popularity" in verdicts[0].sentence
+    assert in_one_line(verdicts) == (
+        "NDCG@5: no better than popularity; not shown to be personal: with another's history it is "
+        "as good."
+    )
     (beside, _) = ranking_verdicts_by_popularity(ours, others, k=5)
-    assert not beside.better
-    assert "NO BETTER than popularity in 1, 2, 3, 4, 5" in beside.sentence
+    assert "no better than popularity in 1, 2, 3, 4, 5" in beside.sentence
 
 
 def test_errors_of_ratings_are_compared_with_each_control_whole_and_by_popularity() -> None:
@@ -113,7 +117,6 @@ def test_errors_of_ratings_are_compared_with_each_control_whole_and_by_popularit
     ]
     by = [by_popularity(p, test, np.arange(m)) for p in (personal, constant)]
     (beside,) = rating_verdicts_by_popularity(by[0], {"mean": by[1]})
-    assert beside.better
     assert (
         beside.sentence
         == "RMSE by popularity fifth, 1 the rarest items: better than mean in 1, 2, 3, 4, 5."
@@ -198,7 +201,34 @@ def test_buckets_say_each_outcome_where_it_holds() -> None:
     ]
     found = BucketVerdicts("NDCG@20", "popularity", tuple(made))
     assert found.sentence == (
-        "NDCG@20 by popularity fifth, 1 the rarest items: NO BETTER than popularity in 1, 5; "
-        "not clearly better than popularity in 2; better than popularity in 3."
+        "NDCG@20 by popularity fifth, 1 the rarest items: better than popularity in 3; "
+        "not clearly better than popularity in 2; no better than popularity in 1, 5."
     )
-    assert not found.better
+
+
+def test_one_line_says_what_is_better_what_privacy_costs_and_what_simple_method_is_as_good() -> (
+    None
+):
+    def beside(
+        control: str, value: float, *, metric: str = "RMSE", stderr: float = 0.001
+    ) -> Verdict:
+        lower = metric == "RMSE"
+        return compare(metric, 0.866, control, value, stderr=stderr, lower_is_better=lower)
+
+    both = [beside("item mean", 0.95), beside("item + user bias", 0.91)]
+    told = [beside("non-private ALS", 0.84), beside("non-private item-item", 0.85)]
+    assert in_one_line([*both, *told]) == (
+        "RMSE: better than item mean and item + user bias; costs 0.0260 beside ALS without privacy."
+    )
+    near = beside("item + user bias", 0.867, stderr=0.002)
+    same = beside("item mean", 0.866)
+    assert in_one_line([near, same]) == (
+        "RMSE: not clearly better than item + user bias; no better than item mean."
+    )
+    lists = [
+        beside("popularity", 0.1, metric="NDCG@20"),
+        beside("popularity", 0.1, metric="capped recall@20"),
+        beside("shuffled history", 0.1, metric="NDCG@20"),
+    ]
+    assert in_one_line(lists) == "NDCG@20: better than popularity."
+    assert in_one_line([]) == ""

@@ -141,6 +141,7 @@ def test_a_news_variant_is_priced_by_itself() -> None:
 
     keys = [
         "recipe=privaterec",
+        "news.variant=additive",
         "privacy.unit=click",
         "data.format=planted-news",
         "privacy.epsilon=5",

@@ -25,7 +25,7 @@ def prepared_for(ratings: Interactions, *keys: str) -> Prepared:
     facts = PublicFacts(
         ratings.num_users, ratings.num_items, ratings.kind, ratings.value_range, None, Streams(1)
     )
-    return prepare(load(None, ["recipe=fast-dpmf", *keys]), facts)
+    return prepare(load(None, ["recipe=noisy-descent", *keys]), facts)
 
 
 def loopback(ratings: Interactions, made: Prepared) -> Loopback:
@@ -73,4 +73,4 @@ def test_clicks_and_keys_of_other_recipes_are_refused() -> None:
         ("compare.published=true", "needs recipe"),
     ):
         with pytest.raises(SettingsError, match=words):
-            load(None, ["recipe=fast-dpmf", key])
+            load(None, ["recipe=noisy-descent", key])

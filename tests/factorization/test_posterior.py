@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from typing import cast
 
 import numpy as np
 import pytest
@@ -11,8 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import integrate
 
+import fedrec
 from fedrec.data.interactions import Interactions
 from fedrec.data.planted import SHAPES, planted
+from fedrec.factorization.facts import PublicFacts
 from fedrec.factorization.model import predict
 from fedrec.factorization.sampling.blocked_sgd import (
     Diffusion,
@@ -29,7 +32,11 @@ from fedrec.factorization.sampling.posterior import (
     sample,
     user_weights,
 )
+from fedrec.preparing import prepare
 from fedrec.randomness import Streams
+from fedrec.recipes.dpmf import SampleRecipe
+from fedrec.run import statement
+from fedrec.settings import load
 
 SETTINGS = PosteriorSettings(dimension=2, passes=5, most_ratings=6, weight_limit=3.0)
 
@@ -143,3 +150,75 @@ def test_without_a_budget_the_chain_is_plain_descent_and_learns() -> None:
     assert errors[math.inf] < 0.9 * np.std(asked.values)
     assert errors[1e5] < 0.9 * np.std(asked.values)
     assert errors[1.0] > errors[1e5]
+
+
+def test_a_step_is_equation_4_with_the_erratum_read_line_by_line() -> None:
+    """20,000 users with one rating each of an item of their own, all alike, so that one step is
+    drawn 20,000 times: its mean and its variance, of the paper's line 3 of Alg. 1 and eq. 4."""
+    pairs = 20_000
+    who = np.arange(pairs)
+    ratings = Interactions.from_columns(
+        who, who, np.full(pairs, 5.0), num_users=pairs, num_items=pairs, value_range=(1.0, 5.0)
+    )
+    chosen = PosteriorSettings(dimension=2, most_ratings=3, weight_limit=0.5, conversion="printed")
+    epsilon = 40.0
+    scaling = Scaling.of(chosen, epsilon, (1.0, 5.0))
+    # the paper, line by line
+    tau, kappa, rho = 3, 1.0, 0.5
+    w = min(rho, tau / 1)  # Sec. 6.5: w_i = min(rho, B / (m_i (5 - 1 + kappa)^2))
+    B = tau * (5 - 1 + kappa) ** 2  # Alg. 1 l. 1, as set in Sec. 6.5
+    temperature = 4 * B / epsilon  # l. 4: exp(-epsilon F / 4B)
+    prior_std = chosen.prior_std
+    lam = chosen.ridge + temperature / (2 * prior_std**2)
+    u = np.array([0.6, -0.3])
+    v = np.array([0.2, 0.5])
+    r = 1.7
+    eta = 1e-5
+    gradient_u = -2 * w * (r - u @ v) * v + 2 * lam * u  # l. 3, differentiated
+    gradient_v = -2 * w * (r - u @ v) * u + 2 * lam * v
+    expected = np.concatenate([u - eta * gradient_u, v - eta * gradient_v])
+    variance = 2 * eta * temperature  # eq. 4 has eta, of which the density would be exp(-2 c F)
+    # the kernel
+    weights = user_weights(ratings, chosen)
+    blocks = blocks_of(ratings, np.full(pairs, r), stripes=1)
+    rows = Rows.of(np.tile(u, (pairs, 1)), np.tile(v, (pairs, 1)), blocks)
+    assert (w, B, temperature, lam) == pytest.approx(
+        (weights[0], scaling.loss_bound, scaling.temperature, scaling.ridge)
+    )
+    for heat, bound in ((0.0, 1e-7), (scaling.temperature, 5 * math.sqrt(variance / pairs))):
+        rows = Rows.of(np.tile(u, (pairs, 1)), np.tile(v, (pairs, 1)), blocks)
+        noise = Diffusion(scaling.ridge, heat, key=5)
+        descend(rows, blocks, Pass(2 * eta, cap=scaling.cap, weights=weights, time=eta), noise)
+        settle(rows, noise)
+        found = np.column_stack([rows.U[:, :2], rows.V[:, :2]]).astype(np.float64)
+        assert np.all(np.abs(found.mean(0) - expected) < bound + 1e-6 * np.abs(expected))
+    assert found.var(0) == pytest.approx(np.full(4, variance), rel=0.05)
+
+
+def test_dpmf_is_trained_and_told_on_the_usual_path() -> None:
+    """The recipe's V is the sampler's, its claim is not established, and ledgers count infinity."""
+    train, test = fedrec.Dataset.planted("small").split()
+    model = fedrec.MatrixFactorization(
+        method="dpmf", noise="seeded", settings={"own.passes": 2, "own.dimension": 3}
+    ).fit(train)
+    assert "not established" in str(model.guarantee).lower()
+    assert model.guarantee.accountants["gdp"] == math.inf
+    assert math.isfinite(fedrec.evaluate(model, test, controls=False).metrics["rmse"])
+
+
+def test_theorem_2_weighs_a_user_s_loss_by_its_own_epsilon() -> None:
+    ratings = some_ratings(3)
+    facts = PublicFacts(12, 15, "ratings", (1.0, 5.0), None, Streams(1))
+    keys = ["recipe=dpmf", "own.passes=2", "own.dimension=2", "privacy.epsilon=5"]
+    own = prepare(load(None, [*keys, "privacy.personal_epsilons={1=1.0}"]), facts)
+    assert own.curated is not None
+    found = own.curated(ratings, Streams(2))["V"]
+    whole = prepare(load(None, keys), facts)
+    assert own.plan.claimed
+    chosen = cast(SampleRecipe, whole.recipe).settings
+    for shares, alike in ((0.2, True), (1.0, False)):
+        *_, last = sample(
+            ratings, chosen, epsilon=5.0, streams=Streams(1), noise=Streams(2), shares=shares
+        )
+        assert np.array_equal(found, last.model.item_vectors[:, :-2]) == alike
+    assert statement.personal(own.plan, {1.0: 1.0})["personal"][0]["weight"] == 0.2

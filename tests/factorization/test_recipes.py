@@ -106,7 +106,7 @@ RECIPES: dict[str, list[str]] = {
         "collective.users_values=binary",
         "collective.users_share=0.5",
     ],
-    "fast-dpmf": ["recipe=fast-dpmf", "model.dimension=3", "model.steps=2"],
+    "noisy-descent": ["recipe=noisy-descent", "model.dimension=3", "model.steps=2"],
     "dp-gd": ["recipe=dp-gd", "model.dimension=3", "model.steps=2"],
     "dp-gd, no biases": [
         "recipe=dp-gd",
@@ -499,7 +499,7 @@ def test_the_privacy_loss_distribution_of_dp_accounting_prices_a_plan_at_its_eps
         (["recipe=default"], 1_500, {"inf": 0.87, "5": 0.96}),
         (["recipe=default", "model.encoder=id"], 1_500, {"inf": 0.87, "5": 0.96}),
         (["recipe=dp-bias"], 1_500, {"inf": 0.87, "1": 0.9}),
-        (["recipe=fast-dpmf"], 3_000, {"inf": 0.87, "5": 0.92}),
+        (["recipe=noisy-descent"], 3_000, {"inf": 0.87, "5": 0.92}),
         (["recipe=dp-gd"], 3_000, {"inf": 0.87, "5": 0.92}),
         (["recipe=am-dpsgd"], 3_000, {"inf": 0.89, "5": 0.92}),
     ],
@@ -649,10 +649,10 @@ def test_who_has_no_events_reports_zeros_as_if_not_there(name: str) -> None:
 @pytest.mark.parametrize(
     ("name", "steps"),
     [
-        ("default, clicks", ["counts", "tastes", "step"]),
+        ("default, clicks", ["counts", "tastes", "step", "worth"]),
         ("default, clicks, public users", ["counts", "tastes", "step"]),
-        ("default, clicks, few people", ["counts"]),
-        ("default, clicks, one Gram", ["counts", "tastes"]),
+        ("default, clicks, few people", ["counts", "worth"]),
+        ("default, clicks, one Gram", ["counts", "tastes", "worth"]),
     ],
 )
 def test_every_kind_of_round_of_clicks_is_asked_for_here(name: str, steps: list[str]) -> None:

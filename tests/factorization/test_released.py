@@ -28,7 +28,7 @@ from fedrec.settings import load as scenario
     [
         ["recipe=default"],
         ["recipe=published"],
-        ["recipe=fast-dpmf"],
+        ["recipe=noisy-descent"],
         ["recipe=dp-gd"],
         ["recipe=am-dpsgd"],
         ["recipe=dp-bias"],

@@ -74,7 +74,7 @@ def test_without_weights_it_is_the_sound_sibling_of_fast_dpmf() -> None:
         "model.learning_rate=0.7",
     )
     tables = []
-    for recipe, more in (("dp-gd", ["model.weight_exponent=0"]), ("fast-dpmf", [])):
+    for recipe, more in (("dp-gd", ["model.weight_exponent=0"]), ("noisy-descent", [])):
         made = prepared_for(ratings, *keys, *more, recipe=recipe)
         begin = {**made.recipe.begin(), "V": np.full((ratings.num_items, 2), 0.1, np.float32)}
         *_, last = train(made.recipe, loopback(ratings, made), begin)

@@ -245,7 +245,7 @@ SENT_IN_VERSION_2 = {
 def test_a_recipe_has_no_key_that_a_client_of_this_version_may_lack_unless_a_run_needs_it() -> None:
     """A client refuses a key that it does not know: one that came later is sent where it decides
     something, and nowhere else."""
-    planted = ["recipe=privaterec", "data.format=planted-news"]
+    planted = ["recipe=privaterec", "news.variant=additive", "data.format=planted-news"]
     sent = json.loads(news_recipe(load(None, [*planted, "privacy.unit=click"])))
     assert {name: set(sent[name]) for name in SENT_IN_VERSION_2} == SENT_IN_VERSION_2
     needed = ["news.variant=local", "privacy.unit=click", "news.attention_noise=laplace"]

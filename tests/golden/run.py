@@ -3,7 +3,7 @@
     python tests/golden/run.py --check      # everything, about two minutes of CPU
     python tests/golden/run.py --write      # after a change of numbers on purpose: the commit says
                                             why
-    python tests/golden/run.py --check fast-dpmf/loopback additive
+    python tests/golden/run.py --check noisy-descent/loopback additive
 
 Bytes of floats differ between processors and builds of BLAS. Exact digests are therefore kept for
 each machine's fingerprint and checked where the fingerprint is known; names, shapes, words and
@@ -57,7 +57,7 @@ RATINGS = {
     "published": ["recipe=published"],
     "published-id": ["recipe=published", "model.encoder=id"],
     "dp-cmf": ["recipe=dp-cmf", 'collective.sides=["metadata"]'],
-    "fast-dpmf": ["recipe=fast-dpmf"],
+    "noisy-descent": ["recipe=noisy-descent"],
     "dp-gd": ["recipe=dp-gd"],
     "am-dpsgd": ["recipe=am-dpsgd"],
     "dp-bias": ["recipe=dp-bias"],

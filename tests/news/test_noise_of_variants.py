@@ -54,7 +54,10 @@ def scenario(variant: str, *more: str) -> Scenario:
         "news.users_per_round=1000",
         "news.history=12",
     ]
-    return load(None, ["recipe=privaterec", "data.format=planted-news", *keys, *more])
+    return load(
+        None,
+        ["recipe=privaterec", "news.variant=additive", "data.format=planted-news", *keys, *more],
+    )
 
 
 def numbered(train: Impressions, seed: int = 4) -> DeviceNoise:

@@ -24,7 +24,12 @@ from fedrec.privacy.padding import PaddedEvent
 from fedrec.privacy.selection import PureEvent, Selection, output_table
 from fedrec.settings import load
 
-KEYS = ["recipe=privaterec", "data.format=planted-news", "privacy.unit=click"]
+KEYS = [
+    "recipe=privaterec",
+    "news.variant=additive",
+    "data.format=planted-news",
+    "privacy.unit=click",
+]
 REPORT = GaussianEvent("report", 0.5, "click", "replace")
 
 

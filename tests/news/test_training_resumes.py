@@ -49,7 +49,14 @@ def scenario(variant: str) -> Scenario:
     sizes = ["news.users_per_round=16", "news.history=12", "news.epochs=3"]
     return load(
         None,
-        ["recipe=privaterec", "data.format=planted-news", "privacy.noise=seeded", *sizes, *keys],
+        [
+            "recipe=privaterec",
+            "news.variant=additive",
+            "data.format=planted-news",
+            "privacy.noise=seeded",
+            *sizes,
+            *keys,
+        ],
     )
 
 

@@ -65,7 +65,14 @@ def scenario(variant: str, *more: str) -> Scenario:
     ]
     return load(
         None,
-        ["recipe=privaterec", "data.format=planted-news", "privacy.noise=seeded", *keys, *more],
+        [
+            "recipe=privaterec",
+            "news.variant=additive",
+            "data.format=planted-news",
+            "privacy.noise=seeded",
+            *keys,
+            *more,
+        ],
     )
 
 

@@ -122,7 +122,7 @@ def test_certificates_name_role_and_hosts_and_keys_are_for_their_owner_alone(
         "server_hosts": ["server.example.org"],
     }
     paths = write_development_certificates(tmp_path / "c", clients=["hospital"], **hosts)
-    names = ["ca", "aggregator", "server", "client-hospital"]
+    names = ["ca", "aggregator", "server", "serving", "client-hospital"]
     assert [path.name for path in paths] == [
         f"{name}{end}.pem" for name in names for end in ("", "-key")
     ]

@@ -61,13 +61,13 @@ def test_a_list_its_promise_and_its_price_then_the_same_for_nothing(
         "   1  Title ",
         "  10  Title ",
         "per click (replace)",
-        "one fresh answer of epsilon 5 per click (replace)",
         "epsilon 5 of 20 per click (replace)",
         "person   1 fresh answer on 3 clicks: epsilon ",
         "per user (replace)",
-        serving.newest,
+        "next     --explain",
     ):
         assert words in out
+    assert f"version {serving.newest}" in said(*ask, "--explain")[1]
     first, second = (
         json.loads(said(*ask, "--json", *more)[1]) for more in ([], ["--explain", "-k", "3"])
     )

@@ -108,8 +108,8 @@ def test_an_explanation_shows_every_byte_in_hex_and_in_words(
 def test_tls_by_authority_pin_or_both_and_with_a_certificate_of_ones_own(
     served: PlainServer, real_server: Start, tmp_path: Path, certificates: dict[str, str]
 ) -> None:
-    pair = {"certificate": certificates["server.pem"], "key": certificates["server-key.pem"]}
-    pin = pins(Path(certificates["server.pem"]).read_bytes()).certificate
+    pair = {"certificate": certificates["serving.pem"], "key": certificates["serving-key.pem"]}
+    pin = pins(Path(certificates["serving.pem"]).read_bytes()).certificate
     mine = {
         "certificate": certificates["client-reader.pem"],
         "key": certificates["client-reader-key.pem"],

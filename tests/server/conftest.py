@@ -26,6 +26,7 @@ from fedrec.in_process.loopback import Loopback
 from fedrec.privacy.calibration import Plan
 from fedrec.privacy.guarantee import Guarantee
 from fedrec.privacy.ledger import Ledger
+from fedrec.public_data import PublicData
 from fedrec.randomness import Streams
 from fedrec.recipes import guarantee_of, prepare
 from fedrec.settings import Scenario, load
@@ -36,7 +37,6 @@ from fedrec_client.ledger import ClientLedger
 from fedrec_client.participant import Participant
 from fedrec_client.store import LocalUsers
 from fedrec_server.gathering import Gathering
-from fedrec_server.public import PublicData
 from fedrec_server.rounds import KeptRound, run_rounds
 from fedrec_server.runs import Runs
 from fedrec_server.schedule import TrainingSchedule

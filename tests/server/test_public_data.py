@@ -17,14 +17,9 @@ from fedrec.data.planted import SHAPES, write_parquet
 from fedrec.data.read import read
 from fedrec.errors import DataError, SettingsError
 from fedrec.factorization.facts import PublicFacts
+from fedrec.public_data import PublicData, read_public, write_public
 from fedrec.randomness import Streams
-from fedrec_server.public import (
-    PublicData,
-    read_film_file,
-    read_item_file,
-    read_public,
-    write_public,
-)
+from fedrec_server.public import read_film_file, read_item_file
 
 
 def facts_of(dataset: Dataset, features: PublicFeatures | None) -> PublicFacts:

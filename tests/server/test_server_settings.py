@@ -9,8 +9,8 @@ import pytest
 from fedrec.data.dataset import Dataset
 from fedrec.errors import SettingsError
 from fedrec.factorization.facts import PublicFacts
+from fedrec.public_data import write_public
 from fedrec.randomness import Streams
-from fedrec_server.public import write_public
 from fedrec_server.settings import EXAMPLE, load, validated
 
 

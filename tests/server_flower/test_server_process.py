@@ -14,12 +14,12 @@ import pytest
 from fedrec.data.dataset import Catalogue
 from fedrec.errors import SettingsError, UnreachableError
 from fedrec.factorization.facts import PublicFacts
+from fedrec.public_data import write_public
 from fedrec.randomness import Streams
 from fedrec.settings import Scenario
 from fedrec_aggregator import main as aggregator_main
 from fedrec_aggregator.settings import load as load_aggregator
 from fedrec_server import main as server_main
-from fedrec_server.public import write_public
 from fedrec_server.settings import ServerSettings, load
 from fedrec_server.stopping import Stopped
 from fedrec_server.superlink import SuperLink

@@ -21,6 +21,7 @@ FAST = [
 ]
 NEWS = [
     "recipe=privaterec",
+    "news.variant=additive",
     "privacy.noise=seeded",
     "data.format=planted-news",
     "data.preset=small",

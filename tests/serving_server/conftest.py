@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
+from fedrec.numerics.ties import tie_keys
 from fedrec.serving import bundle
 from fedrec.serving.texts import Texts
 from fedrec.serving.user_map import UserMap
@@ -82,7 +83,7 @@ def reference(
     scores = ((catalogue.items.astype(np.float64) * u).sum(1) + catalogue.bias).astype(np.float32)
     order = [
         j
-        for j in np.argsort(-scores, kind="stable")
+        for j in np.lexsort((tie_keys(np.arange(len(scores))), -scores))
         if not mask or int(catalogue.categories[j]) & mask
     ][:k]
     return [int(j) for j in order], [float(scores[j]) for j in order]
@@ -117,6 +118,9 @@ class Running:
         pieces = call(pb.GetModelRequest(version=version).SerializeToString(), timeout=HANG_S)
         return b"".join(pb.ModelPiece.FromString(piece).data for piece in pieces)
 
+    def metrics(self) -> str:
+        return httpx.get(f"http://{self.told.metrics}/metrics", timeout=HANG_S).text
+
     def post(self, content: dict[str, Any] | bytes) -> httpx.Response:
         return self.http.post(
             "/v1/recommend", content=content if isinstance(content, bytes) else json.dumps(content)
@@ -139,7 +143,9 @@ def serving(
         "models": fast[0] | settings.get("models", {}),
         "limits": fast[1] | settings.get("limits", {}),
     }
-    chosen = validated({"grpc": "127.0.0.1:0", "http": "127.0.0.1:0"} | settings | tables)
+    chosen = validated(
+        dict.fromkeys(("grpc", "http", "metrics"), "127.0.0.1:0") | settings | tables
+    )
 
     def work() -> None:
         try:

@@ -127,7 +127,7 @@ def test_what_was_sent_is_never_repeated_in_an_answer_or_a_log(
         {"version": running.told.newest, "coefficients": [secret] * 6, "k": 3},
     ):
         assert "1234567" not in running.post(content).text
-    assert "1234567" not in running.http.get("/metrics").text
+    assert "1234567" not in running.metrics()
     assert "1234567" not in (tmp_path / "log.jsonl").read_text()
 
 
@@ -196,8 +196,9 @@ def test_health_and_reflection_are_the_standard_services(running: Any) -> None:
 def test_counts_are_there_and_every_code_has_a_status(running: Any) -> None:
     running.recommend(running.told.newest, RIGHT)
     running.post({"version": running.told.newest, "coefficients": [], "k": 1})
-    lines = running.http.get("/metrics").text.splitlines()
+    lines = running.metrics().splitlines()
     assert 'fedrec_query_seconds_count{protocol="grpc"} 1.0' in lines
     assert 'fedrec_requests_refused_total{reason="wrong-length"} 1.0' in lines
     assert set(HTTP_STATUS) == set(Code)
+    assert running.http.get("/metrics").status_code == 404  # the public port tells strangers none
     assert json.loads(running.http.get("/health/live").text) == {"status": "live"}

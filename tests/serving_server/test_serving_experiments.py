@@ -58,7 +58,7 @@ def test_an_experiment_does_not_take_over_from_a_model_for_release(
     running = start([path])
     planted(path, seed=2, noise="seeded")
     failed = 'fedrec_model_swaps_total{result="failed"} 1.0'
-    until(lambda: failed in running.http.get("/metrics").text, "a swap that failed")
+    until(lambda: failed in running.metrics(), "a swap that failed")
     assert running.http.get("/v1/models").json()["newest"] == version
     planted(path, seed=3)
     until(

@@ -115,9 +115,7 @@ def test_a_broken_bundle_leaves_the_old_one_in_place_and_is_counted(
     old = planted(path)
     running = start([path])
     path.write_bytes(path.read_bytes()[:100])
-    until(
-        lambda: 'fedrec_model_swaps_total{result="failed"} 1.0' in running.http.get("/metrics").text
-    )
+    until(lambda: 'fedrec_model_swaps_total{result="failed"} 1.0' in running.metrics())
     assert running.http.get("/health/ready").status_code == 200
     assert running.recommend(old, NUMBERS)
     planted(path, seed=3)

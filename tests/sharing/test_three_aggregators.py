@@ -33,7 +33,7 @@ from fedrec.run.runtime_choice import RuntimeChoice
 from fedrec.settings import load
 from fedrec.sharing.promises import sentences, stated
 from fedrec.transport.aggregator_client import Retry
-from fedrec_server.aggregation import endpoint_and_budget
+from fedrec_server.aggregation import aggregation_of
 from fedrec_server.settings import validated
 
 ITEMS = 30
@@ -55,7 +55,7 @@ RECIPES = {
         "data.kind=clicks",
     ],
     "dp-cmf": ["recipe=dp-cmf", "model.dimension=3", "model.steps=2"],
-    "fast-dpmf": ["recipe=fast-dpmf", "model.dimension=3", "model.steps=2"],
+    "noisy-descent": ["recipe=noisy-descent", "model.dimension=3", "model.steps=2"],
     "dp-gd": ["recipe=dp-gd", "model.dimension=3", "model.steps=2"],
     "am-dpsgd": ["recipe=am-dpsgd", "model.dimension=3", "model.steps=2", "model.encoder=id"],
     "dp-bias": ["recipe=dp-bias"],
@@ -333,7 +333,7 @@ def test_a_server_runs_a_scenario_with_the_aggregators_that_it_names_and_no_othe
         settings = validated(content, source="test")
         metrics = Metrics("server", "0")
         with ExitStack() as stack, pytest.raises(SettingsError, match="name aggregators for"):
-            endpoint_and_budget(load(None, sets).privacy, settings, metrics, Retry(), stack)
+            aggregation_of(load(None, sets).privacy, settings, metrics, Retry(), stack)
 
 
 def test_a_simulation_of_processes_needs_no_word_on_shares() -> None:

@@ -18,6 +18,7 @@ from fedrec.data.interactions import Interactions
 from fedrec.errors import FedRecError
 from fedrec.federation.round_driver import Patience
 from fedrec.privacy.guarantee import Guarantee
+from fedrec.public_data import PublicData
 from fedrec.randomness import Streams
 from fedrec.recipes import Prepared, guarantee_of, prepare
 from fedrec.serving import model_bundles
@@ -28,7 +29,6 @@ from fedrec.storage import read_json
 from fedrec_aggregator.core import Limits
 from fedrec_client.store import LocalUsers
 from fedrec_server.gathering import Gathering
-from fedrec_server.public import PublicData
 from fedrec_server.rounds import KeptRound, run_rounds
 from fedrec_server.runs import Runs, TrainingRun, run_folder
 from fedrec_server.schedule import TrainingSchedule

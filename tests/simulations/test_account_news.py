@@ -23,6 +23,7 @@ from fedrec.settings import load
 SCENARIOS = sorted((Path(__file__).parents[2] / "simulations").glob("privaterec_*.toml"))
 KEYS = [
     "recipe=privaterec",
+    "news.variant=additive",
     "data.format=planted-news",
     "data.preset=small",
     "news.history=20",

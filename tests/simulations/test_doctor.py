@@ -6,7 +6,7 @@ import sqlite3
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import closing
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
@@ -39,6 +39,7 @@ from fedrec.privacy.calibration import calibrate
 from fedrec.privacy.click_accounting import Costs
 from fedrec.privacy.guarantee import Guarantee
 from fedrec.privacy.selection import PureEvent
+from fedrec.public_data import write_public
 from fedrec.randomness import Streams
 from fedrec.settings import load
 from fedrec_aggregator import main as aggregator_main
@@ -51,7 +52,6 @@ from fedrec_client.serving_ledger import ServingLedger
 from fedrec_client.store import write_shard
 from fedrec_server.fleet_listener import FleetListener
 from fedrec_server.fleet_proxy import Certificate, FleetLimits
-from fedrec_server.public import write_public
 from fedrec_server.public_news import write_public_news
 from tests.waiting import HANG_S
 
@@ -162,9 +162,9 @@ def site(tmp_path: Path) -> Site:
     return site
 
 
-@pytest.fixture
-def running(site: Site, monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
-    """The same with the aggregator at work."""
+@contextmanager
+def _aggregator(site: Site, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """The aggregator at work, whose address the settings of the others then have."""
     heard = list[Address]()
     there = threading.Event()
     stop = threading.Event()
@@ -181,10 +181,19 @@ def running(site: Site, monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
     thread.start()
     assert there.wait(HANG_S)
     site.aggregator = str(heard[0])
-    site.write()
-    yield site
-    stop.set()
-    thread.join(HANG_S)
+    try:
+        site.write()
+        yield
+    finally:
+        stop.set()
+        thread.join(HANG_S)
+
+
+@pytest.fixture
+def running(site: Site, monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
+    """The same with the aggregator at work."""
+    with _aggregator(site, monkeypatch):
+        yield site
 
 
 def test_a_site_as_it_should_be_passes_and_preflight_lets_it_start(site: Site) -> None:
@@ -457,6 +466,7 @@ def test_news_that_is_summed_needs_an_aggregator_or_three(
     settings = SimpleNamespace(public=public, aggregator=None, aggregators=aggregators)
     keys = [
         "recipe=privaterec",
+        "news.variant=additive",
         "data.format=planted-news",
         "news.variant=central",
         "privacy.unit=user",
@@ -495,6 +505,43 @@ def test_an_aggregator_at_work_is_reached_by_client_and_server(running: Site) ->
     found = running.examine(reach=True, client=True, server=True)
     assert "serves" in words(found, "client", "aggregator")
     assert "serves" in words(found, "server", "aggregator")
+
+
+def test_a_client_that_the_running_aggregator_does_not_list_is_told_so(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site.write({"any_client = true": '[[clients]]\nname = "hospital"'})
+    with _aggregator(site, monkeypatch):
+        found = site.examine(reach=True, client=True, server=True)
+    assert ("client", "aggregator") in verdicts(found, "failure")
+    assert "'library' is not listed" in words(found, "client", "aggregator")
+    assert ("server", "aggregator") in verdicts(found, "ok")
+
+
+def test_a_key_that_the_running_aggregator_does_not_know_is_told_so(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The client's own pins are new; the aggregator's are those of its start."""
+    write_pins(site.folder / "certificates")
+    pinned = 'pins = "certificates/pins.toml"\n[[clients]]\nname = "library"'
+    site.write({"any_client = true": pinned})
+    with _aggregator(site, monkeypatch):
+        assert ("client", "aggregator") in verdicts(site.examine(reach=True, client=True), "ok")
+        renew(site.folder / "certificates", "client-library", days=90, new_key=True)
+        write_pins(site.folder / "certificates")
+        found = site.examine(reach=True, client=True)
+    assert ("client", "aggregator") in verdicts(found, "failure")
+    assert "bring its pins up to date" in words(found, "client", "aggregator")
+
+
+def test_serving_with_a_key_of_the_training_is_doubted(site: Site) -> None:
+    for name, verdict in (("serving", "ok"), ("server", "doubt")):
+        (site.folder / "serving.toml").write_text(
+            'grpc = "127.0.0.1:0"\nhttp = ""\n[tls]\n'
+            f'certificate = "certificates/{name}.pem"\nkey = "certificates/{name}-key.pem"\n'
+        )
+        found = diagnose(serving=site.folder / "serving.toml", reach=False)
+        assert ("serving", "certificate") in verdicts(found, verdict)
 
 
 def test_a_pin_of_another_certificate_is_named(running: Site) -> None:

@@ -23,6 +23,7 @@ from fedrec.privacy.accounting import GaussianEvent, epsilon_of, mu_for
 from fedrec.privacy.click_accounting import Costs
 from fedrec.privacy.guarantee import Guarantee
 from fedrec.privacy.selection import PureEvent
+from fedrec.public_data import PublicData
 from fedrec.randomness import Streams
 from fedrec.settings import load
 from fedrec.storage import write_arrays, write_json
@@ -35,7 +36,6 @@ from fedrec_client.serving_entries import Drawn, ServingQuestion, event_of
 from fedrec_client.serving_ledger import ServingLedger
 from fedrec_client.store import LocalUsers
 from fedrec_server.gathering import Gathering
-from fedrec_server.public import PublicData
 from fedrec_server.rounds import run_rounds
 from fedrec_server.run_record import FORMAT
 from tests.waiting import HANG_S

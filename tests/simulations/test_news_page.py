@@ -27,7 +27,9 @@ def cells(line: str) -> list[str]:
 
 @pytest.mark.parametrize(("line", "method"), ROWS.items())
 def test_a_line_is_the_mean_of_three_kept_seeds(line: str, method: str) -> None:
-    kept = json.loads((DOCS.parent / "research" / "results" / "news-ml1m.json").read_text())["methods"][method]
+    kept = json.loads((DOCS.parent / "research" / "results" / "news-ml1m.json").read_text())[
+        "methods"
+    ][method]
     *auc, swap, sent = cells(line)
     assert kept["seeds"] == 3
     expected = [100 * kept["served"][epsilon]["auc"]["mean"] for epsilon in SERVED]
@@ -38,7 +40,9 @@ def test_a_line_is_the_mean_of_three_kept_seeds(line: str, method: str) -> None:
 
 
 def test_untrained_directions_are_those_of_the_same_rows() -> None:
-    kept = json.loads((DOCS.parent / "research" / "results" / "news-ml1m.json").read_text())["methods"]
+    kept = json.loads((DOCS.parent / "research" / "results" / "news-ml1m.json").read_text())[
+        "methods"
+    ]
     found = kept["central-encoder, plm-nr, epsilon 5"]["baselines"]
     names = ["", *(f", served at {e}" for e in ("10", "5", "1"))]
     expected = [100 * found[f"untrained public directions{name}"]["auc"]["mean"] for name in names]
@@ -47,7 +51,9 @@ def test_untrained_directions_are_those_of_the_same_rows() -> None:
 
 
 def test_the_first_words_say_what_local_is_worth_with_either_noise() -> None:
-    kept = json.loads((DOCS.parent / "research" / "results" / "news-ml1m.json").read_text())["methods"]
+    kept = json.loads((DOCS.parent / "research" / "results" / "news-ml1m.json").read_text())[
+        "methods"
+    ]
     found = [kept[f"local, plm-nr, {noise}epsilon 10"] for noise in ("", "laplace, ")]
     assert [each["seeds"] for each in found] == [3, 3]
     gaussian, laplace = (f"{100 * each['served']['inf']['auc']['mean']:.1f}" for each in found)

@@ -53,6 +53,7 @@ def scenario(variant: str, *more: str) -> Scenario:
         None,
         [
             "recipe=privaterec",
+            "news.variant=additive",
             "data.format=planted-news",
             "data.preset=small",
             "news.history=12",

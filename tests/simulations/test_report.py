@@ -18,10 +18,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
-from fedrec.evaluation.controls import Verdict, compare
+from fedrec.evaluation.controls import Verdict, compare, in_one_line
 from fedrec.evaluation.ratings import RatingMetrics
 from fedrec.privacy.guarantee import Guarantee, non_private
 from fedrec.report import charts, dots, findings, page, svg, wording
+from fedrec.report.colours import chosen
 from fedrec.report.content import (
     BucketBars,
     BudgetLine,
@@ -29,7 +30,6 @@ from fedrec.report.content import (
     CurvePoint,
     Departure,
     ExampleReport,
-    Fact,
     Method,
     NeighbourCard,
     NeighbourList,
@@ -40,7 +40,7 @@ from fedrec.report.content import (
     Series,
     TextTable,
 )
-from fedrec.report.table import methods_table, print_methods
+from fedrec.report.table import methods_table, print_result
 from fedrec.run.outcomes import Outcome
 from fedrec.settings import load
 
@@ -56,20 +56,14 @@ def example(title: str = "Federated SSP2 on the planted data set") -> ReportCont
         data="Planted ratings: 6,000 people, 3,500 items, 1,000,000 ratings from 1 to 5; random "
         "80/10/10 split, seed 1. "
         "Nothing here is about a real person.",
-        facts=(
-            Fact("Test RMSE", "0.871", "item + user bias, without privacy: 0.909"),
-            Fact("Sent per person", "41 kB", "received: 2.1 MB"),
-            Fact("Time", "24 s", "peak memory 1.1 GB"),
-        ),
         promises=(
             Promise(PRIVATE[5], second_opinions=(Opinion("PLD", 5.0012), Opinion("RDP", 5.62))),
         ),
         methods=methods(),
         curve=curve(),
         lists_curve=dataclasses.replace(curve(), metric="NDCG@20", lower_is_better=False),
-        by_popularity=(
-            "NDCG@20 by popularity fifth, 1 the rarest items: NO BETTER than popularity in 5.",
-        ),
+        answer=in_one_line(verdicts()),
+        details=tuple(verdict.sentence for verdict in verdicts()),
         persons=(
             TextTable(
                 "What this means for a person",
@@ -84,7 +78,6 @@ def example(title: str = "Federated SSP2 on the planted data set") -> ReportCont
         departures=departures(),
         example=example_report(),
         neighbours=neighbours(),
-        verdicts=verdicts(),
         settings='recipe = "default"\nseed = 1\n\n'
         '[data]\nformat = "planted"\n\n[privacy]\nepsilon = 5.0  # per user (add/remove, number '
         "of users public)\ndelta = 1e-5",
@@ -429,9 +422,9 @@ def test_a_guarantee_that_is_not_established_says_so_wherever_it_appears() -> No
 @pytest.mark.parametrize(
     ("guarantee", "seeded", "answer"),
     [
-        (PRIVATE[5], False, "Yes: ε"),
-        (PRIVATE[5], True, "Not this model: its noise is seeded"),
-        (non_private(1e-5), True, "No: it was trained without noise."),
+        (PRIVATE[5], False, "ε = 5 per user (add/remove, number of users public), δ = 10⁻⁵, for"),
+        (PRIVATE[5], True, "The noise is seeded, and whoever knows the seed can remove it"),
+        (non_private(1e-5), True, "none. The model was trained without noise."),
         (
             dataclasses.replace(PRIVATE[5], established=False, note="invented"),
             False,
@@ -439,24 +432,50 @@ def test_a_guarantee_that_is_not_established_says_so_wherever_it_appears() -> No
         ),
     ],
 )
-def test_the_page_says_first_whether_the_model_is_private(
+def test_the_page_says_first_what_the_model_is_worth_and_whether_it_is_private(
     guarantee: Guarantee, seeded: bool, answer: str
 ) -> None:
     written = page.render(
         dataclasses.replace(example(), promises=(Promise(guarantee),), seeded=seeded)
     )
-    assert re.search(r"Is it private\?</strong> ([^<]*)", written)[1].startswith(answer)  # type: ignore[index]
+    first = "".join(Page(written.partition("</header>")[0] + "</header></main></body></html>").text)
+    first = first.replace("\N{NO-BREAK SPACE}", " ")
+    assert answer in first
+    assert "RMSE: better than global mean and item + user bias" in first
+    assert first.index("RMSE: better than") < first.index("Guarantee: ")
 
 
-def test_the_page_says_beside_what_the_model_is_good_one_line_a_metric() -> None:
+def test_results_come_before_everything_else_and_comparisons_lie_in_a_fold() -> None:
     written = page.render(example())
-    first = written[
-        written.index("Is it good?") : written.index("</ul>", written.index("Is it good?"))
-    ]
-    for metric, came in example().compared.items():
-        assert f"<li>{metric}: " in first
-        for words, controls in came.items():
-            assert f"{words} {', '.join(controls)}" in first
+    titles = re.findall(r"<h2[^>]*>([^<]*)</h2>", written)
+    assert titles[:2] == ["What privacy costs", "What privacy costs: lists"]
+    assert titles[2] == "Methods side by side"
+    fold = written[written.index("Every comparison") :].partition("</details>")[0]
+    assert all(one.sentence in fold for one in verdicts())
+    single = page.render(dataclasses.replace(example(), curve=None, lists_curve=None))
+    first = single[single.index('<h2 id="methods">') :]
+    assert first.index("<figure>") < first.index("<table>"), "a chart of the methods instead"
+
+
+def test_a_caption_says_what_is_drawn_alone() -> None:
+    bare = dataclasses.replace(
+        curve(), lines={"fedrec default": (CurvePoint(1, 0.9), CurvePoint(5, 0.8))}, baselines=()
+    )
+    written = page.render(dataclasses.replace(example(), curve=bare, lists_curve=None))
+    assert "vertical bars" not in written
+    assert "Dashed levels" not in written
+    assert "vertical bars" in page.render(example())
+    alone = tuple(dataclasses.replace(card, lists=card.lists[:1]) for card in example().neighbours)
+    assert "in bold" not in page.render(dataclasses.replace(example(), neighbours=alone))
+
+
+def test_a_method_has_one_colour_on_every_chart() -> None:
+    names = ["popularity", "non-private ALS", "item + user bias", "global mean", "item mean"]
+    shown = [names, [names[1], "fedrec default"], ["fedrec mine", *names], names[::-1]]
+    found = [chosen(own) for own in shown]
+    for name in names:
+        assert len({own[name][0] for own in found if name in own}) == 1
+    assert found[1]["fedrec default"] == found[2]["fedrec mine"] == (1, False)
 
 
 def test_a_second_accountant_below_the_first_is_called_a_disagreement() -> None:
@@ -473,8 +492,10 @@ def test_a_second_accountant_below_the_first_is_called_a_disagreement() -> None:
 
 def test_a_result_no_better_than_its_control_is_on_the_page() -> None:
     text = "".join(Page(page.render(example())).text)
-    assert "NO BETTER than shuffled history" in text
+    assert "NDCG@20: not shown to be personal" in text
+    assert "is no better than shuffled history" in text
     assert "not clearly better" in text
+    assert "NO BETTER" not in text
 
 
 def test_page_is_written_whole_in_utf8_and_replaces_the_old_one(tmp_path: Path) -> None:
@@ -590,11 +611,12 @@ def test_terminal_table_shows_each_method_with_its_guarantee_and_bytes() -> None
     console.print(methods_table(content))
     lines = console.export_text().splitlines()
     ours = next(line for line in lines if "0.8710" in line)
-    assert "ε = 5 per user (add/remove, number of users public), δ = 10⁻⁵" in ours
+    assert " 5 " in ours
+    assert "ε per user (add/remove)" in lines[0]
     assert "40.8 kB" in ours
     assert "2.14 MB" in ours
     assert any("odd [red]name[/]" in line for line in lines)
-    assert sum("no privacy" in line for line in lines) == 5
+    assert sum(" – " in line for line in lines) == 5
 
 
 @pytest.mark.parametrize("width", [60, 80])
@@ -605,11 +627,22 @@ def test_no_number_of_the_terminal_table_is_cut_off_where_the_terminal_is_narrow
     ours = dataclasses.replace(example().methods[-1], metrics=values)
     content = dataclasses.replace(example(), methods=(ours,))
     file = io.StringIO()
-    print_methods(Console(width=width, file=file), content)
+    print_result(Console(width=width, file=file), content)
     (row,) = (line for line in file.getvalue().splitlines() if "0.1234" in line)
     assert row.count("0.1234") == 4
     assert row.rstrip().endswith("2.14 MB")
     assert "received" in file.getvalue()
+
+
+def test_a_terminal_gets_one_table_one_verdict_and_the_guarantee_once() -> None:
+    file = io.StringIO()
+    print_result(Console(width=120, file=file), example())
+    said = file.getvalue()
+    assert said.count("add/remove, number of users public") == 1
+    assert said.count("better than") == said.count("RMSE: better than") + 1
+    assert "NDCG@20: not shown to be personal" in said
+    print_result(Console(width=120, file=file), example(), details=True)
+    assert all(one.sentence in file.getvalue() for one in verdicts())
 
 
 def test_the_published_recipe_beside_a_run_is_named_as_one_whose_settings_a_rule_chose() -> None:

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from fedrec.errors import SettingsError
+from fedrec.public_data import PublicData
 from fedrec.run.data.datasets import load_dataset, load_split, public_facts
 from fedrec.settings import Scenario, load
 from fedrec.shipped import shipped
 from fedrec_server import news, rounds
-from fedrec_server.public import PublicData
 from fedrec_simulations.runtimes.deployment_files import NOT_FOR_PARTIES, toml
 from tests.simulations.carried import CASTS, carried, families, reduced
 

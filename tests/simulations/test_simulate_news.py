@@ -15,6 +15,7 @@ from fedrec.storage import read_json
 
 KEYS = [
     "recipe=privaterec",
+    "news.variant=additive",
     "data.format=planted-news",
     "data.preset=small",
     "privacy.unit=click",

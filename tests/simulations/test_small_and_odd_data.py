@@ -55,7 +55,7 @@ def simulated(
         ("one item", ["recipe=convex-ssp", "data.kind=clicks"], 3),
         ("all ratings equal", [], 0),
         ("all ratings equal", ["recipe=convex-ssp", "data.kind=clicks"], 0),
-        ("nobody shares an item", ["recipe=fast-dpmf"], 0),
+        ("nobody shares an item", ["recipe=noisy-descent"], 0),
         ("one event", [], 3),
         ("no events", [], 3),
         ("all ratings equal", ["split.kind=held-out-users"], 3),
@@ -74,7 +74,12 @@ def test_an_epsilon_of_any_size_is_answered_or_refused(
     epsilon: str, code: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     found, err = simulated(
-        tmp_path, SMALL, capsys, "recipe=fast-dpmf", "model.steps=2", f"privacy.epsilon={epsilon}"
+        tmp_path,
+        SMALL,
+        capsys,
+        "recipe=noisy-descent",
+        "model.steps=2",
+        f"privacy.epsilon={epsilon}",
     )
     assert found == code, err
 

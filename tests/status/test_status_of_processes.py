@@ -121,8 +121,6 @@ def test_serving_is_asked_by_its_health_route_and_its_metrics(tmp_path: Path) ->
         def do_GET(self) -> None:
             self.send_response(statuses.get(self.path, 200))
             self.end_headers()
-            if self.path == "/metrics":
-                self.wfile.write(counts.text())
 
         def log_message(self, *_: Any) -> None:
             pass
@@ -130,7 +128,10 @@ def test_serving_is_asked_by_its_health_route_and_its_metrics(tmp_path: Path) ->
     web = ThreadingHTTPServer(("127.0.0.1", 0), Door)
     thread = threading.Thread(target=web.serve_forever)
     thread.start()
-    (tmp_path / "serving.toml").write_text(f'http = "127.0.0.1:{web.server_port}"\ngrpc = ""\n')
+    watched = counts.served(Address("127.0.0.1", 0))
+    (tmp_path / "serving.toml").write_text(
+        f'http = "127.0.0.1:{web.server_port}"\ngrpc = ""\nmetrics = "{watched.address}"\n'
+    )
     [up] = overview.asked([tmp_path / "serving.toml"])
     assert (up.up, up.version, up.phase, up.epsilon_left) == (True, "7.7", "serving", None)
     assert up.last_success_s is not None
@@ -139,5 +140,6 @@ def test_serving_is_asked_by_its_health_route_and_its_metrics(tmp_path: Path) ->
     assert (draining.up, "not ready" in draining.why) == (False, True)
     web.shutdown()
     web.server_close()
+    watched.close()
     thread.join()
     assert not overview.asked([tmp_path / "serving.toml"])[0].up

@@ -1,5 +1,5 @@
-"""Verbs on what there is: `fedrec compare` of finished runs, `fedrec figures`, `fedrec scenarios`,
-and `fedrec schema` for editors."""
+"""Verbs on what there is: `fedrec compare` of finished runs, `fedrec verify` of a model, `fedrec
+figures`, `fedrec scenarios`, and `fedrec schema` for editors."""
 
 from __future__ import annotations
 
@@ -12,6 +12,40 @@ import typer
 from fedrec.cli.flags import Json
 
 app = typer.Typer(rich_markup_mode=None)
+
+
+@app.command(short_help="Recompute a model and its price from its noised releases.")
+def verify(
+    model: Annotated[
+        Path, typer.Argument(metavar="MODEL", help="Folder of a model, or of its run.")
+    ],
+    up_to_rounding: Annotated[
+        bool,
+        typer.Option(
+            "--up-to-rounding",
+            help="Accept other last digits: another processor or BLAS may round differently. What "
+            "is hidden in last digits is not seen then.",
+        ),
+    ] = False,
+    as_json: Json = False,
+) -> None:
+    """Verify a model by its certificate: no byte was changed, the model follows from its noised
+    releases and public inputs, these cost what is promised, and ledgers and signatures of
+    aggregators agree.
+
+    Nobody of the training is asked, and neither Flower nor gRPC is needed. Says what is proved, and
+    what still rests on trust. Exit code 6 where it does not hold.
+
+    Examples:
+
+    \b
+      fedrec verify runs/planted-0123456789
+      fedrec verify path/to/model --json
+    """
+    from fedrec.certificates.verifying import verify as verified
+
+    found = verified(model, up_to_rounding=up_to_rounding)
+    typer.echo(json.dumps(found.as_dict()) if as_json else found.words)
 
 
 @app.command(short_help="Compare finished runs in one table, as a page, a CSV or a figure.")

@@ -1,4 +1,4 @@
-"""Verbs on a scenario: `fedrec simulate`, `account` and `audit`."""
+"""Verbs that train or plan a training: `train`, `simulate`, `account`, `plan` and `audit`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,20 @@ from typing import Annotated
 
 import typer
 
-from fedrec.cli.flags import Json, Overrides, ScenarioFile
+from fedrec.cli.flags import (
+    DeltaFlag,
+    EpsilonFlag,
+    Item,
+    Items,
+    Json,
+    Overrides,
+    Rating,
+    Scale,
+    ScenarioFile,
+    Time,
+    User,
+    own_data,
+)
 
 app = typer.Typer(rich_markup_mode=None)
 
@@ -31,21 +44,113 @@ class Backends(StrEnum):
     ray = "ray"
 
 
+Resume = Annotated[
+    bool,
+    typer.Option(
+        "--resume",
+        help=(
+            "Continue an interrupted run of the same data and settings from its last kept round; "
+            "what comes after it is drawn, and charged, anew."
+        ),
+    ),
+]
+Verdicts = Annotated[
+    bool,
+    typer.Option("--verdicts", help="Also print each comparison, and what no guarantee covers."),
+]
+
+
+@app.command(short_help="Train a private model on your own table.")
+def train(
+    file: Annotated[
+        Path,
+        typer.Argument(
+            metavar="FILE", help="Your data: CSV, TSV, Parquet, or what fedrec data formats lists."
+        ),
+    ],
+    output: Annotated[
+        Path, typer.Option("--output", "-o", metavar="MODEL", help="New folder for the model.")
+    ],
+    user: User = "",
+    item: Item = "",
+    rating: Rating = "",
+    scale: Scale = None,
+    time: Time = "",
+    items: Items = "",
+    epsilon: EpsilonFlag = None,
+    delta: DeltaFlag = None,
+    overrides: Overrides = None,
+    overwrite: Annotated[
+        bool,
+        typer.Option("--overwrite", help="Train anew where MODEL is one; epsilon is spent again."),
+    ] = False,
+    resume: Resume = False,
+    verdicts: Verdicts = False,
+    as_json: Json = False,
+) -> None:
+    """Train a private model on your own table, and say what it is worth.
+
+    One row is one click of one person on one item, or one rating with --scale. A random tenth of
+    the rows is kept for the test. MODEL is a folder with the model, report.html and what fedrec
+    serve serves; it is private data but for model/ and serving.safetensors.
+
+    Examples:
+
+    \b
+      fedrec train clicks.csv -o model
+      fedrec train log.parquet --user who --item what --epsilon 1 -o model
+      fedrec train ratings.tsv --rating stars --scale 1 5 --items films.csv -o model
+    """
+    from fedrec.run.data.describing import keys_of_news
+    from fedrec.run.simulate import run
+    from fedrec.settings import load
+    from fedrec.shipped import require_data
+
+    require_data(file)
+    said = overrides or ()
+    own = own_data(
+        str(file),
+        user=user,
+        item=item,
+        rating=rating,
+        scale=scale,
+        time=time,
+        items=items,
+        epsilon=epsilon,
+        delta=delta,
+    )
+    result = run(
+        load(None, [*keys_of_news(str(file), said), *own, *said]),
+        name=output.name,
+        at=output,
+        overwrite=overwrite,
+        resume=resume,
+        quiet=as_json,
+        details=verdicts,
+    )
+    if as_json:
+        typer.echo(json.dumps(result))
+
+
 @app.command(short_help="Train, evaluate and report on this machine.")
 def simulate(
     scenario: ScenarioFile = None,
+    data: Annotated[
+        str,
+        typer.Option("--data", metavar="PATH", show_default=False, help="File or folder of data."),
+    ] = "",
+    user: User = "",
+    item: Item = "",
+    rating: Rating = "",
+    scale: Scale = None,
+    time: Time = "",
+    items: Items = "",
+    epsilon: EpsilonFlag = None,
+    delta: DeltaFlag = None,
     overrides: Overrides = None,
+    verdicts: Verdicts = False,
     as_json: Json = False,
-    resume: Annotated[
-        bool,
-        typer.Option(
-            "--resume",
-            help=(
-                "Continue an interrupted run of this scenario from its last kept round; what "
-                "comes after it is drawn, and charged, anew."
-            ),
-        ),
-    ] = False,
+    resume: Resume = False,
     runtime: Annotated[
         Runtimes,
         typer.Option(
@@ -122,15 +227,26 @@ def simulate(
 
     \b
       fedrec simulate planted
-      fedrec simulate ml1m --set data.path=ml-1m
-      fedrec simulate --set data.preset=small --set privacy.epsilon=1 --json
+      fedrec simulate ml1m --data ml-1m
+      fedrec simulate --set data.preset=small --epsilon 1 --json
       fedrec simulate planted --seeds 3
     """
     from fedrec.errors import SettingsError
     from fedrec.run.runtime_choice import RuntimeChoice
     from fedrec.settings import load
 
-    settings = load(scenario, overrides or ())
+    own = own_data(
+        data,
+        user=user,
+        item=item,
+        rating=rating,
+        scale=scale,
+        time=time,
+        items=items,
+        epsilon=epsilon,
+        delta=delta,
+    )
+    settings = load(scenario, [*own, *(overrides or ())])
     name = scenario.stem if scenario else "run"
     choice = RuntimeChoice(runtime.value, clients, backend.value, address, ship)
     if seeds > 1 and choice.partitioned:
@@ -159,7 +275,7 @@ def simulate(
         return
     from fedrec.run.simulate import run
 
-    result = run(settings, name=name, resume=resume, quiet=as_json, choice=choice)
+    result = run(settings, name=name, resume=resume, quiet=as_json, choice=choice, details=verdicts)
     if as_json:
         typer.echo(json.dumps(result))
 

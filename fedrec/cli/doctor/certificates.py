@@ -57,6 +57,11 @@ def certificate(
     )
 
 
+def holder_of(path: Path) -> Identity | None:
+    """Who holds the first certificate of a file; None where it names nobody of ours."""
+    return Identity.among(uris_of(_certificates(path)[0]))
+
+
 def authority(path: Path, *, now_s: float) -> str | Doubt:
     """The authorities of a file. Raises SettingsError."""
     known = _certificates(path)

@@ -14,14 +14,19 @@ from typing import TypeVar
 
 from fedrec.cli.disclosure.aggregator import ledger_by
 from fedrec.cli.doctor import ledgers, machine
-from fedrec.cli.doctor.certificates import authority, certificate
+from fedrec.cli.doctor.certificates import authority, certificate, holder_of
 from fedrec.cli.doctor.machine import Check, Doubt, judged
 from fedrec.errors import FedRecError, ProtocolError, UnreachableError
 from fedrec.operations.addresses import Address
 from fedrec.operations.certificates import Role
 from fedrec.operations.party_settings import AggregatorAccess
 from fedrec.settings import Scenario
-from fedrec.transport.aggregator_client import healthy
+from fedrec.transport.aggregator_client import (
+    RemoteReleaseEndpoint,
+    RemoteReportEndpoint,
+    Retry,
+    healthy,
+)
 from fedrec.transport.channel import Access, handshake, only
 from fedrec.transport.leaf_client import RemoteLeaf
 from fedrec.transport.share_client import RemotePeer
@@ -163,7 +168,7 @@ def serving_checks(path: Path, clock: Clock) -> Iterator[Check]:
             )
     if tls := settings.tls:
         own = Path(tls.certificate), Path(tls.key)
-        yield judged("serving", "certificate", lambda: certificate(*own, now_s=clock()))
+        yield judged("serving", "certificate", lambda: _serving_shows(*own, clock()))
         yield judged("serving", "private files", lambda: machine.private([own[1]]))
 
 
@@ -226,11 +231,11 @@ def _different(ways: Mapping[str, AggregatorAccess]) -> list[AggregatorAccess]:
 
 
 def _reached(party: str, name: str, ways: Mapping[str, AggregatorAccess]) -> Iterator[Check]:
-    """Whether each answers, shows the pinned key, and speaks this version of the messages or an
-    adjacent one."""
+    """Whether each answers, shows the pinned key, knows this party and its key, and speaks this
+    version of the messages or an adjacent one."""
     for called, way in ways.items():
         access = Access(**way.called_by(name))
-        yield judged(party, called, lambda access=access: _aggregator_answers(access))  # type: ignore[misc]
+        yield judged(party, called, lambda access=access: _aggregator_answers(access, party))  # type: ignore[misc]
 
 
 def _peer_answers(access: Access, clock: Clock) -> str | Doubt:
@@ -312,11 +317,20 @@ def _own_files(
         yield judged(party, "authority", lambda: authority(ca, now_s=clock()))
 
 
-def _aggregator_answers(access: Access) -> str:
+def _aggregator_answers(access: Access, party: str) -> str:
+    """Asks it as the party itself will, without a word of a person: a client that is not listed, or
+    whose key is another than the known one, is refused here as it would be in a round."""
     if not healthy(access, timeout_s=_TIMEOUT_S):
         raise UnreachableError(
             f"{access.address} answers, but does not serve", "Look into the aggregator's log."
         )
+    asking = Retry(patience_s=0.0, deadline_s=_TIMEOUT_S)
+    if party == "client":
+        with RemoteReportEndpoint(access, retry=asking) as reports:
+            reports.enroll([])
+    else:
+        with RemoteReleaseEndpoint(access, retry=asking) as releases:
+            releases.budget()
     how = (
         "without TLS"
         if access.insecure
@@ -324,7 +338,7 @@ def _aggregator_answers(access: Access) -> str:
         if access.pin
         else "its certificate is vouched for"
     )
-    return f"{access.address} serves, {how}"
+    return f"{access.address} serves, {how}, and takes this {party}"
 
 
 def _shown(tls: TlsSettings, now_s: float, pins: str) -> str | Doubt:
@@ -338,6 +352,19 @@ def _shown(tls: TlsSettings, now_s: float, pins: str) -> str | Doubt:
         ca=tls.client_ca,
         pins=pins,
     )
+
+
+def _serving_shows(path: Path, key: Path, now_s: float) -> str | Doubt:
+    """Raises as `certificate`; a key that is a party's of the training is a doubt."""
+    found = certificate(path, key, now_s=now_s)
+    holder = holder_of(path)
+    if isinstance(found, str) and holder is not None and holder.role != "serving":
+        return Doubt(
+            f"{path.name} is of {holder.role} {holder.name!r}: whoever breaks into serving can "
+            "pose as that party",
+            "Give it serving.pem of `fedrec certs`.",
+        )
+    return found
 
 
 def _proxy_shows(proxy: SuperLinkTable, now_s: float, pins: str) -> str | Doubt:

@@ -258,9 +258,8 @@ def _serving(settings: ServingSettings) -> PartyStanding:
         found.since_s if found.running else None,
         why="" if answer.ready else answer.why,
     )
-    told = (
-        scraped(Address.of(address), settings.tls, timeout_s=TIMEOUT_S) if answer.answers else None
-    )
+    watched = str(found.told.get("metrics", "")) or settings.metrics
+    told = scraped(Address.of(watched), timeout_s=TIMEOUT_S) if watched else None
     return row.measured(told) if told else row
 
 
@@ -331,7 +330,7 @@ def _with_metrics(row: PartyStanding, found: Process, wanted: str) -> PartyStand
     address = str(found.told.get("metrics") or found.told.get("metrics_address") or wanted)
     if not address or Address.of(address).port == 0 or (not row.up and found.here):
         return row
-    told = scraped(Address.of(address), None, timeout_s=TIMEOUT_S)
+    told = scraped(Address.of(address), timeout_s=TIMEOUT_S)
     if told is None:
         return replace(row, why=row.why or f"its metrics at {address} do not answer")
     return replace(row, up=True, why="").measured(told)

@@ -63,10 +63,10 @@ class Ready:
     why: str = ""
 
 
-def scraped(address: Address, tls: TlsTable | None, *, timeout_s: float) -> Measured | None:
+def scraped(address: Address, *, timeout_s: float) -> Measured | None:
     """The metrics at an address; None where nobody answers with any."""
     try:
-        status, content = _got(address, "/metrics", tls, timeout_s)
+        status, content = _got(address, "/metrics", None, timeout_s)
         return (
             Measured.of(text_string_to_metric_families(content.decode())) if status == 200 else None
         )

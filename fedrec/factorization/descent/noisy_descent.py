@@ -104,7 +104,7 @@ class DescentRecipe:
             mean = block("mean", "linear", rows=1, width=1, radius=half)
             return Question(
                 0,
-                "fast-dpmf/counts",
+                "noisy-descent/counts",
                 {},
                 (ReleaseSpec("counts", (counts,)), ReleaseSpec("mean", (mean,), half)),
             )
@@ -113,7 +113,7 @@ class DescentRecipe:
         name = f"gradient/{t - 1}"
         gradient = block(name, "linear", rows=m, width=self.settings.dimension + 1)
         public = {name: state[name] for name in ("V", "bias", "mean")}
-        return Question(t, "fast-dpmf/gradient", public, (ReleaseSpec(name, (gradient,)),))
+        return Question(t, "noisy-descent/gradient", public, (ReleaseSpec(name, (gradient,)),))
 
     def tell(self, state: State, question: Question, answer: Release) -> State:
         """Round 0: counts and mean. Then v_j += rate g_j / (count_j + ridge)."""
@@ -160,8 +160,8 @@ def counts_and_mean(facts: PublicFacts, answer: Release) -> tuple[Float64s, floa
 def client_steps(settings: DescentSettings) -> Mapping[str, ClientStep]:
     """What runs on a device, by the name a question gives."""
     return {
-        "fast-dpmf/counts": lambda question, mine: _report_counts(question, mine),
-        "fast-dpmf/gradient": lambda question, mine: report_gradient(
+        "noisy-descent/counts": lambda question, mine: _report_counts(question, mine),
+        "noisy-descent/gradient": lambda question, mine: report_gradient(
             question, mine, settings, task_weights=None
         ),
     }

@@ -15,7 +15,8 @@ has a_k epsilon (Thm 2). The paper takes c = epsilon / (4 B), and epsilon B_k / 
 sound too, and 4 times as hot as this release needs; it stays as `conversion="printed"`.
 
 A finite chain is no exact sample, and its distance from one cannot be computed: every guarantee
-here says "not established". `noisy_descent.py` is the same iteration with a proof.
+here says "not established", and its price is infinite in every ledger (`recipes.dpmf`). The
+established sibling is `descent/noisy_descent.py`: the same iteration with a proof.
 
 Where we leave the paper: B is tau L, public (Alg. 1 l. 1 computes it from the users' counts). The
 loss of a rating is capped at L, which equals F on the paper's sublevel set; Alg. 1 l. 5-6 samples
@@ -47,7 +48,7 @@ from fedrec.factorization.sampling.blocked_sgd import (
     settle,
 )
 from fedrec.privacy.guarantee import Guarantee
-from fedrec.randomness import Streams
+from fedrec.randomness import Streams, SystemStreams
 
 Conversion = Literal["add/remove", "printed"]
 
@@ -59,7 +60,9 @@ class PosteriorSettings:
     """tau is `most_ratings`, rho `weight_limit`. `prior_std`: of an entry of U and V where data say
     nothing; `ridge` adds to its lambda.
 
-    `rate` eta of a pass falls as eta / (1 + decay t). `conversion`: see the module.
+    `rate` eta of a pass falls as eta / (1 + decay t). forgets: the largest 2 lambda eta; where eta
+    is larger, what a pass learned is noise again at its end, and the chain stays at its prior.
+    `conversion`: see the module.
     """
 
     dimension: int = 16
@@ -73,6 +76,7 @@ class PosteriorSettings:
     decay: float = 0.05
     user_ridge: float = 3.0
     stripes: int = 8
+    forgets: float = math.inf
     conversion: Conversion = "add/remove"
 
 
@@ -107,12 +111,14 @@ def guarantee_for(epsilon: float, delta: float) -> Guarantee:
     return Guarantee(epsilon, delta, established=False, note=NOTE)
 
 
-def user_weights(ratings: Interactions, settings: PosteriorSettings) -> Float64s:
-    """(n_users,) w_k = min(rho, tau / m_k)."""
+def user_weights(
+    ratings: Interactions, settings: PosteriorSettings, shares: Float64s | float = 1.0
+) -> Float64s:
+    """(n_users,) w_k = a_k min(rho, tau / m_k) of Thm 2; shares: a_k in [0, 1], (n_users,) or one
+    for all."""
     m = np.minimum(np.diff(ratings.user_ptr), settings.most_ratings)
-    return np.asarray(
-        np.minimum(settings.weight_limit, settings.most_ratings / np.maximum(m, 1)), np.float64
-    )
+    whole = np.minimum(settings.weight_limit, settings.most_ratings / np.maximum(m, 1))
+    return np.asarray(shares * whole, np.float64)
 
 
 @dataclass(frozen=True)
@@ -126,17 +132,25 @@ class Sample:
 
 
 def sample(
-    ratings: Interactions, settings: PosteriorSettings, *, epsilon: float, streams: Streams
+    ratings: Interactions,
+    settings: PosteriorSettings,
+    *,
+    epsilon: float,
+    streams: Streams,
+    noise: Streams | SystemStreams | None = None,
+    shares: Float64s | float = 1.0,
 ) -> Iterator[Sample]:
     """Run the chain, yielding after every pass. Epsilon inf is plain regularised SGD, and no
     privacy.
 
-    Every yield but the last is for watching (RMSE against time): releasing several states costs
-    several times.
+    streams: of the start; noise: of trimming and of the chain, None for the same. shares: as in
+    `user_weights`. Every yield but the last is for watching (RMSE against time): releasing several
+    states costs several times.
     """
     rng = streams.numpy("posterior-init")
+    noise = noise or streams
     scaling = Scaling.of(settings, epsilon, ratings.value_range)
-    kept = _trimmed(ratings, settings, streams)
+    kept = _trimmed(ratings, settings, noise)
     offset = sum(ratings.value_range) / 2
     values = np.asarray(kept.values, np.float64) - offset
     values -= own_means(kept, values)[kept.users]
@@ -149,13 +163,14 @@ def sample(
     # a common direction for item biases to grow in: a start, free to move
     U[:, 0] += settings.prior_std
     rows = Rows.of(U, V, blocks)
-    weights = user_weights(ratings, settings)
-    key = int.from_bytes(streams.key("posterior-noise")[:7], "little")
+    weights = user_weights(ratings, settings, shares)
+    key = int.from_bytes(noise.key("posterior-noise")[:7], "little")
     diffusion = Diffusion(
         scaling.ridge, scaling.temperature if math.isfinite(epsilon) else 0.0, key
     )
+    largest = min(settings.rate, settings.forgets / (2 * scaling.ridge))
     for t in range(settings.passes):
-        rate = settings.rate / (1 + settings.decay * t)
+        rate = largest / (1 + settings.decay * t)
         descend(
             rows, blocks, Pass(2 * rate, cap=scaling.cap, weights=weights, time=rate), diffusion
         )
@@ -169,8 +184,10 @@ def sample(
         )
 
 
-def _trimmed(ratings: Interactions, settings: PosteriorSettings, streams: Streams) -> Interactions:
+def _trimmed(
+    ratings: Interactions, settings: PosteriorSettings, noise: Streams | SystemStreams
+) -> Interactions:
     """Alg. 1 l. 2: at most tau ratings of each user, drawn uniformly."""
     return ratings.select(
-        sampling.uniform(ratings, limit=settings.most_ratings, key=streams.key("posterior-trim"))
+        sampling.uniform(ratings, limit=settings.most_ratings, key=noise.key("posterior-trim"))
     )

@@ -7,11 +7,13 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from fedrec.arrays import Float32s
 from fedrec.federation.rounds import ClientStep
 from fedrec.news import central, central_client
 from fedrec.news.checkpoints import Kept
 from fedrec.news.trained import Catalogue, Progress, TrainedNews, topics_of
 from fedrec.news.variant import NewsVariant, Summed, promised
+from fedrec.privacy.bounded_mean import TopicTable
 from fedrec.privacy.calibration import Plan, among_three
 from fedrec.settings import NewsScenario
 
@@ -23,24 +25,27 @@ def train(
     scenario: NewsScenario, catalogue: Catalogue, fleet: NewsClients, kept: Kept
 ) -> Iterator[Progress | TrainedNews]:
     """See `central`."""
-    recipe = recipe_of(scenario, catalogue)
+    recipe = recipe_of(scenario, *public_of(scenario, catalogue))
 
     def told(done: central.SummedDone[central.CentralModel]) -> central.Told:
         shape = f"{recipe.topics.topics + 1} and {done.model.W.shape[1]} numbers"
         words = "a gradient as two vectors; bounded, summed with everybody's, then noised"
-        return shape, words, done.noise_stds["gradient/1"], {"W": done.model.W}
+        return shape, words, done.noise_stds["gradient/1"]
 
     return central.by_clients(recipe, fleet, kept, told)
 
 
-def recipe_of(scenario: NewsScenario, catalogue: Catalogue) -> central.CentralRecipe:
+def public_of(scenario: NewsScenario, catalogue: Catalogue) -> tuple[TopicTable, Float32s]:
+    """What the server knows of the items."""
+    return topics_of(scenario, catalogue), catalogue.vectors
+
+
+def recipe_of(
+    scenario: NewsScenario, topics: TopicTable, vectors: Float32s
+) -> central.CentralRecipe:
     """The server's side."""
     return central.CentralRecipe.of(
-        plan_of(scenario),
-        settings_of(scenario),
-        topics_of(scenario, catalogue),
-        catalogue.vectors,
-        scenario.news.history,
+        plan_of(scenario), settings_of(scenario), topics, vectors, scenario.news.history
     )
 
 
@@ -76,6 +81,6 @@ VARIANT = NewsVariant(
     unit="user",
     noise_on="sums",
     plan=plan_of,
-    summed=Summed(recipe_of, steps_of),
+    summed=Summed(public_of, recipe_of, steps_of),
     encoders=False,
 )

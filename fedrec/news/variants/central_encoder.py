@@ -14,6 +14,7 @@ from fedrec.news.checkpoints import Kept
 from fedrec.news.encoder_plan import EncoderSettings
 from fedrec.news.trained import Catalogue, Progress, TrainedNews, topics_of
 from fedrec.news.variant import NewsVariant, Summed, promised
+from fedrec.privacy.bounded_mean import TopicTable
 from fedrec.privacy.calibration import Plan, among_three
 from fedrec.settings import NewsScenario
 
@@ -28,25 +29,27 @@ def train(
     """See `news.central_encoder`."""
 
     def told(done: central.SummedDone[EncoderModel]) -> central.Told:
-        parameters = done.model.parameters
         std = done.noise_stds[f"gradient/{done.rounds}"]
         words = "a gradient of the user encoder; bounded, summed with everybody's, then noised"
-        return f"{len(parameters):,} numbers", words, std, {"parameters": parameters}
+        return f"{len(done.model.parameters):,} numbers", words, std
 
-    return central.by_clients(recipe_of(scenario, catalogue), fleet, kept, told)
+    return central.by_clients(
+        recipe_of(scenario, *public_of(scenario, catalogue)), fleet, kept, told
+    )
 
 
-def recipe_of(scenario: NewsScenario, catalogue: Catalogue) -> EncoderRecipe:
+def public_of(scenario: NewsScenario, catalogue: Catalogue) -> tuple[TopicTable, Float32s]:
+    """What the server knows of the items."""
+    width = settings_of(scenario).width
+    return topics_of(scenario, catalogue), _news_vectors(scenario, catalogue, width)
+
+
+def recipe_of(scenario: NewsScenario, topics: TopicTable, vectors: Float32s) -> EncoderRecipe:
     """The server's side."""
     from fedrec.news.central_encoder import EncoderRecipe
 
-    settings = settings_of(scenario)
     return EncoderRecipe.of(
-        plan_of(scenario),
-        settings,
-        topics_of(scenario, catalogue),
-        _news_vectors(scenario, catalogue, settings.width),
-        scenario.news.history,
+        plan_of(scenario), settings_of(scenario), topics, vectors, scenario.news.history
     )
 
 
@@ -103,7 +106,7 @@ VARIANT = NewsVariant(
     unit="user",
     noise_on="sums",
     plan=plan_of,
-    summed=Summed(recipe_of, steps_of),
+    summed=Summed(public_of, recipe_of, steps_of),
     encoders=False,  # its noised answers are those of `additive`
     models=frozenset({"nrms", "plm-nr"}),
     keys=frozenset({"bands", "word_vectors", "language_model"}),

@@ -97,6 +97,22 @@ class GetBudgetReply(_message.Message):
     noise: str
     def __init__(self, spent_epsilon: _Optional[float] = ..., limit_epsilon: _Optional[float] = ..., delta: _Optional[float] = ..., left_epsilon: _Optional[float] = ..., unit: _Optional[str] = ..., noise: _Optional[str] = ...) -> None: ...
 
+class GetStatementRequest(_message.Message):
+    __slots__ = ("run",)
+    RUN_FIELD_NUMBER: _ClassVar[int]
+    run: str
+    def __init__(self, run: _Optional[str] = ...) -> None: ...
+
+class GetStatementReply(_message.Message):
+    __slots__ = ("statement", "signature", "certificate")
+    STATEMENT_FIELD_NUMBER: _ClassVar[int]
+    SIGNATURE_FIELD_NUMBER: _ClassVar[int]
+    CERTIFICATE_FIELD_NUMBER: _ClassVar[int]
+    statement: str
+    signature: str
+    certificate: str
+    def __init__(self, statement: _Optional[str] = ..., signature: _Optional[str] = ..., certificate: _Optional[str] = ...) -> None: ...
+
 class OpenRunRequest(_message.Message):
     __slots__ = ("run", "plan")
     RUN_FIELD_NUMBER: _ClassVar[int]

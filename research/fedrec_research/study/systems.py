@@ -433,7 +433,12 @@ RATINGS = _ours(
         "dpals-uniform", "DPALS (uniform)", "published", NOTHING, _EVEN["ratings"], _PLAIN, (16, 43)
     ),
     System(
-        "fast-dpmf", "noisy descent after fast DPMF", "own", NOTHING, recipe("fast-dpmf"), _EXTENDED
+        "fast-dpmf",
+        "noisy descent after fast DPMF",
+        "own",
+        NOTHING,
+        recipe("noisy-descent"),
+        _EXTENDED,
     ),
     System("dp-gd", "Ada-DPGD, with biases", "adapted", NOTHING, recipe("dp-gd"), _EXTENDED),
     System("dp-sgd", "DP-SGD, with biases, trusted curator", "adapted", NOTHING, None, _EXTENDED),

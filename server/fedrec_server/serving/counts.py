@@ -5,11 +5,11 @@ Never a coefficient, an item, an address."""
 from __future__ import annotations
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
-from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 
+from fedrec.operations.addresses import Address
+from fedrec.operations.metrics import Endpoint, served
 from fedrec.operations.party_state import Doing, PartyState
-
-CONTENT_TYPE = CONTENT_TYPE_LATEST
+from fedrec_server.serving.refusals import Code
 
 _SECONDS = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 5)
 _TOGETHER = (1, 2, 4, 8, 16, 32, 64, 128)
@@ -57,6 +57,7 @@ class ServingCounts:
             "fedrec_model_swaps", "Bundles loaded", ["result"], registry=self.registry
         )
         self.state = PartyState(self.registry)
+        self._refused.labels(Code.BUSY)
         for result in ("loaded", "failed"):
             self._swaps.labels(result)
 
@@ -84,6 +85,6 @@ class ServingCounts:
             self.state.succeeded()
             self.state.doing(Doing.SERVING)
 
-    def text(self) -> bytes:
-        """The answer to GET /metrics."""
-        return generate_latest(self.registry)
+    def served(self, address: Address) -> Endpoint:
+        """Answer GET /metrics there. Raises SettingsError."""
+        return served(self.registry, address.host, address.port)

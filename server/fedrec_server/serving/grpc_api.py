@@ -25,13 +25,16 @@ from fedrec.errors import SettingsError
 from fedrec.federation.versions import PROTOCOL
 from fedrec.operations.addresses import Address
 from fedrec.serving.ranking import Query
+from fedrec.transport.server_tls import server_credentials
 from fedrec.transport.serving_api import serving_pb2 as pb
 from fedrec_server.serving.batcher import coefficients_of
 from fedrec_server.serving.context import PIECE_BYTES, ServingContext
 from fedrec_server.serving.refusals import (
     CODE_KEY,
     NEWEST_KEY,
+    PUSHBACK_KEY,
     REMEDY_KEY,
+    RETRY_AFTER_S,
     Code,
     malformed,
     too_slow,
@@ -74,7 +77,14 @@ class GrpcApi:
         server.add_generic_rpc_handlers(self._handlers())
         try:
             port = (
-                server.add_secure_port(str(wanted), _credentials(tls))
+                server.add_secure_port(
+                    str(wanted),
+                    server_credentials(
+                        Path(tls.certificate),
+                        Path(tls.key),
+                        Path(tls.client_ca) if tls.client_ca else None,
+                    ),
+                )
                 if tls
                 else server.add_insecure_port(str(wanted))
             )
@@ -180,10 +190,13 @@ class GrpcApi:
             (CODE_KEY, refusal.code),
             (REMEDY_KEY, refusal.remedy.encode()),
         ]
+        code = Code(refusal.code)
+        if code in RETRY_AFTER_S:
+            trailing.append((PUSHBACK_KEY, str(1_000 * RETRY_AFTER_S[code])))
         if newest := newest_hint(self._office.store, refusal):
             trailing.append((NEWEST_KEY, newest))
         await context.abort(
-            _STATUS.get(Code(refusal.code), grpc.StatusCode.INVALID_ARGUMENT),
+            _STATUS.get(code, grpc.StatusCode.INVALID_ARGUMENT),
             refusal.cause,
             tuple(trailing),
         )
@@ -199,25 +212,6 @@ def _parsed(kind: Any, message: bytes) -> Any:
 def _address(peer: str) -> str:
     """From `ipv4:192.0.2.1:5000` or `ipv6:%5B2001:db8::1%5D:5000`."""
     return unquote(peer.partition(":")[2].rpartition(":")[0]).strip("[]")
-
-
-def _credentials(tls: TlsTable) -> grpc.ServerCredentials:
-    pair = (_read(tls.key), _read(tls.certificate))
-    if not tls.client_ca:
-        return grpc.ssl_server_credentials([pair])
-    return grpc.ssl_server_credentials(
-        [pair], root_certificates=_read(tls.client_ca), require_client_auth=True
-    )
-
-
-def _read(path: str) -> bytes:
-    try:
-        return Path(path).read_bytes()
-    except OSError as failure:
-        raise SettingsError(
-            f"{path}: {failure.strerror or failure}",
-            "Name a readable PEM file; `fedrec certs` makes some.",
-        ) from None
 
 
 def _options(body_bytes: int) -> tuple[tuple[str, int], ...]:

@@ -9,6 +9,7 @@ import logging
 import os
 import signal
 import socket
+import ssl
 import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -23,8 +24,10 @@ from fedrec import __version__
 from fedrec.errors import SettingsError
 from fedrec.operations import logs
 from fedrec.operations.addresses import Address
+from fedrec.operations.machine_metrics import watch_machine
 from fedrec.operations.memory import keep_little
 from fedrec.operations.party_state import Doing
+from fedrec.operations.reloading import LOOK_S, WatchedFiles
 from fedrec.storage import write_json
 from fedrec.transport.connection_limits import ConnectionLimits, bounded
 from fedrec_server.serving.batcher import Batcher
@@ -35,7 +38,7 @@ from fedrec_server.serving.fetching import Source, fetch_on, first_models, is_ad
 from fedrec_server.serving.grpc_api import GrpcApi
 from fedrec_server.serving.http_api import HttpApi
 from fedrec_server.serving.rate_limit import Peers
-from fedrec_server.serving.settings import LimitsTable, ServingSettings
+from fedrec_server.serving.settings import LimitsTable, ServingSettings, TlsTable
 from fedrec_server.serving.store import ModelStore
 
 _LOOK_S = 0.1
@@ -44,8 +47,8 @@ _LOOK_S = 0.1
 
 @dataclass(frozen=True)
 class Serving:
-    """Where a server listens, kept as `serving.json` in the state folder while it runs. grpc:
-    host:port, http: URL, "" for none.
+    """Where a server listens, kept as `serving.json` in the state folder while it runs. grpc and
+    metrics: host:port, http: URL, "" for none.
 
     newest: version of the newest model; training: what is promised of its training.
     """
@@ -55,6 +58,7 @@ class Serving:
     http: str
     newest: str
     training: str
+    metrics: str = ""
 
 
 def run(
@@ -150,7 +154,21 @@ async def _serve(
                 await grpc_server.stop(None)
             raise
         newest = office.store.newest
-        told = Serving(os.getpid(), grpc_at, http_at, newest.version, newest.ranked.about.trained)
+        about = newest.ranked.about
+        tls = settings.tls
+        watch_machine(
+            counts.registry,
+            state=Path(settings.state) if settings.state else None,
+            certificates=[tls.certificate, tls.client_ca] if tls else [],
+        )
+        watched_at = ""
+        if settings.metrics:
+            watched_at = str(
+                stack.enter_context(counts.served(Address.of(settings.metrics))).address
+            )
+        told = Serving(
+            os.getpid(), grpc_at, http_at, newest.version, about.trained, metrics=watched_at
+        )
         _tell(told, settings, stack)
         logs.say(
             log,
@@ -165,6 +183,9 @@ async def _serve(
         # looked for too seldom
         gc.freeze()
         fetching = [asyncio.create_task(fetch_on(source, log)) for source in sources]
+        if http_server and settings.tls:
+            shown = _show_renewed(http_server[0].config.ssl, settings.tls, log)
+            fetching.append(asyncio.create_task(shown))
         await _until_told(office, watch, stop)
         for task in fetching:
             task.cancel()
@@ -261,6 +282,24 @@ def _tell(told: Serving, settings: ServingSettings, stack: ExitStack) -> None:
         file = Path(settings.state) / "serving.json"
         write_json(file, asdict(told))
         stack.callback(lambda: file.unlink(missing_ok=True))
+
+
+async def _show_renewed(context: ssl.SSLContext | None, tls: TlsTable, log: logging.Logger) -> None:
+    """Certificate and key of HTTP after each renewal, for connections that begin then; gRPC has its
+    own way. Files that do not belong together are logged, and change nothing."""
+    watched = WatchedFiles((tls.certificate, tls.key))
+    while context is not None:
+        await asyncio.sleep(LOOK_S)
+        if not watched.due():
+            continue
+        try:
+            probe = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+            probe.load_cert_chain(tls.certificate, tls.key)
+            context.load_cert_chain(tls.certificate, tls.key)
+        except OSError as failure:  # of ssl too
+            logs.say_failure(log, "certificate-not-reloaded", failure)
+            continue
+        logs.say(log, "certificate-reloaded")
 
 
 async def _until_told(office: ServingContext, watch: Watch, stop: threading.Event) -> None:

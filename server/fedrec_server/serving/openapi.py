@@ -45,9 +45,6 @@ def document() -> dict[str, Any]:
     )
     app.get("/health/live")(live)
     app.get("/health/ready", responses={503: {"model": Health}})(ready)
-    app.get("/metrics", response_class=Response, responses={200: {"content": {"text/plain": {}}}})(
-        metrics
-    )
     return app.openapi()
 
 
@@ -76,9 +73,4 @@ async def live() -> Health:
 
 async def ready() -> Health:
     """Whether to send queries here."""
-    raise NotImplementedError
-
-
-async def metrics() -> Response:
-    """Counts and times for Prometheus."""
     raise NotImplementedError

@@ -17,10 +17,11 @@ grpc = "0.0.0.0:50061"         # port 0 takes a free one; empty for none
 http = "0.0.0.0:8443"          # the same; with --page also the page
 log = "/var/log/fedrec/serving.jsonl" # empty for standard error
 state = "/run/fedrec"          # serving.json (addresses, pid) while it runs; empty for none
+metrics = "127.0.0.1:9104"     # GET /metrics for Prometheus; empty for none
 
 [tls]
-certificate = "server.pem"     # relative paths start at this file's folder
-key = "server-key.pem"
+certificate = "serving.pem"    # relative paths start at this file's folder
+key = "serving-key.pem"
 client_ca = "ca.pem"           # mutual TLS: whose certificates are taken; none serves anybody
 
 [models]
@@ -162,6 +163,9 @@ class ServingSettings(LoggedTable):
             "folder of serving.json, which says where it listens while it runs; empty for none"
         ),
     )
+    metrics: str = Field(
+        "", description="host:port for Prometheus, apart from the public ports; empty for none"
+    )
     log: FilePath = Field("", description="file of JSON lines; empty for standard error")
     plain: bool = Field(
         False,
@@ -173,7 +177,7 @@ class ServingSettings(LoggedTable):
     ranking: RankingTable = RankingTable()
     limits: LimitsTable = LimitsTable()
 
-    @field_validator("grpc", "http")
+    @field_validator("grpc", "http", "metrics")
     @classmethod
     def _address(cls, value: str) -> str:
         return str(Address.of(value)) if value else value

@@ -18,7 +18,7 @@ from typing import Any
 
 from fedrec.cli.supervisor import Supervisor
 from fedrec.errors import RunError
-from fedrec.operations.pins import read_pins
+from fedrec.operations.certificates import pins
 from fedrec.run.job import Carried
 from fedrec.storage import read_json, write_bytes
 from fedrec_client.serving_link import Trust
@@ -201,13 +201,12 @@ class Deployment:
 
     @property
     def trust(self) -> Trust:
-        """How a person knows the serving process: by the authority and the server's key.
+        """How a person knows the serving process: by the authority and its own key.
 
         A person shows no certificate."""
         folder = self.files.root / "certificates"
-        return Trust(
-            ca=str(folder / "ca.pem"), pin=read_pins(folder / "pins.toml")["fedrec:server:server"]
-        )
+        own = pins((folder / "serving.pem").read_bytes())
+        return Trust(ca=str(folder / "ca.pem"), pin=own.public_key)
 
     def wait_until_served(self, version: str) -> None:
         """Until the serving process has taken this version over."""
@@ -224,8 +223,8 @@ class Deployment:
             "http": "",
             "state": str(self.files.state(SERVING)),
             "tls": {
-                "certificate": str(folder / "server.pem"),
-                "key": str(folder / "server-key.pem"),
+                "certificate": str(folder / "serving.pem"),
+                "key": str(folder / "serving-key.pem"),
             },
             "models": {"watch_s": 0.2},
         }

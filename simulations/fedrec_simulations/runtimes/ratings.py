@@ -10,20 +10,18 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from safetensors import safe_open
-
 from fedrec.data.dataset import Catalogue
 from fedrec.data.interactions import Interactions
 from fedrec.federation.protocol import ReleaseEndpoint
 from fedrec.federation.round_driver import Patience
+from fedrec.public_data import PublicData, write_public
 from fedrec.run.job import Carried, Job, Shard, shards
-from fedrec.storage import read_arrays, read_json
+from fedrec.storage import read_arrays, read_json, release_file
 from fedrec_client.ledger import ClientLedger
 from fedrec_client.participant import Participant
 from fedrec_client.store import LocalUsers, write_shard
 from fedrec_server.flower import FlowerBroadcast
 from fedrec_server.gathering import Gathering
-from fedrec_server.public import PublicData, write_public
 from fedrec_server.rounds import check, run_rounds
 from fedrec_server.runs import run_folder
 from fedrec_simulations.runtimes.deployment_files import Holdings
@@ -139,7 +137,7 @@ def kept_rounds(server: Path, *, after: int) -> Iterator[Carried]:
             return
         names = tuple(line["releases"])
         up = _bytes_sent(parties, line["round"])
-        drawn = _stated_noise(server / "releases" / f"round-{line['round']:03d}.safetensors")
+        released = release_file(server, line["round"])
         yield Carried(
             line["round"],
             line["step"],
@@ -148,17 +146,9 @@ def kept_rounds(server: Path, *, after: int) -> Iterator[Carried]:
             line["bytes_down"],
             line["seconds"],
             read_arrays(path),
-            drawn,
+            released.read_bytes(),
+            line["reported"],
         )
-
-
-def _stated_noise(release: Path) -> dict[str, float]:
-    """Noise std by block, as a kept release states it (`wire.pack_release`)."""
-    with safe_open(release, framework="np") as file:
-        return {
-            name: float.fromhex(std)
-            for name, std in json.loads((file.metadata() or {})["noise_std"]).items()
-        }
 
 
 def _bytes_sent(parties: Path, round: int) -> int:

@@ -1,5 +1,5 @@
-"""Noisy gradient descent on item vectors (fast DPMF with a sound sibling); see
-`factorization.noisy_descent`."""
+"""Noisy gradient descent on item vectors, the established sibling of `dpmf`; see
+`factorization.descent.noisy_descent`."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def settings_of(scenario: RecipeScenario) -> noisy_descent.DescentSettings:
 
 
 SPEC = RecipeSpec(
-    name="fast-dpmf",
+    name="noisy-descent",
     build=build,
     client_steps=client_steps,
     kinds=("ratings",),

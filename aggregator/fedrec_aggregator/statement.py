@@ -1,0 +1,65 @@
+"""Statement of one run: what `fedrec.certificates.statements` verifies, from the ledger's chain."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from fedrec.federation.ledger_heads import STATEMENT, signed_bytes
+from fedrec.federation.protocol import Refusal, SignedStatement, refused
+from fedrec.operations.certificates import sign
+from fedrec_aggregator.chain import Charge, LedgerLink, RoundReleased
+from fedrec_aggregator.ledger import ReleaseLedger
+
+
+def statement_of(ledger: ReleaseLedger, run: str) -> str:
+    """Canonical JSON. Raises RefusedError (`RUN_UNKNOWN`) where nothing of the run was charged."""
+    links = ledger.links()
+    plan = ledger.plan(run)
+    own = [k for k, link in enumerate(links) if getattr(link.entry, "run", None) == run]
+    if plan is None or not own:
+        raise refused(Refusal.RUN_UNKNOWN, f"nothing of run {run!r} was charged here")
+    since = links[own[0] - 1] if own[0] else None
+    rounds = {
+        link.entry.round: _round(link.entry, link.head)
+        for link in links
+        if isinstance(link.entry, RoundReleased) and link.entry.run == run
+    }
+    content = {
+        "format": STATEMENT,
+        "run": run,
+        "plan": plan.digest(),
+        "since": {"number": own[0], "head": "" if since is None else since.head},
+        "entries": [_sha256(link) for link in links[own[0] :]],
+        "charges": [links[k].content for k in own if isinstance(links[k].entry, Charge)],
+        "rounds": [rounds[number] for number in sorted(rounds)],
+        "head": links[-1].head,
+    }
+    return json.dumps(content, sort_keys=True, separators=(",", ":"))
+
+
+def _round(entry: RoundReleased, head: str) -> Mapping[str, Any]:
+    return {
+        "question": entry.digest,
+        "release": entry.release_sha256,
+        "reported": entry.reported,
+        "head": head,
+    }
+
+
+def _sha256(link: LedgerLink) -> str:
+    return hashlib.sha256(link.content.encode()).hexdigest()
+
+
+def signed_statement(
+    ledger: ReleaseLedger, run: str, *, certificate: Path | None, key: Path | None
+) -> SignedStatement:
+    """The statement, signed where there is a key."""
+    text = statement_of(ledger, run)
+    if certificate is None or key is None:
+        return SignedStatement(text)
+    signature = sign(key, signed_bytes(text))
+    return SignedStatement(text, signature.hex(), certificate.read_text())

@@ -1,0 +1,106 @@
+"""Statements of aggregators: what a ledger says of one run, signed with the key that the
+aggregator's TLS certificate vouches for.
+
+A statement is canonical JSON. It holds the chain of the ledger from before the run's first entry to
+its head, an entry by its SHA-256; of the run's charges the entries themselves, which name release
+and mu; and for each round what it asked, what was released, and the head then. Entries of other
+runs stay hashes, and so do those that say how many bytes came.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from fedrec.errors import RunError
+from fedrec.federation.ledger_heads import STATEMENT, next_hash, signed_bytes
+from fedrec.operations.certificates import signature_holds, signer_of
+from fedrec.privacy.calibration import Plan
+
+
+@dataclass(frozen=True)
+class Signed:
+    """One aggregator's statement that holds. pin: SHA-256 of its public key, as clients pin it, ""
+    where nothing is signed; number, head: its ledger's."""
+
+    name: str
+    pin: str
+    number: int
+    head: str
+    whole: bool
+
+    @property
+    def words(self) -> str:
+        """The statement in one sentence."""
+        what = "released these bytes" if self.whole else "released its share of each"
+        how = f"signed with the key {self.pin}" if self.pin else "states, without a signature"
+        return (
+            f"Aggregator {self.name} {how}: its ledger of {self.number} entries, head "
+            f"{self.head[:16]}, charged every release to these questions and {what}."
+        )
+
+
+def require_signed(
+    content: Mapping[str, Any], plan: Plan, sha256: Sequence[str]
+) -> tuple[Signed, ...]:
+    """The statements of a certificate. sha256: of each round's release.
+
+    Raises RunError where one does not hold, or where they are not one, or three, or none."""
+    statements = content["statements"]
+    parties = 1 if plan.aggregation == "trusted" else 3
+    if len(statements) not in {0, parties}:
+        _fails(f"{len(statements)} aggregators signed, of {parties}")
+    found = tuple(_holding(one, content, plan, sha256) for one in statements)
+    if len({one.pin for one in found if one.pin}) != len([one for one in found if one.pin]):
+        _fails("two aggregators have one key")
+    return found
+
+
+def _holding(
+    signed: Mapping[str, Any], content: Mapping[str, Any], plan: Plan, sha256: Sequence[str]
+) -> Signed:
+    text = signed["statement"]
+    name, pin = "in the server's process", ""
+    if signed["certificate"]:
+        name, pin = signer_of(signed["certificate"].encode())
+        signature = bytes.fromhex(signed["signature"])
+        if not signature_holds(signed["certificate"].encode(), signed_bytes(text), signature):
+            _fails(f"aggregator {name} did not sign its statement")
+    said = json.loads(text)
+    if (said["format"], said["run"], said["plan"]) != (STATEMENT, content["run"], plan.digest()):
+        _fails(f"aggregator {name} speaks of another run or plan")
+    heads = [said["since"]["head"]]
+    for entry in said["entries"]:
+        heads.append(next_hash(heads[-1], entry))
+    if heads[-1] != said["head"]:
+        _fails(f"the ledger of aggregator {name} does not lead to its head")
+    charged = dict[str, float]()
+    for entry in said["charges"]:
+        if hashlib.sha256(entry.encode()).hexdigest() not in said["entries"]:
+            _fails(f"the ledger of aggregator {name} does not hold a charge that it states")
+        charge = json.loads(entry)
+        if charge["run"] == content["run"]:
+            charged[charge["release"]] = charge["mu"]
+    if charged != {release.name: release.mu for release in plan.releases}:
+        _fails(f"the ledger of aggregator {name} has not charged what the plan promises")
+    whole = plan.aggregation == "trusted"
+    # news scales no sum by who reported, and counts nobody
+    compared = ("question", "reported") if content["users"] else ("question",)
+    rounds, stated = (
+        [[one[key] for key in compared] for one in told["rounds"]] for told in (content, said)
+    )
+    if stated != rounds or not all(one["head"] in heads for one in said["rounds"]):
+        _fails(f"aggregator {name} released other rounds")
+    if whole and [one["release"] for one in said["rounds"]] != list(sha256):
+        _fails(f"aggregator {name} released other bytes")
+    return Signed(name, pin, said["since"]["number"] + len(said["entries"]), said["head"], whole)
+
+
+def _fails(cause: str) -> None:
+    raise RunError(
+        f"the certificate does not hold: {cause}",
+        "Do not rely on this model's guarantee; ask who made it, and the aggregators' operators.",
+    )

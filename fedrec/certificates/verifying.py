@@ -1,0 +1,315 @@
+"""Verification of a model by its certificate alone: every round is told again, and what comes of it
+is compared with what lies there.
+
+Nothing of a deployment is loaded: numpy, scipy and the recipe's own modules are enough.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, NoReturn
+
+import numpy as np
+
+from fedrec.certificates.inputs import Arrays, ServerSide, read_inputs
+from fedrec.certificates.statements import Signed, require_signed
+from fedrec.certificates.writing import (
+    FILE,
+    FOLDER,
+    FORMAT,
+    code_digest,
+    digest_of,
+    digests,
+    own_digest,
+    round_file,
+)
+from fedrec.errors import FedRecError, RunError
+from fedrec.federation.messages import Release
+from fedrec.federation.releases import priced
+from fedrec.federation.rounds import State
+from fedrec.federation.wire import unpack_release
+from fedrec.privacy.accounting import LARGEST_CHECKED, GaussianEvent, Opinions, opinions
+from fedrec.privacy.calibration import Plan
+from fedrec.privacy.guarantee import Guarantee
+from fedrec.settings import validated
+from fedrec.storage import finite, packed_arrays, read_arrays, read_json
+
+_ROUNDING = 1e-6
+_PLD_GRID = 1e-3  # relative, by which the grid of losses may exceed the exact epsilon
+_CONTENT = {
+    "format", "run", "fedrec", "code", "settings", "users", "plan", "rounds", "statements",
+    "files", "sha256",
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Verified:
+    """What a certificate proved.
+
+    guarantee: as stated with the model. price: of the releases, by three accountants, from the
+    noise that they state. signed: what each aggregator signed, in the order of their places; ()
+    where none did. same_code: whether this package's code is that of the certificate. difference:
+    largest between the released numbers and the recomputed ones, 0 where all bytes are the same.
+    sha256: of the certificate: compare it with the one that the publisher states.
+    """
+
+    folder: Path
+    sha256: str
+    guarantee: Guarantee
+    price: Opinions
+    rounds: int
+    release_bytes: int
+    noise: str
+    signed: tuple[Signed, ...]
+    same_code: bool
+    difference: float
+
+    @property
+    def proved(self) -> tuple[str, ...]:
+        """What follows from the files alone, a sentence each."""
+        exactly = "byte for byte" if not self.difference else (
+            f"but for rounding, by at most {self.difference:.1e} of the largest number of an array"
+        )  # fmt: skip
+        told = [
+            f"The model follows from {self.rounds} noised releases and public inputs, {exactly}: "
+            "nothing else that was measured on people is in its numbers.",
+            f"The noise that the releases state, at the bounds of their questions, costs epsilon "
+            f"{self.price.gdp:.4g} at delta {self.guarantee.delta:g} by exact composition, and "
+            f"{self.price.pld:.4g} by the privacy loss distribution.",
+        ]
+        if not self.guarantee.established:
+            told.append(f"The guarantee is not established: {self.guarantee.note}.")
+        return (*told, *(one.words for one in self.signed))
+
+    @property
+    def trusted(self) -> tuple[str, ...]:
+        """What no file can prove, a sentence each."""
+        who = "the three aggregators, of whom two must be honest," if len(self.signed) == 3 else (
+            "the aggregator" if self.signed else "whoever trained the model"
+        )  # fmt: skip
+        told = [
+            f"That {who} added the noise that is stated, and forgot the reports. Attested builds "
+            "could show it; fedrec has none.",
+            "That clients held reports to the bounds of the questions, or aggregators clipped them."
+            if self.signed
+            else "That reports were held to the bounds of the questions.",
+            "That this is the only model of these people: other trainings add up, and are in the "
+            "ledgers and budget files of those who trained.",
+        ]
+        if not self.signed:
+            told.append(
+                "No aggregator signed anything: the releases are those that this certificate says."
+            )
+        if self.noise == "seeded":
+            told.append(
+                "The noise was drawn from a seed, an experiment: who knows it removes the noise."
+            )
+        if not self.same_code:
+            told.append(
+                "The model was made by other code than this package's, and this package computes "
+                "the same from the releases."
+            )
+        return tuple(told)
+
+    @property
+    def words(self) -> str:
+        """All of it, for a terminal."""
+        lines = [
+            f"holds: {self.folder}, {self.guarantee}",
+            f"certificate sha256 {self.sha256}",
+            f"{self.rounds} releases, {self.release_bytes / 1e6:,.1f} MB",
+            "",
+            "proved",
+            *(f"  {words}" for words in self.proved),
+            "",
+            "rests on trust",
+            *(f"  {words}" for words in self.trusted),
+        ]
+        return "\n".join(lines)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain values that JSON has."""
+        told = {"folder": str(self.folder), "signed": [asdict(one) for one in self.signed]}
+        words = {"proved": list(self.proved), "trusted": list(self.trusted)}
+        return dict(finite({**asdict(self), **told, **words}))
+
+
+def verify(folder: str | Path, *, up_to_rounding: bool = False) -> Verified:
+    """Recompute a released model from its noised releases and public inputs, and price the
+    releases.
+
+    Args:
+        folder: Of a model, or of the run that holds one.
+        up_to_rounding: Accept a model whose numbers differ in their last digits: another processor
+            or BLAS rounds differently. What is hidden in last digits is not seen then.
+
+    Returns:
+        What is proved thereby, and what still rests on trust.
+
+    Raises:
+        RunError: A byte was changed, the model does not follow from the releases, they cost more
+            than is promised, or there is no certificate.
+
+    >>> import fedrec, tempfile
+    >>> data = fedrec.Dataset.planted("small", kind="clicks")
+    >>> model = fedrec.Popularity(epsilon=2, noise="seeded").fit(data)
+    >>> found = fedrec.verify(model.save(tempfile.mkdtemp()))
+    >>> found.difference, round(found.price.gdp, 2)
+    (0.0, 2.0)
+    """
+    place = Path(folder)
+    if not (place / FILE).exists() and (place / "model" / FILE).exists():
+        place = place / "model"
+    if not (place / FILE).exists():
+        raise RunError(
+            f"{place} holds no {FILE}",
+            "Give the folder of a model of ratings, clicks or central news; earlier versions wrote "
+            "no certificates.",
+        )
+    try:
+        return _verified(place, up_to_rounding=up_to_rounding)
+    except RunError:
+        raise
+    except (
+        FedRecError, KeyError, ValueError, TypeError, AttributeError, OverflowError, AssertionError,
+        IndexError,
+    ) as failure:  # fmt: skip
+        _fails(f"{failure}")
+
+
+def _verified(folder: Path, *, up_to_rounding: bool) -> Verified:
+    content = _read(folder)
+    scenario = validated(content["settings"], source=f"{folder / FILE}")
+    inputs = read_inputs(folder / FOLDER, content["users"])
+    side = inputs.server_side(scenario)
+    plan: Plan = side.recipe.plan
+    manifest = read_json(folder / "manifest.json")
+    promised = manifest["guarantee"]
+    told = finite(asdict(plan.guarantee))
+    _require(finite(plan.content()) == content["plan"], "its plan is not that of its settings")
+    for key in ("epsilon", "delta", "unit", "neighbours", "established"):
+        _require(promised[key] == told[key], f"the model promises another {key} than its plan")
+    _require(manifest.get("plan", plan.digest()) == plan.digest(), "the model names another plan")
+    state, events = _told_again(folder, content, side)
+    price = _price(events, plan)
+    files = content["files"]
+    sha256 = [files[round_file(k)] for k in range(len(content["rounds"]))]
+    signed = require_signed(content, plan, sha256)
+    return Verified(
+        folder,
+        content["sha256"],
+        plan.guarantee,
+        price,
+        len(content["rounds"]),
+        sum((folder / round_file(k)).stat().st_size for k in range(len(content["rounds"]))),
+        manifest["noise"],
+        signed,
+        content["code"] == code_digest(),
+        _difference(folder, side.released(state), up_to_rounding=up_to_rounding),
+    )
+
+
+def _read(folder: Path) -> Mapping[str, Any]:
+    """The certificate, once every byte of the folder is the one that it names."""
+    path = folder / FILE
+    content = read_json(path)
+    _require(content.get("format") == FORMAT, f"it is not of format {FORMAT}")
+    _require(set(content) == _CONTENT, "it says more or less than a certificate does")
+    canonical = (json.dumps(content, indent=2, sort_keys=True) + "\n").encode()
+    _require(path.read_bytes() == canonical, "its JSON is not written as certificates are")
+    _require(own_digest(content) == content["sha256"], "it is not the one that its digest names")
+    found = digests(folder)
+    for name in sorted({*found, *content["files"]}):
+        _require(name in found, f"{name} is missing")
+        _require(name in content["files"], f"it does not name {name}")
+        _require(found[name] == content["files"][name], f"{name} was changed")
+    return dict(content)
+
+
+def _told_again(
+    folder: Path, content: Mapping[str, Any], side: ServerSide
+) -> tuple[State, list[list[GaussianEvent]]]:
+    """The last state, and what each round's releases cost."""
+    recipe = side.recipe
+    state: State = recipe.begin()
+    events = list[list[GaussianEvent]]()
+    for number, round in enumerate(content["rounds"]):
+        question = recipe.ask(state)
+        if question is None:
+            _fails(f"round {number} is released, and its recipe asks no such round")
+        digest = digest_of(question, run=content["run"], plan=recipe.plan)
+        _require(digest == round["question"], f"round {number} asked another question")
+        answer: Release = unpack_release(
+            (folder / round_file(number)).read_bytes(), question.releases
+        )
+        events.append(list(priced(question, answer.noise_std, recipe.plan)))
+        standing = answer.standing_for(content["users"], reported=round["reported"])
+        state = recipe.tell(state, question, standing)
+    _require(recipe.ask(state) is None, "rounds are missing: its recipe asks more")
+    return state, events
+
+
+def _price(events: Sequence[Sequence[GaussianEvent]], plan: Plan) -> Opinions:
+    """Each planned release once, for no more than its share; all of them for no more than the
+    promise."""
+    made = [event for round in events for event in round]
+    names = [event.name for event in made]
+    _require(len(set(names)) == len(names), "a release was made twice")
+    for event in made:
+        planned = plan.event(event.name).mu
+        _require(event.mu <= planned * (1 + _ROUNDING), f"{event.name} costs more than planned")
+    promised = plan.guarantee
+    price = opinions(made, promised.delta)
+    if promised.established and promised.private:
+        _require(
+            price.gdp <= promised.epsilon * (1 + _ROUNDING), "releases cost more than promised"
+        )
+        bounded = price.pld <= promised.epsilon * (1 + _PLD_GRID)
+        _require(bounded or promised.epsilon > LARGEST_CHECKED, "a second accountant finds more")
+    return price
+
+
+def _difference(folder: Path, arrays: Arrays, *, up_to_rounding: bool) -> float:
+    """0 where the model's file has the recomputed bytes.
+
+    Raises RunError where it has not, or, up to rounding, where numbers differ."""
+    path = folder / "model.safetensors"
+    if packed_arrays(arrays) == path.read_bytes():
+        return 0.0
+    kept = read_arrays(path)
+    same = {name: (a.dtype, a.shape) for name, a in arrays.items()}
+    _require(
+        same == {name: (a.dtype, a.shape) for name, a in kept.items()},
+        "the model has other arrays than the recomputed one",
+    )
+    off = max(
+        float(np.max(np.abs(np.float64(kept[name]) - np.float64(array)), initial=0.0))
+        / max(float(np.max(np.abs(array), initial=0.0)), 1e-12)
+        for name, array in arrays.items()
+    )
+    if not (up_to_rounding and off <= _LARGEST_ROUNDING):
+        raise RunError(
+            f"the certificate does not hold: the model differs from the recomputed one, by up to "
+            f"{off:.1e} of the largest number of an array",
+            "Where it is about 1e-6, another processor or BLAS may round differently: verify it on "
+            "a machine like the one that trained, or up to rounding.",
+        )
+    return off
+
+
+_LARGEST_ROUNDING = 1e-4
+
+
+def _require(holds: bool, otherwise: str) -> None:
+    if not holds:
+        _fails(otherwise)
+
+
+def _fails(cause: str) -> NoReturn:
+    raise RunError(
+        f"the certificate does not hold: {cause}",
+        "Do not rely on this model's guarantee; copy the whole folder again from whoever made it.",
+    ) from None

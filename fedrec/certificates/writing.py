@@ -1,0 +1,131 @@
+"""Certificate of a model: written beside it when a training has ended.
+
+    certificate/certificate.json     scenario, plan, digests of code, questions and
+                                     releases, what aggregators sign, digests of all files
+    certificate/round-000.safetensors    every noised release, as it left the aggregator
+    certificate/public.json ...      public inputs (`certificates.inputs`)
+
+Everything in it is public: releases are what the guarantee covers, the rest is public input. Its
+size is that of the releases, about 8 bytes for each number of the model and round.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from fedrec import __version__
+from fedrec.certificates.inputs import PublicInputs, settings_of
+from fedrec.federation.messages import Question
+from fedrec.federation.rounds import Recipe
+from fedrec.federation.wire import question_digest, question_header, unpack_release
+from fedrec.privacy.calibration import Plan
+from fedrec.settings import Scenario
+from fedrec.storage import finite, write_bytes, write_json
+
+FORMAT = "fedrec-certificate/1"
+FOLDER = "certificate"
+FILE = f"{FOLDER}/certificate.json"
+
+
+Statements = Callable[[str], Sequence[Mapping[str, Any]]]
+"""From a run's id to what each aggregator signed of it (`certificates.statements`)."""
+
+
+def nobody_states(run: str) -> Sequence[Mapping[str, Any]]:
+    """No statement, of a training without an aggregator that has a key."""
+    return ()
+
+
+@dataclass(frozen=True)
+class ReleasedRound:
+    """One round: `wire.pack_release` as it left the aggregator, whose sum it is, and the digest of
+    the question that it answers (`wire.question_digest`)."""
+
+    content: bytes
+    reported: int
+    question: str
+
+
+def certify(
+    folder: Path,
+    scenario: Scenario,
+    inputs: PublicInputs,
+    released: Iterable[ReleasedRound],
+    *,
+    run: str,
+    plan: Plan,
+    statements: Sequence[Mapping[str, Any]] = (),
+) -> None:
+    """Write the certificate of the model in `folder`, whose files are all there. run: the id that
+    questions name. statements: what aggregators signed, in the order of their places."""
+    inputs.write(folder / FOLDER)
+    rounds = list[dict[str, Any]]()
+    for number, round in enumerate(released):
+        write_bytes(folder / round_file(number), round.content)
+        rounds.append({"question": round.question, "reported": round.reported})
+    content = {
+        "format": FORMAT,
+        "run": run,
+        "fedrec": __version__,
+        "code": code_digest(),
+        "settings": settings_of(scenario),
+        "users": inputs.users,
+        "plan": plan.content(),
+        "rounds": rounds,
+        "statements": list(statements),
+        "files": digests(folder),
+    }
+    write_json(folder / FILE, {**content, "sha256": own_digest(content)})
+
+
+def round_file(number: int) -> str:
+    """Where a round's release lies in the folder of the model."""
+    return f"{FOLDER}/round-{number:03d}.safetensors"
+
+
+def digest_of(question: Question, *, run: str, plan: Plan) -> str:
+    """SHA-256 that names a question, as every report of it does."""
+    return question_digest(question_header(question, run=run, plan=plan.digest()))
+
+
+def questions_of(recipe: Recipe, contents: Iterable[bytes], *, run: str) -> Iterator[ReleasedRound]:
+    """The rounds of a training that kept no digests of its questions, which are asked again."""
+    state = recipe.begin()
+    for content in contents:
+        question = recipe.ask(state)
+        if question is None:
+            return
+        yield ReleasedRound(content, 0, digest_of(question, run=run, plan=recipe.plan))
+        state = recipe.tell(state, question, unpack_release(content, question.releases))
+
+
+def digests(folder: Path) -> dict[str, str]:
+    """SHA-256 of every file of the folder but the certificate itself, by path."""
+    return {
+        path.relative_to(folder).as_posix(): hashlib.sha256(path.read_bytes()).hexdigest()
+        for path in sorted(folder.rglob("*"))
+        if path.is_file() and path != folder / FILE
+    }
+
+
+def own_digest(content: Mapping[str, Any]) -> str:
+    """SHA-256 of everything else that the certificate says."""
+    told = {key: value for key, value in content.items() if key != "sha256"}
+    return hashlib.sha256(json.dumps(finite(told), sort_keys=True).encode()).hexdigest()
+
+
+@cache
+def code_digest() -> str:
+    """SHA-256 of every module of this package, by name and content."""
+    root = Path(__file__).parents[1]
+    found = hashlib.sha256()
+    for path in sorted(root.rglob("*.py")):
+        found.update(f"{path.relative_to(root).as_posix()}\n".encode())
+        found.update(hashlib.sha256(path.read_bytes()).digest())
+    return found.hexdigest()

@@ -1,0 +1,221 @@
+"""Callers and certificates that change while the aggregator runs: no restart, nobody else's call
+lost; and the identity of serving, which may call nobody."""
+
+import json
+import os
+import shutil
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fedrec.errors import ProtocolError, RefusedError
+from fedrec.federation.protocol import LedgerHead, Refusal
+from fedrec.operations import renewal
+from fedrec.operations.addresses import Address
+from fedrec.operations.certificates import pins, pins_of, write_development_certificates
+from fedrec.operations.pins import read_pins, write_pins
+from fedrec.operations.reloading import WatchedFiles
+from fedrec.operations.renewal import renew
+from fedrec.transport.aggregator_client import RemoteReleaseEndpoint, RemoteReportEndpoint, Retry
+from fedrec.transport.channel import Access, handshake
+from fedrec_aggregator import main
+from fedrec_aggregator.settings import load
+from tests.waiting import HANG_S, until
+
+SETTINGS = """
+listen = "127.0.0.1:0"
+state = "state"
+log = "aggregator.jsonl"
+simulation = true
+pins = "certificates/pins.toml"
+[tls]
+certificate = "certificates/aggregator.pem"
+key = "certificates/aggregator-key.pem"
+client_ca = "certificates/ca.pem"
+[[clients]]
+name = "hospital"
+[privacy]
+max_epsilon = 5.0
+"""
+ONCE = Retry(patience_s=0.0, deadline_s=HANG_S)
+LIBRARY = '[[clients]]\nname = "library"\n[privacy]'
+
+
+class Site:
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.certificates = folder / "certificates"
+        write_development_certificates(self.certificates, clients=["hospital"])
+        write_pins(self.certificates)
+        self.settings = folder / "aggregator.toml"
+        self.settings.write_text(SETTINGS)
+
+    def add_library(self) -> None:
+        write_development_certificates(self.certificates, clients=["library"])
+
+    @contextmanager
+    def running(self) -> Iterator[Address]:
+        found = list[Address]()
+        there = threading.Event()
+        stop = threading.Event()
+
+        def ready(address: Address) -> None:
+            found.append(address)
+            there.set()
+
+        thread = threading.Thread(
+            target=main.run,
+            args=(load(self.settings),),
+            kwargs={"source": self.settings, "ready": ready, "stop": stop},
+        )
+        thread.start()
+        try:
+            assert there.wait(HANG_S)
+            yield found[0]
+        finally:
+            stop.set()
+            thread.join(HANG_S)
+
+    def access(self, address: Address, who: str) -> Access:
+        own = {"certificate": f"{who}.pem", "key": f"{who}-key.pem", "ca": "ca.pem"}
+        return Access(
+            str(address), **{key: str(self.certificates / name) for key, name in own.items()}
+        )
+
+    def takes(self, address: Address, who: str) -> bool:
+        try:
+            with RemoteReportEndpoint(self.access(address, who)) as endpoint:
+                return endpoint.enroll([]) == 0
+        except RefusedError as refusal:
+            return refusal.code not in {Refusal.NOT_ENROLLED, Refusal.FORBIDDEN}
+
+    def said(self) -> list[dict[str, Any]]:
+        lines = (self.folder / "aggregator.jsonl").read_text().splitlines()
+        return [json.loads(line) for line in lines]
+
+    def events(self) -> list[str]:
+        return [line["event"] for line in self.said()]
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Site:
+    return Site(tmp_path)
+
+
+def test_a_client_whose_pin_and_entry_are_added_is_let_in_without_a_restart(site: Site) -> None:
+    with site.running() as address:
+        assert site.takes(address, "client-hospital")
+        site.add_library()
+        assert not site.takes(address, "client-library")
+        write_pins(site.certificates)
+        site.settings.write_text(SETTINGS.replace("[privacy]", LIBRARY))
+        until(lambda: site.takes(address, "client-library"))
+        assert site.takes(address, "client-hospital")
+    assert "callers-reloaded" in site.events()
+    assert "settings-changed" not in site.events()
+
+
+def test_a_client_that_is_taken_away_is_refused_from_its_next_call_on(site: Site) -> None:
+    with site.running() as address:
+        assert site.takes(address, "client-hospital")
+        site.settings.write_text(SETTINGS.replace('"hospital"', '"nobody"'))
+        until(lambda: not site.takes(address, "client-hospital"))
+
+
+def test_a_file_that_cannot_be_used_changes_nothing_and_is_said_with_a_remedy(site: Site) -> None:
+    with site.running() as address:
+        site.settings.write_text("nonsense = 1")
+        until(lambda: "callers-not-reloaded" in site.events())
+        assert site.takes(address, "client-hospital")
+    line = next(line for line in site.said() if line["event"] == "callers-not-reloaded")
+    assert line["remedy"]
+
+
+def test_other_keys_wait_for_a_restart_and_the_log_says_so(site: Site) -> None:
+    with site.running():
+        site.settings.write_text(SETTINGS.replace("max_epsilon = 5.0", "max_epsilon = 500.0"))
+        until(lambda: "settings-changed" in site.events())
+
+
+def test_a_renewed_certificate_is_shown_without_a_restart(site: Site) -> None:
+    with site.running() as address:
+        asked = site.access(address, "server")
+        before = handshake(asked, timeout_s=HANG_S)
+        renew(site.certificates, "aggregator", days=200)
+        until(lambda: handshake(asked, timeout_s=HANG_S).serial_number != before.serial_number)
+        assert pins_of(before).public_key == _pin(site.certificates / "aggregator.pem")
+        assert site.takes(address, "client-hospital")
+
+
+def test_sighup_asks_for_the_files_too_and_does_what_it_did_before(tmp_path: Path) -> None:
+    heard = list[int]()
+    before = signal.signal(signal.SIGHUP, lambda number, _: heard.append(number))
+    try:
+        watched = WatchedFiles([tmp_path / "missing"])
+        with watched.on_hangup():
+            assert not watched.due()
+            os.kill(os.getpid(), signal.SIGHUP)
+            assert watched.due()
+            assert not watched.due()
+    finally:
+        signal.signal(signal.SIGHUP, before)
+    assert heard == [signal.SIGHUP]
+
+
+def test_servings_key_opens_nothing_at_the_aggregator(site: Site) -> None:
+    """Whoever breaks into serving gets no call of a client or a server, pinned or not."""
+    assert not any("serving" in name for name in read_pins(site.certificates / "pins.toml"))
+    for text in (SETTINGS, _without_pins(SETTINGS)):
+        site.settings.write_text(text)
+        shutil.rmtree(site.folder / "state", ignore_errors=True)
+        with site.running() as address:
+            own = site.access(address, "serving")
+            calls: list[Callable[[], Any]] = [
+                lambda own=own: RemoteReportEndpoint(own).enroll([]),
+                lambda own=own: RemoteReleaseEndpoint(own).budget(),
+                lambda own=own: RemoteReleaseEndpoint(own).enrolled(),
+                lambda own=own: RemoteReleaseEndpoint(own).growth(LedgerHead(0, "")),
+            ]
+            for call in calls:
+                with pytest.raises(RefusedError) as refusal:
+                    call()
+                assert refusal.value.code == Refusal.FORBIDDEN
+
+
+def _without_pins(text: str) -> str:
+    return text.replace('pins = "certificates/pins.toml"\n', "")
+
+
+def _pin(path: Path) -> str:
+    return pins(path.read_bytes()).public_key
+
+
+@pytest.mark.parametrize("who", ["aggregator", "client-hospital"])
+def test_an_expired_certificate_stops_calls_counts_nobody_and_its_renewal_needs_no_restart(
+    site: Site, who: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(renewal, "BACKDATED", timedelta(days=30))
+        renew(site.certificates, who, days=-2)
+    with site.running() as address:
+        own = site.access(address, "client-hospital")
+        for _ in range(2):
+            with pytest.raises(ProtocolError):
+                RemoteReportEndpoint(own, retry=ONCE).enroll([bytes(16)])
+        renew(site.certificates, who, days=90)
+        until(lambda: _enrolled(own) == 1)
+    lines = [line for line in site.said() if line["event"] == "enrolled"]
+    assert {(line["sender"], line["users"]) for line in lines} == {("hospital", 1)}
+
+
+def _enrolled(access: Access) -> int:
+    try:
+        return RemoteReportEndpoint(access, retry=ONCE).enroll([bytes(16)])
+    except ProtocolError:
+        return 0

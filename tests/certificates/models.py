@@ -1,0 +1,100 @@
+"""Certified models to tamper with, and what a forger does to one."""
+
+from __future__ import annotations
+
+import json
+import random
+import shutil
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from fedrec.certificates.verifying import verify
+from fedrec.certificates.writing import FILE, digests, own_digest
+from fedrec.errors import RunError
+from fedrec.run import simulate
+from fedrec.settings import load
+from fedrec.storage import read_json, write_json
+
+SMALL = [
+    "data.planted={users=60, items=40, events=900}",
+    "data.preset=",
+    "compare.als=false",
+    "compare.baselines=false",
+    "run.examples=2",
+]
+NEWS = [
+    "recipe=privaterec",
+    "data.format=planted-news",
+    "data.preset=small",
+    "news.history=12",
+    "privacy.unit=user",
+]
+
+
+def simulated(folder: Path, keys: Sequence[str]) -> Path:
+    """The model folder of a run."""
+    chosen = load(None, [*keys, f"run.directory={folder}"])
+    return Path(simulate.run(chosen, name="certified", quiet=True)["run_dir"]) / "model"
+
+
+def copied(model: Path, to: Path) -> Path:
+    """A copy to tamper with."""
+    shutil.rmtree(to, ignore_errors=True)
+    return Path(shutil.copytree(model, to))
+
+
+def holds(model: Path) -> bool:
+    """Whether its certificate holds; any other end of `verify` is a defect."""
+    try:
+        verify(model, up_to_rounding=True)
+    except RunError:
+        return False
+    return True
+
+
+def sealed(model: Path, **changes: Any) -> None:
+    """What a forger does last: name the changed files, and write the certificate's own digest."""
+    content: Mapping[str, Any] = {**read_json(model / FILE), **changes, "files": digests(model)}
+    write_json(model / FILE, {**content, "sha256": own_digest(content)})
+
+
+def change_a_byte(model: Path, rng: random.Random) -> str:
+    """Change, drop or add one byte anywhere in the folder, in place; says where. The bytes before
+    are in the returned path's twin: `undo`."""
+    files = sorted(path for path in model.rglob("*") if path.is_file())
+    path = rng.choice(files)
+    content = bytearray(path.read_bytes())
+    place = rng.randrange(len(content))
+    how = rng.choice(["flip", "flip", "drop", "add"])
+    if how == "flip":
+        content[place] ^= 1 << rng.randrange(8)
+    elif how == "drop":
+        del content[place]
+    else:
+        content.insert(place, rng.randrange(256))
+    path.write_bytes(bytes(content))
+    return f"{how} byte {place} of {path.name}"
+
+
+def fuzzed(model: Path, to: Path, times: int, *, seed: int) -> list[str]:
+    """The changes, of so many, after which the certificate still holds."""
+    rng = random.Random(seed)
+    before = {
+        path.relative_to(model): path.read_bytes() for path in model.rglob("*") if path.is_file()
+    }
+    target = copied(model, to)
+    survivors = list[str]()
+    for _ in range(times):
+        said = change_a_byte(target, rng)
+        if holds(target):
+            survivors.append(said)
+        for name, content in before.items():
+            if (target / name).read_bytes() != content:
+                (target / name).write_bytes(content)
+    return survivors
+
+
+def parsed(model: Path) -> dict[str, Any]:
+    """The certificate."""
+    return dict(json.loads((model / FILE).read_text()))

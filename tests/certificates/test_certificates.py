@@ -1,0 +1,212 @@
+"""Certificates of simulated models: they hold in a process without a deployment, and no change of a
+byte, and no forgery that names its own digests, does."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from safetensors.numpy import load
+
+import fedrec
+from fedrec.certificates.verifying import verify
+from fedrec.certificates.writing import FILE, round_file
+from fedrec.cli.main import guarded
+from fedrec.errors import RunError
+from fedrec.federation.messages import Release
+from fedrec.federation.wire import pack_release
+from fedrec.storage import read_json, write_arrays, write_json
+from tests.certificates.models import NEWS, SMALL, copied, fuzzed, holds, parsed, sealed, simulated
+
+CASES = {
+    "default": SMALL,
+    "published": [*SMALL, "recipe=published"],
+    "am-dpsgd": [*SMALL, "recipe=am-dpsgd"],
+    "dp-cmf": [*SMALL, "recipe=dp-cmf", 'collective.sides=["metadata"]'],
+    "dp-bias": [*SMALL, "recipe=dp-bias"],
+    "clicks": [*SMALL, "data.kind=clicks"],
+    "item-item": [*SMALL, "data.kind=clicks", "recipe=dp-item-item"],
+    "convex-ssp": [*SMALL, "data.kind=clicks", "recipe=convex-ssp"],
+    "three": [*SMALL, "privacy.aggregation=three-party", "privacy.shares=real"],
+    "three-checked": [
+        *SMALL,
+        "privacy.aggregation=three-party",
+        "privacy.hostile_clients=checked",
+    ],
+    "without-noise": [*SMALL, "privacy.epsilon=inf", "recipe=dp-bias"],
+    "central": [*NEWS, "news.variant=central", "news.rounds=3"],
+    "central-encoder": [*NEWS, "news.variant=central-encoder", "news.rounds=2"],
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_simulated_model_follows_from_its_certificate(case: str, tmp_path: Path) -> None:
+    model = simulated(tmp_path, CASES[case])
+    found = verify(model.parent)
+    assert found.difference == 0
+    assert found.same_code
+    assert found.signed == ()
+    assert found.price.gdp == pytest.approx(found.guarantee.epsilon, rel=1e-6)
+    assert any("No aggregator signed" in words for words in found.trusted)
+    assert found.release_bytes > 0
+    assert str(tmp_path) not in (model / FILE).read_text()
+
+
+@pytest.fixture(scope="module")
+def certified(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return simulated(tmp_path_factory.mktemp("certified"), [*SMALL, "recipe=dp-bias"])
+
+
+def test_no_changed_byte_holds(certified: Path, tmp_path: Path) -> None:
+    """10,000 by `python -m tests.certificates MODEL`."""
+    assert fuzzed(certified, tmp_path / "model", 300, seed=46) == []
+
+
+def _answer(model: Path, number: int) -> Release:
+    content = (model / round_file(number)).read_bytes()
+    length = int.from_bytes(content[:8], "little")
+    stated = json.loads(json.loads(content[8 : 8 + length])["__metadata__"]["noise_std"])
+    return Release(load(content), {name: float.fromhex(std) for name, std in stated.items()})
+
+
+def _put(model: Path, number: int, answer: Release) -> None:
+    (model / round_file(number)).write_bytes(pack_release(answer))
+
+
+def _another_value(model: Path) -> None:
+    answer = _answer(model, 1)
+    name = next(iter(answer.values))
+    values = {**answer.values, name: answer.values[name] * 1.01}
+    _put(model, 1, replace(answer, values=values))
+
+
+def _less_noise(model: Path) -> None:
+    answer = _answer(model, 0)
+    stds = {name: std / 1.1 for name, std in answer.noise_std.items()}
+    _put(model, 0, replace(answer, noise_std=stds))
+
+
+def _another_model(model: Path) -> None:
+    arrays = load((model / "model.safetensors").read_bytes())
+    name = max(arrays, key=lambda key: arrays[key].size)
+    arrays[name] = np.asarray(arrays[name] + arrays[name].dtype.type(0.01))
+    manifest = read_json(model / "manifest.json")
+    digest = write_arrays(model / "model.safetensors", arrays)
+    write_json(model / "manifest.json", {**manifest, "sha256": digest})
+
+
+def _a_smaller_promise(model: Path) -> None:
+    manifest = read_json(model / "manifest.json")
+    smaller = {**manifest, "guarantee": {**manifest["guarantee"], "epsilon": 1.0}}
+    write_json(model / "manifest.json", smaller)
+
+
+def _a_smaller_delta(model: Path) -> None:
+    manifest = read_json(model / "manifest.json")
+    smaller = {**manifest, "guarantee": {**manifest["guarantee"], "delta": 1e-7}}
+    write_json(model / "manifest.json", smaller)
+
+
+FORGERIES: dict[str, Any] = {
+    "value of a release": _another_value,
+    "noise of a release": _less_noise,
+    "model": _another_model,
+    "epsilon": _a_smaller_promise,
+    "delta": _a_smaller_delta,
+}
+
+
+@pytest.mark.parametrize("forgery", FORGERIES)
+def test_no_forgery_that_names_its_own_digests_holds(
+    forgery: str, certified: Path, tmp_path: Path
+) -> None:
+    model = copied(certified, tmp_path / "model")
+    FORGERIES[forgery](model)
+    sealed(model)
+    assert not holds(model)
+    sealed(copied(certified, tmp_path / "model"))
+    assert holds(tmp_path / "model")  # it was the forgery, not the way it was sealed
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"users": 59},
+        {"run": "another"},
+        {"settings": {"recipe": "dp-bias", "privacy": {"epsilon": 4.0}}},
+        {"settings": {"recipe": "dp-bias", "privacy": {"delta": 1e-6}}},
+        {"settings": {"recipe": "default"}},
+        {"settings": {"recipe": "dp-bias", "seed": "x"}},
+        {"statements": [{"statement": "{}", "signature": "", "certificate": ""}]},
+        {"statements": [{}]},
+        {"plan": {}},
+        {"rounds": []},
+        {"rounds": [{"question": "0" * 64, "reported": 60}]},
+        {"rounds": None},
+        {"users": "sixty"},
+    ],
+    ids=str,
+)
+def test_no_certificate_that_says_something_else_holds(
+    changed: dict[str, Any], certified: Path, tmp_path: Path
+) -> None:
+    model = copied(certified, tmp_path / "model")
+    sealed(model, **changed)
+    assert not holds(model)
+
+
+def test_a_round_that_is_left_out_or_made_twice_is_found(certified: Path, tmp_path: Path) -> None:
+    rounds = parsed(certified)["rounds"]
+    for number, some in enumerate([rounds[:-1], [*rounds, rounds[-1]], rounds[::-1]]):
+        model = copied(certified, tmp_path / f"{number}")
+        sealed(model, rounds=some)
+        assert not holds(model)
+
+
+def test_a_file_more_and_a_file_less_are_found(certified: Path, tmp_path: Path) -> None:
+    more = copied(certified, tmp_path / "more")
+    (more / "notes.txt").write_text("hello")
+    less = copied(certified, tmp_path / "less")
+    (less / "README.md").unlink()
+    for model, said in ((more, "does not name notes.txt"), (less, "README.md is missing")):
+        with pytest.raises(RunError, match=said):
+            verify(model)
+
+
+def test_verification_loads_no_deployment_and_says_what_rests_on_trust(certified: Path) -> None:
+    code = (
+        "import sys\nfrom fedrec.cli.main import guarded\n"
+        f"assert guarded(['verify', {str(certified)!r}]) == 0\n"
+        "found = {name.partition('.')[0] for name in sys.modules}\n"
+        "assert not found & {'flwr', 'grpc', 'torch', 'ray', 'fedrec_server', 'fedrec_client'}\n"
+    )
+    made = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert made.stdout.startswith("holds: ")
+    assert "rests on trust" in made.stdout
+
+
+def test_the_command_ends_with_6_where_a_certificate_does_not_hold(
+    certified: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert guarded(["verify", str(certified), "--json"]) == 0
+    said = json.loads(capsys.readouterr().out)
+    assert said["difference"] == 0
+    assert len(said["proved"]) == 2
+    model = copied(certified, tmp_path / "model")
+    _another_model(model)
+    assert guarded(["verify", str(model)]) == 6
+    assert "was changed" in capsys.readouterr().err
+    assert guarded(["verify", str(tmp_path)]) == 6
+
+
+def test_a_saved_model_is_certified_and_so_is_a_copy(tmp_path: Path) -> None:
+    data = fedrec.Dataset.planted("small")
+    first = fedrec.ItemBias(epsilon=3).fit(data).save(tmp_path / "first")
+    again = fedrec.load(first).save(tmp_path / "again")
+    assert fedrec.verify(first).sha256 == fedrec.verify(again).sha256

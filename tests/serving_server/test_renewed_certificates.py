@@ -1,0 +1,54 @@
+"""A certificate of serving that is renewed in its place: new connections see it, no restart."""
+
+import socket
+import ssl
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fedrec.operations.certificates import write_development_certificates
+from fedrec.operations.renewal import renew
+from tests.waiting import HANG_S, until
+
+
+@pytest.mark.parametrize("api", ["grpc", "http"])
+def test_a_renewed_certificate_is_shown_and_one_without_its_key_is_not(
+    start: Any, tmp_path: Path, api: str
+) -> None:
+    folder = tmp_path / "certificates"
+    write_development_certificates(folder, clients=["reader"])
+    own = {name: str(folder / f"serving{end}") for name, end in _FILES.items()}
+    running = start(tls=own)
+    address = getattr(running.told, api).rpartition("/")[2]
+
+    before = shown(address)
+    old_key = (folder / "serving-key.pem").read_bytes()
+    renew(folder, "serving", days=200)
+    until(lambda: shown(address) != before)
+    renewed = shown(address)
+
+    renew(folder, "serving", days=300, new_key=True)
+    until(lambda: shown(address) != renewed)
+    latest = shown(address)
+    (folder / "serving-key.pem").write_bytes(old_key)  # of an earlier certificate
+    if api == "http":
+        until(lambda: "certificate-not-reloaded" in (tmp_path / "log.jsonl").read_text())
+    assert shown(address) == latest
+
+
+_FILES = {"certificate": ".pem", "key": "-key.pem"}
+
+
+def shown(address: str) -> bytes | None:
+    """The certificate that a new connection sees."""
+    host, _, port = address.rpartition(":")
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
+    context.set_alpn_protocols(["h2", "http/1.1"])
+    with (
+        socket.create_connection((host, int(port)), timeout=HANG_S) as plain,
+        context.wrap_socket(plain) as line,
+    ):
+        return line.getpeercert(binary_form=True)
