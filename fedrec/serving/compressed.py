@@ -73,7 +73,8 @@ class Compressed:
         map_ranges(scan, blocks, pieces_per_core=1)
         found = list[Best]()
         for q, (query, u) in enumerate(zip(queries, U, strict=True)):
-            floor = max(pool.floor(q) for pool in pools)
+            lows = np.sort(np.concatenate([pool.best(q) for pool in pools]))
+            floor = float(lows[-pools[0].k[q]])
             rows = np.sort(np.concatenate([pool.rows_above(q, floor) for pool in pools]))
             found.append(rescored(self.catalogue, u, rows, query.k))
         return found
@@ -111,9 +112,9 @@ class _Pools:
         self.highs: Float32s = np.empty(shape, np.float32)
         self.sizes: Int64s = np.zeros(len(queries), np.int64)
 
-    def floor(self, q: int) -> float:
-        """What no item of the k best is below."""
-        return float(self.lows[q, self.lows.shape[1] - self.k[q]])
+    def best(self, q: int) -> Float32s:
+        """(k,) rising lower bounds; no item of the k best is below the first."""
+        return np.asarray(self.lows[q, self.lows.shape[1] - self.k[q] :])
 
     def rows_above(self, q: int, floor: float) -> Int64s:
         """Candidates that reach it."""
@@ -124,7 +125,7 @@ class _Pools:
         """Drop what fell behind; twice the room where that leaves more than half."""
         for q in range(len(self.k)):
             size = self.sizes[q]
-            kept = self.highs[q, :size] >= self.floor(q)
+            kept = self.highs[q, :size] >= self.best(q)[0]
             self.sizes[q] = left = int(kept.sum())
             self.rows[q, :left] = self.rows[q, :size][kept]
             self.highs[q, :left] = self.highs[q, :size][kept]

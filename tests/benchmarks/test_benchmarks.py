@@ -75,11 +75,21 @@ COLUMNS: dict[str, tuple[tuple[str, ...], ...]] = {
         ("items_x_width", "protocol", "callers", "queries_a_second", "p50_ms", "p99_ms"),
         ("items_x_width", "item_vectors", "idle", "peak", "peak_over_item_vectors"),
     ),
+    "catalogues": (
+        ("items", "batch", "form", "ms_a_query", "over_the_8-bit_pass", "recall"),
+        ("items_x_width", "codes_over_vectors", "questions", "equal_lists"),
+    ),
     "serving-endurance": (("passed", "swaps", "grown_mb"), ("what", "count"), ("code", "count")),
     "serving-overload": (("times_capacity", "goodput_over_capacity", "refused", "p99_ms"),),
 }
 """Of each table, in their order: some of its columns."""
-NEEDS = {"kernels": "torch", "als": "implicit", "encoder": "opacus", "cluster": "ray"}
+NEEDS = {
+    "kernels": "torch",
+    "als": "implicit",
+    "encoder": "opacus",
+    "cluster": "ray",
+    "catalogues": "faiss",
+}
 QUICK = {"light-devices"}  # that everybody is counted once is a guard of the protocol
 PROCESSES = {"processes", "leaves", "nodes", "device", "cluster"}
 

@@ -113,7 +113,7 @@ def test_codes_add_little_more_than_a_quarter_and_leave_few_candidates(
         return ranking.rescored(of, u, rows, k)
 
     rng = np.random.default_rng(3)
-    queries = [Query(rng.standard_normal(3).astype(np.float32), 10) for _ in range(16)]
+    queries = [Query(rng.standard_normal(3).astype(np.float32), 300) for _ in range(16)]
     assert list(map(told, rank(queries))) == list(map(told, Exact(of)(queries)))
     monkeypatch.setattr(compressed, "rescored", rescored)
     rank([Query(np.array([1, -2, 3], np.float32), 10)])
