@@ -87,7 +87,7 @@ def few_people(X: sparse.csr_matrix, *, ridge: float) -> FewPeople:
     """Of clicks (n, m) and a ridge > 0."""
     X = sparse.csr_matrix(X, dtype=np.float64)
     kernel = np.asarray((X @ X.T).todense()) + ridge * np.eye(X.shape[0])
-    K = np.linalg.inv(kernel)
+    K = np.asarray(np.linalg.inv(kernel), np.float64)
     explained = np.empty(X.shape[1])
     columns = sparse.csc_matrix(X)
     for start in range(0, len(explained), 1024):  # bounded memory
