@@ -180,7 +180,7 @@ def test_a_blend_is_chosen_by_what_stands_out_of_the_noise() -> None:
 
 
 def test_worth_costs_little_and_more_where_few_are_asked() -> None:
-    assert shares(mu=1.1, users=30_000) == (0.01, pytest.approx(2000 / 30_000))
+    assert shares(mu=1.1, users=30_000) == (0.01, pytest.approx(4000 / 30_000))
     assert shares(mu=0.27, users=300) == (0.1, 1.0)
     assert shares(mu=float("inf"), users=300)[0] == 0.01
 

@@ -29,7 +29,7 @@ from fedrec.factorization.default_clicks.public_part import FALLBACK, Part, Publ
 from fedrec.federation.messages import Question, Reports
 from fedrec.federation.reports import RealBlock, bounded
 
-JUDGES = 2000
+JUDGES = 4000
 """Users who leave a click out, on average: more would choose no better, and cost clicks."""
 LEAST_SHARE = 0.01
 MOST_SHARE = 0.1
@@ -41,7 +41,7 @@ NEAR = 0.3
 """Distance of two blends' weights at which what they are worth is correlated by exp(-1/2)."""
 LISTED = 20.0
 """Half is lost of what a click is worth that comes after so many other items."""
-COMPARED = 2000
+COMPARED = 1000
 """Most clicked items that each click is compared with one by one: lists are mostly made of them."""
 CENTRED = 2.0
 """Times what is sent: most reports are then about as long as they may be."""
