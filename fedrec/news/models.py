@@ -6,6 +6,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -176,7 +177,7 @@ class ModelRecommender:
         if not guarantee.private:
             return U.astype(np.float32)
         if self.noise != "gaussian":
-            order = 1 if self.noise == "laplace" else 2
+            order: Literal[1, 2] = 1 if self.noise == "laplace" else 2
             return attention.release_vectors(
                 U, radius=self.vector_clip, epsilon=guarantee.epsilon, order=order, key=key
             )[0].astype(np.float32)
