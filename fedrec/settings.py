@@ -259,6 +259,11 @@ class Scenario(Table):
                 'model.weights = "constant" needs model.max_items_per_user: without a limit '
                 "no constant bounds a user"
             )
+        if self.model.encoder == "two-layer" and self.recipe != "am-dpsgd":
+            raise ValueError(
+                f'model.encoder = "two-layer" has no effect with recipe = "{self.recipe}": it '
+                'needs recipe = "am-dpsgd"'
+            )
         if found := known.check(self):
             raise ValueError(found)
         if not self.learns_news:

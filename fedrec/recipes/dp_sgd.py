@@ -87,10 +87,8 @@ class SgdRecipe:
         first = 0.9 * np.asarray(state["first"], np.float64) + 0.1 * gradient
         second = 0.999 * np.asarray(state["second"], np.float64) + 0.001 * gradient**2
         size = np.sqrt(second / (1 - 0.999**t)) + 1e-8
-        table = (
-            np.asarray(state["table"], np.float64)
-            - self.settings.rate * first / (1 - 0.9**t) / size
-        )
+        table = np.asarray(state["table"], np.float64)
+        table = table - self.settings.rate * first / (1 - 0.9**t) / size
         return {"table": table, "first": first, "second": second, "round": np.array(t)}
 
     def model(self, state: State) -> LocalStageModel | PublishedModel:

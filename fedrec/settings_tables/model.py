@@ -23,8 +23,10 @@ class ModelSettings(Table):
         le=100,
         description="outer steps of alternating minimisation; 0 = chosen by the recipe",
     )
-    encoder: Literal["features", "id"] = Field(
-        "features", description="item vectors from public features, or one free vector per item"
+    encoder: Literal["features", "id", "two-layer"] = Field(
+        "features",
+        description="item vectors from public features, or one free vector per item; of am-dpsgd "
+        "on ratings also two-layer: AM-SSP Alg. 6 as printed, on batches of example_share",
     )
     user_ridge: float = Field(
         0.0, ge=0, description="ridge of the user solve; 0 = chosen by the recipe"

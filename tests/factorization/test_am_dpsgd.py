@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from scipy import sparse
 
+from fedrec.budget import sampling
 from fedrec.data.features import FeatureBag, PublicFeatures
 from fedrec.data.interactions import Interactions
 from fedrec.data.planted import SHAPES, planted
@@ -196,3 +197,84 @@ def test_as_printed_a_rate_that_diverges_is_told_in_words_and_clicks_have_no_suc
     clicks = PublicFacts(5, 5, "clicks", (1.0, 1.0), None, Streams(1))
     with pytest.raises(SettingsError, match=r"model.gradient_radius has no effect on clicks"):
         prepare(load(None, ["recipe=am-dpsgd", "model.gradient_radius=1"]), clicks)
+
+
+TWO_LAYERS = (
+    "model.encoder=two-layer",
+    "model.dimension=3",
+    "model.steps=1",
+    "model.user_ridge=4",
+    "model.gradient_radius=0.5",
+    "model.learning_rate=2",
+    "model.item_ridge=0.01",
+    "model.example_share=0.6",
+    "privacy.epsilon=inf",
+)
+
+
+def test_a_step_of_two_layers_is_algorithm_6_read_line_by_line() -> None:
+    """Second code, example by example, on the batch that public keys draw; the grid costs a
+    hundredth."""
+    dataset = planted(SHAPES["small"], seed=3)
+    ratings = dataset.interactions
+    radius = 0.5
+    made = prepared_for(ratings, dataset.features, *TWO_LAYERS)
+    counted, stepped = rounds_of(ratings, made)
+    X = feature_rows(
+        dataset.features,
+        ratings.num_items,
+        EncoderSettings(1, least_share=0.0, rarity=0.5, identity=0.0),
+    ).toarray()
+    E = np.asarray(counted.state["E"])
+    W = np.asarray(counted.state["W"]) + 0.0
+    mean = float(counted.state["mean"])
+    omega = np.maximum(np.asarray(counted.answer.values["counts"][:, 0]), 1) ** -0.25
+    key = Streams(0).key("two-layer-batch", round=1)
+    batch = sampling.share_of_examples(ratings, share=0.6, key=key)  # l. 4
+    assert 0.5 < batch.mean() < 0.7
+    H = X @ E  # l. 5-7, once for every item
+    V = H @ W
+    in_E = np.zeros_like(E)
+    in_W = np.zeros_like(W)
+    clipped = 0
+    for a, b in itertools.pairwise(ratings.user_ptr):
+        items = ratings.items[a:b]
+        y = ratings.values[a:b] - mean
+        u = np.linalg.solve(V[items].T @ V[items] + 4 * np.eye(3), V[items].T @ y)  # l. 2
+        drawn = batch[a:b]
+        total = omega[items[drawn]].sum()
+        for item, value in zip(items[drawn], y[drawn], strict=True):
+            e = value - u @ V[item]
+            one = e * np.outer(X[item], W @ u)
+            other = e * np.outer(H[item], u)
+            length = float(np.sqrt((one**2).sum() + (other**2).sum()))
+            factor = omega[item] / total * min(1.0, radius / length)  # l. 8, App. E
+            clipped += length > radius
+            in_E += factor * one
+            in_W += factor * other
+    assert 0.05 < clipped / batch.sum() < 0.95  # both sides of Gamma_g are tried
+    rate = 2 / ratings.num_users  # l. 9
+    after = rate * (in_E - 0.01 * X.T @ V @ W.T), rate * (in_W - 0.01 * H.T @ V)
+    for name, before, moved in (("E", E, after[0]), ("W", W, after[1])):
+        found = np.asarray(stepped.state[name]) - before
+        np.testing.assert_allclose(found, moved, atol=1e-2 * np.abs(moved).max())
+
+
+def test_two_layers_move_a_release_by_no_more_than_its_radius_and_are_am_dpsgd_s_alone() -> None:
+    dataset = planted(SHAPES["small"], seed=3)
+    m, (low, high) = dataset.interactions.num_items, dataset.interactions.value_range
+    lists = [np.arange(m), np.array([0]), np.arange(0, m, 2), np.arange(5)]
+    ptr = np.cumsum([0, *map(len, lists)])
+    ends = np.where(np.arange(ptr[-1]) % 2, low, high)
+    items = np.concatenate(lists).astype(np.int32)
+    extreme = Interactions(ptr.astype(np.int64), items, ends.astype(np.float32), m, (low, high))
+    made = prepared_for(extreme, dataset.features, *TWO_LAYERS, "model.example_share=1")
+    counted, _ = rounds_of(extreme, made)
+    question = made.recipe.ask(counted.state)
+    assert question is not None
+    norms = squared_norms(made.steps[question.step](question, extreme), question.releases)
+    assert 0.25 < norms.max() <= 1
+    with pytest.raises(SettingsError, match='needs recipe = "am-dpsgd"'):
+        load(None, ["recipe=published", "model.encoder=two-layer"])
+    with pytest.raises(SettingsError, match="public features"):
+        prepared_for(extreme, None, *TWO_LAYERS)
