@@ -5,7 +5,7 @@ PYTHON ?= python3.11
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: install demo recommend test test-rest test-research test-research-slow test-all rehearsal ways release mutants lint docs docs-site proto clean
+.PHONY: install demo recommend test test-rest test-research test-research-slow test-all rehearsal lock sbom audit ways release mutants lint docs docs-site proto clean
 install: $(VENV)/.installed
 
 # torch is a build that only pip's own configured index offers, so it is named by its exact version
@@ -44,13 +44,23 @@ test-research-slow: install
 test-all:
 	@status=0; for part in test test-rest test-research test-research-slow; do $(MAKE) --no-print-directory $$part || status=1; done; exit $$status
 
-# docs/deploy.md carried out on four hosts (network namespaces: needs root and iproute2), from a wheel in a clean environment
+# docs/deploy.md carried out on five hosts (network namespaces: needs root and iproute2), from a wheel in a clean environment
 rehearsal: install
 	rm -rf .rehearsal
 	$(PYTHON) -m venv .rehearsal
 	.rehearsal/bin/python -m pip wheel --quiet --disable-pip-version-check --no-deps --wheel-dir .rehearsal/wheels .
 	.rehearsal/bin/python -m pip install --quiet --disable-pip-version-check --only-binary :all: --constraint constraints.txt "$$(echo .rehearsal/wheels/*.whl)[deploy]"
 	FEDREC_BIN=$(CURDIR)/.rehearsal/bin $(BIN)/python -m pytest tests/deploy/test_rehearsal.py
+
+# the image's packages: locked with hashes, listed (CycloneDX), and looked up among known weaknesses (asks the network)
+lock: install
+	$(BIN)/python deploy/supply.py lock
+sbom: install
+	$(BIN)/python deploy/supply.py sbom sbom.json
+audit:
+	$(PYTHON) -m venv .audit
+	.audit/bin/python -m pip install --quiet --disable-pip-version-check pip-audit
+	.audit/bin/pip-audit --require-hashes --disable-pip --requirement deploy/requirements.lock
 
 # four people's ways from nothing to a result, timed in clean virtual environments with the wheel
 ways:
@@ -90,4 +100,4 @@ proto: install
 		fedrec/transport/aggregator_api/aggregator.proto fedrec/transport/serving_api/serving.proto
 
 clean:
-	rm -rf $(VENV) .rehearsal runs .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) .rehearsal .audit runs .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -39,6 +39,7 @@ BENCHMARKS = {
     "sharing": "",
     "serving": "",
     "serving-endurance": "",
+    "serving-overload": "",
 }
 """By name, in the order of the page: options of the result that is kept."""
 

@@ -2,7 +2,8 @@
 
 Latency, queries a second and memory of a real `fedrec serve`, and a load generator, each a process,
 on the same cores. Bundles hold standard normal numbers: m items of 64, 32 coefficients, k = 10, no
-filters, queries of standard normal coefficients. The server has its default settings (exact ranking
+filters, queries of standard normal coefficients. A bare uvicorn and a bare grpc.aio that answer the
+same bytes take turns with it. The server has its default settings (exact ranking
 whatever the size) but for limits a peer, which this machine's own callers do not have. One query at
 a time tells the latency; 2 to 64 callers that each wait for their answer tell queries a second, of
 server and generator together. Memory is the server's resident set, beside the item vectors alone.
@@ -18,6 +19,7 @@ import numpy as np
 
 from benchmarks.measuring import memory_mb, processor_s
 from benchmarks.results import Row, Tables
+from benchmarks.serving_echo import echo
 from benchmarks.serving_load import Door, Generator, Job
 from benchmarks.serving_process import Served, Shape, random_bundle, served
 from fedrec.serving.bundle import FILE
@@ -57,12 +59,30 @@ def _rows(server: Served, shape: Shape, ask: Generator, *, quick: bool) -> Itera
     says something."""
     many, seconds, least = ((4,), 0.2, 50) if quick else ((2, 4, 8, 16, 32, 64), 4.0, 400)
     addresses: dict[Door, str] = {"grpc": server.grpc, "http": server.http}
+    bare: dict[Door, str]
+    with echo(server.version, 10) as (grpc, http):
+        bare = {"grpc": grpc, "http": http}
+        yield from _load(server, shape, ask, addresses, bare, (1, *many), seconds, least)
+
+
+def _load(
+    server: Served,
+    shape: Shape,
+    ask: Generator,
+    addresses: dict[Door, str],
+    bare: dict[Door, str],
+    numbers: tuple[int, ...],
+    seconds: float,
+    least: int,
+) -> Iterator[Row]:
+    told = server.version, shape.coefficients
     for door, address in addresses.items():
         alone = 0.0
-        for callers in (1, *many):
+        for callers in numbers:
+            least_now = least if callers == 1 else 0
+            echoed = ask(Job(door, bare[door], *told, callers, seconds / 2))
             before_s = processor_s(server.process.pid)
-            told = server.version, shape.coefficients
-            seen = ask(Job(door, address, *told, callers, seconds, least if callers == 1 else 0))
+            seen = ask(Job(door, address, *told, callers, seconds, least_now))
             alone = alone or seen.per_second
             p50, p90, p99 = (1e3 * np.percentile(seen.latency_s, (50, 90, 99))).tolist()
             yield {
@@ -71,6 +91,7 @@ def _rows(server: Served, shape: Shape, ask: Generator, *, quick: bool) -> Itera
                 "callers": callers,
                 "queries_a_second": seen.per_second,
                 "over_one_caller": seen.per_second / alone,
+                "over_bare_echo": seen.per_second / echoed.per_second,
                 "p50_ms": p50,
                 "p90_ms": p90,
                 "p99_ms": p99,

@@ -45,6 +45,7 @@ from benchmarks.serving_load import (
     message,
 )
 from benchmarks.serving_process import CATEGORIES, Served, Shape, random_bundle, served
+from fedrec.numerics.ties import tie_keys
 from fedrec.serving import bundle
 from fedrec.transport.serving_api import serving_pb2 as pb
 from fedrec_server.serving.refusals import CODE_KEY, Code
@@ -152,7 +153,7 @@ def run(*, quick: bool, seconds: float = 60.0) -> Tables:
 
 def known_of(path: Path, shape: Shape, *, seed: int) -> Iterator[Known]:
     """Random queries with answers by a plain ranking: every score in double precision, rounded to
-    float32, sorted, lower rows first."""
+    float32, sorted."""
     found = bundle.read_ranked(path)
     rng = np.random.default_rng((1, seed))
     items = found.items.astype(np.float64)
@@ -162,7 +163,7 @@ def known_of(path: Path, shape: Shape, *, seed: int) -> Iterator[Known]:
         categories = int(rng.choice([0, int(rng.integers(1, 2 ** len(CATEGORIES)))]))
         u = (coefficients[None] @ found.users.linear + found.users.offset)[0]
         scores = ((items * u).sum(1) + found.bias).astype(np.float32)
-        order = np.argsort(-scores, kind="stable")
+        order = np.lexsort((tie_keys(np.arange(len(scores))), -scores))
         fitting = [int(j) for j in order if not categories or int(found.categories[j]) & categories]
         best = fitting[:k]
         yield Known(coefficients.tolist(), k, categories, best, scores[best].tolist())

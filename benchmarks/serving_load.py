@@ -263,10 +263,10 @@ class Line(asyncio.Protocol):
         self.transport.close()
 
 
-async def connected(url: str) -> Line:
+async def connected(url: str, kind: type[Line] = Line) -> Line:
     """A line to a server."""
     place = urlsplit(url)
     _, line = await asyncio.get_running_loop().create_connection(
-        Line, place.hostname or "", place.port or 80
+        kind, place.hostname or "", place.port or 80
     )
     return line

@@ -200,6 +200,10 @@ class UnusedColumnsWarning(DataWarning):
     """
 
 
+class GenericListWarning(DataWarning):
+    """A private answer is about to be paid for whose noise hides the clicks."""
+
+
 def warn(said: DataWarning) -> None:
     """Warn at the line of the caller of fedrec, not at one of ours."""
     frame = inspect.currentframe()

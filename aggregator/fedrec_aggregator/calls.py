@@ -49,6 +49,9 @@ _STATUS = {
 
 The code in the metadata decides."""
 
+_PUSHBACK = ("grpc-retry-pushback-ms", "1000")
+"""When a caller that was turned away may come back, as gRPC says it."""
+
 
 @dataclass(frozen=True)
 class Call:
@@ -209,7 +212,12 @@ class Calls:
     async def _abort(
         self, context: Any, status: grpc.StatusCode, code: str, cause: str, remedy: str
     ) -> None:
-        trailing = ((methods.CODE_KEY, code), (methods.REMEDY_KEY, remedy[:400].encode()))
+        trailing: tuple[tuple[str, str | bytes], ...] = (
+            (methods.CODE_KEY, code),
+            (methods.REMEDY_KEY, remedy[:400].encode()),
+        )
+        if code == Refusal.BUSY:
+            trailing += (_PUSHBACK,)
         await context.abort(status, cause[:1_000], trailing)
 
 

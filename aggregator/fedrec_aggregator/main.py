@@ -20,6 +20,7 @@ from fedrec.operations import logs
 from fedrec.operations.addresses import Address
 from fedrec.operations.certificates import pins
 from fedrec.operations.clock import ClockJump, Clocks
+from fedrec.operations.machine_metrics import watch_machine
 from fedrec.operations.metrics import Metrics
 from fedrec.operations.party_settings import insecure_name, require_three_keys
 from fedrec.operations.party_state import Doing
@@ -78,6 +79,8 @@ def run(
         ledger = _ledger(settings, stop)
         stack.callback(ledger.close)
         metrics = Metrics("aggregator", version("fedrec"))
+        own = [settings.tls.certificate, settings.tls.client_ca or ""] if settings.tls else []
+        watch_machine(metrics.registry, state=settings.state, certificates=own)
         core = _core(settings, ledger, stack)
 
         async def serve() -> None:

@@ -73,6 +73,8 @@ class Delivery:
             )
         self._count(receipt)
         codes = {str(code) for code, count in receipt.rejected.items() if count}
+        if codes == {Refusal.NOT_ENROLLED} and not self.accepted:
+            return Refusal.NOT_ENROLLED  # nobody here is known: the other batches are not sent
         return min(codes) if codes and codes <= _ROUND_IS_OVER and not receipt.accepted else None
 
     def _sent(self, users: npt.NDArray[np.int64]) -> Receipt:

@@ -17,6 +17,7 @@ import numpy.typing as npt
 from fedrec.data.interactions import Interactions
 from fedrec.factorization.model import Model, ranker_of
 from fedrec.factorization.released import model_of
+from fedrec.numerics.ties import tie_keys
 from fedrec.privacy.guarantee import non_private
 from fedrec.registry import model_kinds
 from fedrec.serving.asking import ask
@@ -85,7 +86,7 @@ def _by_local_solve(
         @ np.asarray(ranker.user_vectors(history), np.float64)[0]
         + ranker.offset
     )
-    rows = np.argsort(-scores, kind="stable")
+    rows = np.lexsort((tie_keys(np.arange(len(scores))), -scores))
     if categories:
         rows = rows[bundle.categories[rows] & np.uint64(categories) != 0]
     return rows.astype(np.int64), scores[rows]

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from google.protobuf.message import Message
 
-from fedrec.serving.asking import told
+from fedrec.serving.asking import HIDDEN, told
 from fedrec.transport.serving_api import serving_pb2 as pb
 from fedrec_client.recommending import Answered, Recommender
 from fedrec_client.serving_link import Left
@@ -55,10 +55,6 @@ def cost(answered: Answered, recommender: Recommender) -> str:
     return (
         f"one fresh answer of epsilon {recommender.guarantee.epsilon:g} per click (replace){again}"
     )
-
-
-HIDDEN = 0.1
-"""Share of what clicks say below which a list is said to be everybody's."""
 
 
 def shown(answered: Answered, recommender: Recommender) -> str | None:

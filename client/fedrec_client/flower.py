@@ -43,6 +43,7 @@ PUBLIC = "public"
 JOIN = "join"
 ASK = "ask"
 TELL = "tell"
+ACTIONS = (JOIN, ASK, TELL)
 REPLY = "reply"
 CODED = "fedrec.coding"
 """Flower's word for how an array is written."""

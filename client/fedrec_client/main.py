@@ -27,6 +27,7 @@ from fedrec.ledgers.lock import FileLock
 from fedrec.operations import logs
 from fedrec.operations.addresses import Address
 from fedrec.operations.flower_process import require_tested_flower
+from fedrec.operations.machine_metrics import watch_machine
 from fedrec.operations.memory import keep_little
 from fedrec.operations.metrics import Metrics
 from fedrec.storage import write_json
@@ -80,6 +81,10 @@ def run(
             )
         )
         metrics, metrics_address = _metrics(settings.metrics, stack)
+        own = [settings.superlink.certificate, settings.superlink.root_certificates]
+        for table in (settings.aggregator, *settings.aggregators, *settings.leaves):
+            own += [table.certificate, table.ca] if table else []
+        watch_machine(metrics.registry, state=folder, certificates=own)
         lock = FileLock(
             folder / "client.lock",
             f"{folder} is in use by another process",
@@ -125,8 +130,7 @@ def _metrics(address: str, stack: ExitStack) -> tuple[Metrics, str]:
         raise SettingsError(
             f"metrics: {failure}", "For example 127.0.0.1:9464; port 0 picks one."
         ) from None
-    endpoint = stack.enter_context(metrics.serve(wanted.host, wanted.port))
-    return metrics, str(Address(endpoint.host, endpoint.port))
+    return metrics, str(stack.enter_context(metrics.serve(wanted.host, wanted.port)).address)
 
 
 @contextmanager

@@ -334,6 +334,18 @@ class Participant:
         )
         receipt = Receipt(answer.accepted, answer.rejected)
         round = delivery.question.round
+        if set(answer.rejected) == {Refusal.NOT_ENROLLED} and not answer.accepted:
+            logs.say(
+                log,
+                "nobody-accepted",
+                level=logging.WARNING,
+                run=delivery.run,
+                round=round,
+                rejected=answer.rejected,
+                code=Refusal.NOT_ENROLLED.value,
+                cause="the aggregator does not know this site's users: none of them counts",
+                remedy="The next training enrols them; `fedrec doctor` says whether it can.",
+            )
         try:
             self._notes.keep_receipt(
                 delivery.run, round, header, quorum, receipt, delivery.batches, delivery.bytes_sent

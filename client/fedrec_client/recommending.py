@@ -20,6 +20,9 @@ leaves at all:
 - Whether an answer is repeated depends on when the history changed, on the bundle and on the
   guarantee (`ServingLedger.edit_of`).
 
+A `GenericListWarning` comes before an answer is paid for that says nearly nothing of the person.
+Whoever makes an error of it decides by the number of clicks whether a query leaves.
+
 What is left is time: how long an answer takes depends a little on how many clicks there are.
 """
 
@@ -37,13 +40,20 @@ from typing import Protocol, Self
 import numpy as np
 import numpy.typing as npt
 
-from fedrec.errors import BudgetExceededError, ProtocolError, RefusedError, SettingsError
+from fedrec.errors import (
+    BudgetExceededError,
+    GenericListWarning,
+    ProtocolError,
+    RefusedError,
+    SettingsError,
+    warn,
+)
 from fedrec.operations import logs
 from fedrec.privacy.accounting import GaussianEvent
 from fedrec.privacy.bounded_mean import Coefficients
 from fedrec.privacy.guarantee import Guarantee
 from fedrec.randomness import SystemStreams
-from fedrec.serving.asking import ask, query
+from fedrec.serving.asking import HIDDEN, ask, query, told
 from fedrec.serving.bundle import Bundle
 from fedrec_client.bundle_bounds import rehearse
 from fedrec_client.bundle_cache import BundleCache
@@ -324,13 +334,30 @@ class Recommender:
                     "no answer was given to this model yet", "Ask without --last."
                 )
             return answer, False
-        if not may_pay and self.ledger.kept(question) is None:
+        known = self.ledger.kept(question) is not None
+        if not may_pay and not known:
             cause = (
                 "the model was retired after an answer for it was paid for, and the newest has "
                 "other rows"
             )
             raise ProtocolError(cause, "Ask again to pay for an answer to the newest model.")
+        if not known:
+            self._warn_of_a_generic_list(model, clicks)
         return self.ledger.answer(question, lambda: self._drawn(model, clicks))
+
+    def _warn_of_a_generic_list(self, model: PublicModel, clicks: Clicks) -> None:
+        """Before an answer is paid for whose noise hides the clicks; said on this device alone."""
+        counted = model.counted(clicks)
+        share = told(model.bundle, counted, guarantee=self.guarantee)
+        if share is None or share >= HIDDEN or not self.guarantee.private:
+            return
+        said = (
+            f"noise of epsilon {self.guarantee.epsilon:g} per click leaves about {share:.0%} of "
+            f"what {counted} {'click says' if counted == 1 else 'clicks say'}: the list will be "
+            "nearly what everybody gets, and costs as much as another. More clicks, a larger "
+            "epsilon, or the list of this device (--local) show more"
+        )
+        warn(GenericListWarning(said))
 
     def _drawn(self, model: PublicModel, clicks: Clicks) -> Drawn:
         try:

@@ -20,7 +20,8 @@ class PrivacyGuarantee:
     pld, rdp: epsilon of the noise that was drawn, by privacy loss distributions and by Renyi
     divergences; infinite where it was not computed. noise: "system", or "seeded" for an experiment,
     which must not be released. not_covered: what reader and split took from everybody's rows, which
-    nothing promises to hide.
+    nothing promises to hide. spent: what all trainings on these people's data had cost together
+    when this one had ended, a sentence for each unit; () for invented data.
 
     >>> import fedrec
     >>> data = fedrec.Dataset.planted("small", kind="clicks")
@@ -37,10 +38,16 @@ class PrivacyGuarantee:
     noise: str
     accountants: Mapping[str, float] = field(default_factory=dict)
     not_covered: tuple[str, ...] = ()
+    spent: tuple[str, ...] = ()
 
     @staticmethod
     def of(
-        promised: Guarantee, noise: str, opinions: Opinions, *, not_covered: Sequence[str] = ()
+        promised: Guarantee,
+        noise: str,
+        opinions: Opinions,
+        *,
+        not_covered: Sequence[str] = (),
+        spent: Sequence[str] = (),
     ) -> PrivacyGuarantee:
         """Return the guarantee of a finished training.
 
@@ -48,7 +55,7 @@ class PrivacyGuarantee:
         >>> PrivacyGuarantee.of(Guarantee(2.0, 1e-5, "user"), "system", Opinions(2.0, 2.0, 2.2))
         (2, 1e-05)-DP per user (add/remove, number of users public), PLD 2.00, RDP 2.20
         """
-        return PrivacyGuarantee(promised, noise, asdict(opinions), tuple(not_covered))
+        return PrivacyGuarantee(promised, noise, asdict(opinions), tuple(not_covered), tuple(spent))
 
     @property
     def epsilon(self) -> float:
@@ -90,7 +97,8 @@ class PrivacyGuarantee:
             for name, value in self.accountants.items()
             if name != "gdp" and value != float("inf")
         ]
-        return ", ".join([words, *checked, *([self.warning] if self.warning else [])])
+        told = ", ".join([words, *checked, *([self.warning] if self.warning else [])])
+        return "; ".join([told, *(f"all trainings of these people: {one}" for one in self.spent)])
 
     def _repr_html_(self) -> str:
         rows: list[tuple[object, object]] = [
@@ -98,6 +106,7 @@ class PrivacyGuarantee:
             ("compared", compared(self.promised)),
             ("covers", COVERS),
             *(("does not cover", what) for what in self.not_covered),
+            *(("all trainings of these people", one) for one in self.spent),
         ]
         return html_table(("privacy", ""), rows)
 
@@ -108,4 +117,5 @@ class PrivacyGuarantee:
             "noise": self.noise,
             "accountants": dict(self.accountants),
             "not_covered": list(self.not_covered),
+            "spent": list(self.spent),
         }

@@ -30,6 +30,7 @@ from fedrec.data.kinds import KINDS
 from fedrec.data.splits import Split
 from fedrec.errors import DataError, RunError, SettingsError
 from fedrec.numerics.threads import one_blas_thread
+from fedrec.run import statement
 from fedrec.run.data.budget import budget_of
 from fedrec.run.data.datasets import public_facts
 from fedrec.run.job import loopback
@@ -141,7 +142,7 @@ class Recommender(Parameters):
         told = require_callbacks(callbacks)
         scenario = self.scenario()
         facts = public_facts(scenario, chosen.source, chosen.split)
-        budget = budget_of(scenario.privacy, chosen.source.provenance.files)
+        budget = budget_of(scenario.privacy, chosen.source.provenance.files, chosen.source)
         console = Console(stderr=True, quiet=not progress)
 
         def on_round(record: RoundRecord) -> None:
@@ -151,7 +152,8 @@ class Recommender(Parameters):
         with tempfile.TemporaryDirectory(prefix="fedrec-fit-") as folder, one_blas_thread():
             work = Work(facts, chosen.split, Path(folder), console, loopback, budget, on_round)
             trained = train_one(scenario, work, Path(folder))
-            self._set(trained, tuple(trained.released()), scenario, chosen)
+            spent = statement.spent_words(budget)
+            self._set(trained, tuple(trained.released()), scenario, chosen, spent)
         for callback in told:
             callback({"event": "fit", "recipe": scenario.recipe, **self.guarantee.as_dict()})
         return self
@@ -162,6 +164,7 @@ class Recommender(Parameters):
         released: tuple[ReleasedRound, ...],
         scenario: Scenario,
         train: TrainingSet,
+        spent: Sequence[str],
     ) -> None:
         catalogue = train.source.catalogue
         events = train.split.train
@@ -171,6 +174,7 @@ class Recommender(Parameters):
             scenario.privacy.noise,
             trained.opinions(),
             not_covered=train.split.not_covered,
+            spent=spent,
         )
         ids = catalogue.item_ids
         titles = catalogue.titles or catalogue.item_ids
@@ -199,6 +203,7 @@ class Recommender(Parameters):
                 name=f"{scenario.recipe}-{scenario.digest()[:10]}",
                 not_covered=train.split.not_covered,
                 released=released,
+                spent=spent,
             )
         )
 

@@ -288,6 +288,7 @@ def write_facts(
     accountants: Mapping[str, float],
     not_covered: Sequence[str] = (),
     whole: Iterable[str] = (),
+    spent: Sequence[str] = (),
 ) -> None:
     """What `read_released` needs besides the manifest: nothing here is private, and no path of the
     trainer's machine is in it."""
@@ -304,6 +305,7 @@ def write_facts(
         "settings": chosen,
         "not_covered": list(not_covered),
         **({"item_ids": "numbers"} if "item" in whole else {}),
+        "spent": list(spent),
     }
     write_json(folder / FILE, finite({"format": FORMAT, **content}))
 
@@ -338,7 +340,11 @@ def read_released(folder: Path) -> Released:
     ids, (low, high) = tuple(manifest["items"]), map(float, facts["value_range"])
     accountants = {name: float(value) for name, value in facts["accountants"].items()}
     guarantee = PrivacyGuarantee(
-        Guarantee(**promised), manifest["noise"], accountants, tuple(facts.get("not_covered", ()))
+        Guarantee(**promised),
+        manifest["noise"],
+        accountants,
+        tuple(facts.get("not_covered", ())),
+        tuple(facts.get("spent", ())),
     )
     titles = tuple(facts["titles"] or ids)
     kind = cast(Kind, facts["kind"])

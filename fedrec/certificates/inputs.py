@@ -41,7 +41,7 @@ class PublicInputs(Protocol):
 
     @property
     def users(self) -> int:
-        """How many a release stands for (`Release.standing_for`); 0 where none is scaled."""
+        """Number of users that a release stands for, 0 where none is scaled to it."""
 
     def write(self, folder: Path) -> None:
         """Keep them, as `read_inputs` reads them."""

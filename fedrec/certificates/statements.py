@@ -34,11 +34,11 @@ class Signed:
 
     @property
     def words(self) -> str:
-        """A sentence for people: what was released, and under which key."""
+        """The statement in one sentence."""
         what = "released these bytes" if self.whole else "released its share of each"
-        key = f"the key {self.pin}" if self.pin else "no key"
+        how = f"signed with the key {self.pin}" if self.pin else "states, without a signature"
         return (
-            f"Aggregator {self.name} signed with {key}: its ledger of {self.number} entries, head "
+            f"Aggregator {self.name} {how}: its ledger of {self.number} entries, head "
             f"{self.head[:16]}, charged every release to these questions and {what}."
         )
 
@@ -87,8 +87,11 @@ def _holding(
     if charged != {release.name: release.mu for release in plan.releases}:
         _fails(f"the ledger of aggregator {name} has not charged what the plan promises")
     whole = plan.aggregation == "trusted"
-    rounds = [(one["question"], one["reported"]) for one in content["rounds"]]
-    stated = [(one["question"], one["reported"]) for one in said["rounds"]]
+    # news scales no sum by who reported, and counts nobody
+    compared = ("question", "reported") if content["users"] else ("question",)
+    rounds, stated = (
+        [[one[key] for key in compared] for one in told["rounds"]] for told in (content, said)
+    )
     if stated != rounds or not all(one["head"] in heads for one in said["rounds"]):
         _fails(f"aggregator {name} released other rounds")
     if whole and [one["release"] for one in said["rounds"]] != list(sha256):

@@ -116,7 +116,7 @@ class Verified:
 
     @property
     def words(self) -> str:
-        """Everything, for a terminal."""
+        """All of it, for a terminal."""
         lines = [
             f"holds: {self.folder}, {self.guarantee}",
             f"certificate sha256 {self.sha256}",
@@ -131,7 +131,7 @@ class Verified:
         return "\n".join(lines)
 
     def as_dict(self) -> dict[str, Any]:
-        """The findings as JSON holds them."""
+        """Plain values that JSON has."""
         told = {"folder": str(self.folder), "signed": [asdict(one) for one in self.signed]}
         words = {"proved": list(self.proved), "trusted": list(self.trusted)}
         return dict(finite({**asdict(self), **told, **words}))

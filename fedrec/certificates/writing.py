@@ -38,7 +38,7 @@ Statements = Callable[[str], Sequence[Mapping[str, Any]]]
 
 
 def nobody_states(run: str) -> Sequence[Mapping[str, Any]]:
-    """No statement: the training has no aggregator with a key."""
+    """No statement, of a training without an aggregator that has a key."""
     return ()
 
 

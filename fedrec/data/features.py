@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy import sparse
 
+from fedrec.numerics.subspace import leading_eigenvectors
 from fedrec.randomness import Streams
 
 _STOP_WORDS = """ the and his her with for who from she that their they are when has but after into
@@ -167,9 +168,5 @@ def _leading(
         inner = np.asarray(Xt @ block) - np.outer(means, block.sum(axis=0))
         return np.asarray(X @ inner - means @ inner)
 
-    Q = np.linalg.qr(squared(rng.standard_normal((X.shape[0], min(rank + 20, X.shape[0])))))[0]
-    for _ in range(8):
-        Q = np.linalg.qr(squared(Q))[0]
-    squares, rotation = np.linalg.eigh(Q.T @ squared(Q))
-    order = np.argsort(squares)[::-1][:rank]
-    return np.asarray((Q @ rotation)[:, order]), np.sqrt(np.maximum(squares[order], 0.0))
+    vectors, squares = leading_eigenvectors(squared, size=X.shape[0], rank=rank, rng=rng)
+    return vectors, np.sqrt(np.maximum(squares, 0.0))

@@ -10,12 +10,12 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
+from scipy import sparse
 
 from fedrec.arrays import Float32s, Int32s, Int64s
 from fedrec.data.keyed_hash import Words, first_words, hashed, hashed_events, number_words
 from fedrec.data.kinds import KINDS, Kind
 from fedrec.errors import SettingsError
-from fedrec.numerics.kernels import group_by_item
 
 
 @dataclass(frozen=True)
@@ -193,14 +193,9 @@ def order_by_item(user_ptr: Int64s, items: Int32s, num_items: int) -> ItemOrder:
         raise ValueError(
             f"item ids must be in [0, {num_items}), found {int(items.min())}..{int(items.max())}"
         )
-    order = ItemOrder(
-        np.empty(num_items + 1, np.int64),
-        np.empty(len(items), np.int32),
-        np.empty(len(items), np.int64),
+    shape = len(user_ptr) - 1, num_items
+    # a change of format is a stable counting sort
+    by_item = sparse.csr_array((np.arange(len(items)), items, user_ptr), shape).tocsc()
+    return ItemOrder(
+        by_item.indptr.astype(np.int64), by_item.indices.astype(np.int32, copy=False), by_item.data
     )
-    group_by_item(
-        np.ascontiguousarray(user_ptr, np.int64),
-        np.ascontiguousarray(items, np.int32),
-        *vars(order).values(),
-    )
-    return order

@@ -14,29 +14,33 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import lru_cache
+from typing import Any
 
-import numba
 import numpy as np
 import numpy.typing as npt
+from numba import njit
+from numba.extending import register_jitable
 
 from fedrec.numerics.threads import map_ranges
 
 Words = npt.NDArray[np.uint64]
 
 _ID_KEY = b"fedrec/1/ids    "
-_BYTES = 1 << 24
-"""Bytes of ids that are hashed at a time."""
+_EIGHT = np.array([8 << 56], np.uint64)
+_SIXTEEN = np.array([16 << 56], np.uint64)
+"""Last words of messages of one and of two words: their length in bytes."""
+_BLOCK = 1 << 13
+"""Messages that NumPy hashes at a time: their states stay in the second-level cache."""
+_FEW_EVENTS = 1 << 17
+"""Up to so many events NumPy hashes in less than compiling would take."""
 
 
 def id_words(ids: Sequence[str]) -> Words:
     """(len(ids),) the word of each id, from its UTF-8 bytes."""
     out = np.empty(len(ids), np.uint64)
-    step = max(1, _BYTES // 16)
-    for start in range(0, len(ids), step):
-        some = [name.encode("utf-8", "surrogatepass") for name in ids[start : start + step]]
-        ends = np.cumsum(np.fromiter(map(len, some), np.int64, len(some)))
-        text = np.frombuffer(b"".join(some), np.uint8)
-        _hash_texts(*_halves(_ID_KEY), text, ends, out[start : start + step])
+    for start in range(0, len(ids), _BLOCK):
+        some = [name.encode("utf-8", "surrogatepass") for name in ids[start : start + _BLOCK]]
+        out[start : start + _BLOCK] = _hashed_texts(some)
     return out
 
 
@@ -57,7 +61,9 @@ def hashed(key: bytes, words: Words) -> Words:
     """(n,) uniform 64-bit draws, one for each word. key: 16 bytes or more, of which the first 16
     count."""
     out = np.empty(len(words), np.uint64)
-    _hash_words(*_halves(key), np.ascontiguousarray(words), out)
+    for start in range(0, len(words), _BLOCK):
+        some = words[start : start + _BLOCK]
+        out[start : start + _BLOCK] = _finish(*_absorb(*_start(*_halves(key)), some), _EIGHT)
     return out
 
 
@@ -75,9 +81,16 @@ def hashed_events(
     """
     out = np.empty(len(items), np.uint64)
     low, high = _halves(key)
+    if len(items) <= _FEW_EVENTS:
+        users = np.repeat(user_words, np.diff(user_ptr))
+        for start in range(0, len(items), _BLOCK):
+            part = slice(start, start + _BLOCK)
+            state = _absorb(*_start(low, high), users[part])
+            out[part] = _finish(*_absorb(*state, item_words[items[part]]), _SIXTEEN)
+        return out
 
     def piece(start: int, stop: int) -> None:
-        _hash_events(low, high, user_ptr, items, user_words, item_words, out, start, stop)
+        _hash_events(low[0], high[0], user_ptr, items, user_words, item_words, out, start, stop)
 
     map_ranges(piece, len(user_ptr) - 1)
     return out
@@ -94,22 +107,25 @@ def below(words: Words, share: float) -> npt.NDArray[np.bool_]:
     )
 
 
-def _halves(key: bytes) -> tuple[np.uint64, np.uint64]:
+def _halves(key: bytes) -> tuple[Words, Words]:
+    """(1,) each: arrays wrap where NumPy's numbers would warn."""
     if len(key) < 16:
         raise ValueError(f"a key has 16 bytes or more, found {len(key)}")
-    low, high = np.frombuffer(key[:16], "<u8")
-    return np.uint64(low), np.uint64(high)
+    low, high = np.frombuffer(key[:16], "<u8").astype(np.uint64).reshape(2, 1)
+    return low, high
 
 
-@numba.njit(nogil=True, cache=True, inline="always")
-def _rotated(word: np.uint64, bits: np.uint64) -> np.uint64:
+_Word = Any
+"""Arrays where Python calls the functions below, one number in compiled code."""
+
+
+@register_jitable
+def _rotated(word: _Word, bits: _Word) -> _Word:
     return (word << bits) | (word >> (np.uint64(64) - bits))
 
 
-@numba.njit(nogil=True, cache=True, inline="always")
-def _round(
-    a: np.uint64, b: np.uint64, c: np.uint64, d: np.uint64
-) -> tuple[np.uint64, np.uint64, np.uint64, np.uint64]:
+@register_jitable
+def _round(a: _Word, b: _Word, c: _Word, d: _Word) -> tuple[_Word, _Word, _Word, _Word]:
     """SipRound, Fig. 2.1."""
     a = a + b
     c = c + d
@@ -123,8 +139,8 @@ def _round(
     return a, b, _rotated(c, np.uint64(32)), d
 
 
-@numba.njit(nogil=True, cache=True, inline="always")
-def _start(low: np.uint64, high: np.uint64) -> tuple[np.uint64, np.uint64, np.uint64, np.uint64]:
+@register_jitable
+def _start(low: _Word, high: _Word) -> tuple[_Word, _Word, _Word, _Word]:
     return (
         low ^ np.uint64(0x736F6D6570736575),
         high ^ np.uint64(0x646F72616E646F6D),
@@ -133,17 +149,17 @@ def _start(low: np.uint64, high: np.uint64) -> tuple[np.uint64, np.uint64, np.ui
     )
 
 
-@numba.njit(nogil=True, cache=True, inline="always")
+@register_jitable
 def _absorb(
-    a: np.uint64, b: np.uint64, c: np.uint64, d: np.uint64, word: np.uint64
-) -> tuple[np.uint64, np.uint64, np.uint64, np.uint64]:
+    a: _Word, b: _Word, c: _Word, d: _Word, word: _Word
+) -> tuple[_Word, _Word, _Word, _Word]:
     a, b, c, d = _round(a, b, c, d ^ word)
     a, b, c, d = _round(a, b, c, d)
     return a ^ word, b, c, d
 
 
-@numba.njit(nogil=True, cache=True, inline="always")
-def _finish(a: np.uint64, b: np.uint64, c: np.uint64, d: np.uint64, last: np.uint64) -> np.uint64:
+@register_jitable
+def _finish(a: _Word, b: _Word, c: _Word, d: _Word, last: _Word) -> _Word:
     """`last`: the remaining bytes, and the length modulo 256 in the highest byte."""
     a, b, c, d = _absorb(a, b, c, d, last)
     c = c ^ np.uint64(0xFF)
@@ -152,15 +168,7 @@ def _finish(a: np.uint64, b: np.uint64, c: np.uint64, d: np.uint64, last: np.uin
     return a ^ b ^ c ^ d
 
 
-@numba.njit(nogil=True, cache=True)
-def _hash_words(low: np.uint64, high: np.uint64, words: Words, out: Words) -> None:
-    for i in range(len(words)):
-        a, b, c, d = _start(low, high)
-        a, b, c, d = _absorb(a, b, c, d, words[i])
-        out[i] = _finish(a, b, c, d, np.uint64(8 << 56))
-
-
-@numba.njit(nogil=True, cache=True)
+@njit(nogil=True, cache=True)
 def _hash_events(
     low: np.uint64, high: np.uint64, user_ptr: npt.NDArray[np.int64], items: npt.NDArray[np.int32],
     user_words: Words,
@@ -175,27 +183,19 @@ def _hash_events(
             out[e] = _finish(p, q, r, s, np.uint64(16 << 56))
 
 
-@numba.njit(nogil=True, cache=True)
-def _hash_texts(
-    low: np.uint64,
-    high: np.uint64,
-    text: npt.NDArray[np.uint8],
-    ends: npt.NDArray[np.int64],
-    out: Words,
-) -> None:
-    start = np.int64(0)
-    for i in range(len(ends)):
-        stop = ends[i]
-        place = start
-        a, b, c, d = _start(low, high)
-        while stop - place >= 8:
-            word = np.uint64(0)
-            for n in range(8):
-                word |= np.uint64(text[place + n]) << np.uint64(8 * n)
-            a, b, c, d = _absorb(a, b, c, d, word)
-            place += 8
-        last = np.uint64((stop - start) & 255) << np.uint64(56)
-        for n in range(stop - place):
-            last |= np.uint64(text[place + n]) << np.uint64(8 * n)
-        out[i] = _finish(a, b, c, d, last)
-        start = stop
+def _hashed_texts(texts: Sequence[bytes]) -> Words:
+    """One hash for each text, those of one length together."""
+    out = np.empty(len(texts), np.uint64)
+    lengths = np.fromiter(map(len, texts), np.int64, len(texts))
+    for length in np.unique(lengths).tolist():
+        places = np.flatnonzero(lengths == length)
+        padded = np.zeros((len(places), length // 8 * 8 + 8), np.uint8)
+        together = b"".join(texts[place] for place in places.tolist())
+        padded[:, :length] = np.frombuffer(together, np.uint8).reshape(len(places), length)
+        padded[:, -1] = length & 255
+        state = _start(*_halves(_ID_KEY))
+        *whole, last = padded.view("<u8").T
+        for word in whole:
+            state = _absorb(*state, word)
+        out[places] = _finish(*state, last)
+    return out

@@ -13,6 +13,7 @@ histories by `behaviors.read_behaviors`.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -27,10 +28,10 @@ from fedrec.data.keyed_hash import below
 from fedrec.errors import DataError, MalformedRowError
 from fedrec.randomness import Streams
 
-__all__ = ["Mind", "is_mind", "merge_news", "read_behaviors", "read_mind", "read_news"]
+__all__ = ["Mind", "merge_news", "read_behaviors", "read_mind", "read_news", "splits_of"]
 
 _SPLITS = {"train": "train", "dev": "dev", "valid": "dev", "test": "test"}
-"""How a folder's name ends, and the split it holds."""
+"""How a word of a folder's name ends, and the split that the folder holds."""
 _COLUMNS = 8
 
 
@@ -86,13 +87,13 @@ def read_mind(path: Path, *, unknown: Unknown = "refuse") -> Mind:
     return Mind(news, {name: replace(split, num_news=len(news)) for name, split in splits.items()})
 
 
-def is_mind(path: Path) -> bool:
-    """Whether a folder looks like MIND's: it holds a `behaviors.tsv`, or folders of splits that
-    do."""
+def splits_of(path: Path) -> tuple[str, ...]:
+    """Splits that a folder of MIND holds: "train", "dev", "test"; none where it does not look like
+    MIND's."""
     try:
-        return bool(_split_folders(path))
+        return tuple(_split_folders(path))
     except DataError:
-        return False
+        return ()
 
 
 def read_news(path: Path) -> News:
@@ -148,8 +149,10 @@ def _split_folders(path: Path) -> dict[str, Path]:
 
 
 def _split_of(folder: Path) -> str | None:
+    """By the end of a word of its name: MINDsmall_train, and MINDsmall_train-5000 too."""
+    words = re.split(r"[^a-z]+", folder.name.lower())
     return next(
-        (name for ending, name in _SPLITS.items() if folder.name.lower().endswith(ending)), None
+        (name for end, name in _SPLITS.items() if any(word.endswith(end) for word in words)), None
     )
 
 

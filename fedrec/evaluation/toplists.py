@@ -2,8 +2,8 @@
 memory.
 
 Users are scored in blocks (one BLAS product, at most `_BLOCK_NUMBERS` float32), and a compiled
-selection keeps the k best of each row in a heap. Equal scores go to the smaller item id, so that a
-list never depends on blocks or threads.
+selection keeps the k best of each row in a heap. Equal scores are in the order of a hash of their
+rows (`numerics.ties`), so that a list never depends on blocks or threads, nor on what ids mean.
 """
 
 from __future__ import annotations
@@ -17,7 +17,9 @@ import numpy.typing as npt
 from fedrec.arrays import Float32s, Int32s, Int64s
 from fedrec.data.interactions import Interactions
 from fedrec.numerics.threads import map_ranges
+from fedrec.numerics.ties import tie_keys
 
+Keys = npt.NDArray[np.uint32]
 Scores = Callable[[int, int], Float32s]
 """`scores(start, stop)` returns (stop - start, m) scores of consecutive users; larger is better,
 -inf is never listed. The block is only read, and only until the next call, so a scorer may return
@@ -117,7 +119,8 @@ def _fill(
 ) -> None:
     ptr = history.user_ptr
     items = history.items
-    map_ranges(lambda a, b: _select(block, first, mask, ptr, items, lists, a, b), len(block))
+    keys = tie_keys(np.arange(block.shape[1]))
+    map_ranges(lambda a, b: _select(block, first, mask, ptr, items, keys, lists, a, b), len(block))
     bad = np.flatnonzero(lists[first : first + len(block), 0] == _NOT_A_NUMBER)
     if len(bad):
         raise ValueError(
@@ -140,9 +143,14 @@ def contains(items: Int32s, start: int, stop: int, item: int) -> bool:
 
 
 @numba.njit(nogil=True, cache=True)
-def _sift_down(scores: Float32s, items: Int32s, size: int) -> None:
-    """Let the root of a heap whose root is the worst entry (lowest score, then largest id) sink to
-    its place."""
+def _worse(score: np.float32, item: int, other_score: np.float32, other: int, keys: Keys) -> bool:
+    """Whether an item comes after another: by its score, of equal ones by its key."""
+    return bool(score < other_score or (score == other_score and keys[item] > keys[other]))
+
+
+@numba.njit(nogil=True, cache=True)
+def _sift_down(scores: Float32s, items: Int32s, size: int, keys: Keys) -> None:
+    """Let the root of a heap whose root is the worst entry sink to its place."""
     at = 0
     score = scores[0]
     item = items[0]
@@ -151,12 +159,9 @@ def _sift_down(scores: Float32s, items: Int32s, size: int) -> None:
         if child >= size:
             break
         other = child + 1
-        if other < size and (
-            scores[other] < scores[child]
-            or (scores[other] == scores[child] and items[other] > items[child])
-        ):
+        if other < size and _worse(scores[other], items[other], scores[child], items[child], keys):
             child = other
-        if not (scores[child] < score or (scores[child] == score and items[child] > item)):
+        if not _worse(scores[child], items[child], score, item, keys):
             break
         scores[at] = scores[child]
         items[at] = items[child]
@@ -172,6 +177,7 @@ def _select(
     mask: npt.NDArray[np.bool_],
     ptr: Int64s,
     history: Int32s,
+    keys: Keys,
     lists: Int32s,
     start: int,
     stop: int,
@@ -190,16 +196,17 @@ def _select(
         broken = False
         for item in range(m):
             score = block[row, item]
-            if score <= threshold:  # nearly always; a NaN is not <= anything and falls through
+            # nearly always; a NaN is not <= anything and falls through
+            if score <= threshold and (score < threshold or size < k or keys[item] > keys[ids[0]]):
                 continue
             if score != score:
                 broken = True
                 break
             if contains(history, ptr[user], ptr[user + 1], item):
                 continue
-            if size < k:  # sift up; a later id with an equal score is the worse one
+            if size < k:  # sift up
                 at = size
-                while at > 0 and score <= best[(at - 1) // 2]:
+                while at > 0 and _worse(score, item, best[(at - 1) // 2], ids[(at - 1) // 2], keys):
                     best[at] = best[(at - 1) // 2]
                     ids[at] = ids[(at - 1) // 2]
                     at = (at - 1) // 2
@@ -209,7 +216,7 @@ def _select(
             else:
                 best[0] = score
                 ids[0] = item
-                _sift_down(best, ids, k)
+                _sift_down(best, ids, k, keys)
             if size == k:
                 threshold = best[0]
         if broken:
@@ -219,4 +226,4 @@ def _select(
             lists[user, rank] = ids[0]
             best[0] = best[rank]
             ids[0] = ids[rank]
-            _sift_down(best, ids, rank)
+            _sift_down(best, ids, rank, keys)

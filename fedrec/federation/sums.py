@@ -11,6 +11,7 @@ from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
+from scipy import sparse
 
 from fedrec.arrays import Int64s
 from fedrec.data.interactions import ItemOrder, order_by_item
@@ -25,6 +26,9 @@ from fedrec.federation.messages import (
 from fedrec.federation.reports import require_distinct
 from fedrec.numerics.kernels import exact_range
 from fedrec.numerics.packed import PIECES, map_rows, pad_columns
+
+_FEW_NUMBERS = 1 << 22
+"""Up to so many numbers are added as they are in less time than compiling takes."""
 
 
 class ExactSums:
@@ -150,7 +154,8 @@ def _reach(spec: BlockSpec, block: BlockReports, order: ItemOrder) -> npt.NDArra
 
 
 def _add_block(spec: BlockSpec, block: BlockReports, order: ItemOrder, total: Int64s) -> None:
-    if spec.kind not in COMPILED:
+    numbers = spec.columns * max(len(block.vectors), len(order.users))
+    if spec.kind not in COMPILED or numbers <= _FEW_NUMBERS:
         _add_expanded(spec, block, order, total)
         return
     source = pad_columns(block.vectors, np.float32)  # 15 bits: exact in float32
@@ -178,12 +183,15 @@ def _add_block(spec: BlockSpec, block: BlockReports, order: ItemOrder, total: In
 
 
 def _add_expanded(spec: BlockSpec, block: BlockReports, order: ItemOrder, total: Int64s) -> None:
-    """Adds a block of a kind without a compiled loop."""
+    """Adds a block of any kind, its vectors expanded, by SciPy in integers: the same sums."""
     rows = spec.form.expand(block.vectors.astype(np.int64))
     coefficients = block.coefficients.astype(np.int64)
     if spec.rows == 1:
-        total += (coefficients[:, None] * rows).sum(axis=0)
+        total += coefficients @ rows
         return
     items = np.repeat(np.arange(spec.rows), np.diff(order.item_ptr))
     owners = order.users.astype(np.int64) * spec.folds + items % spec.folds
-    np.add.at(total, items, coefficients[order.positions, None] * rows[owners])
+    chosen = sparse.csr_array(
+        (coefficients[order.positions], owners, order.item_ptr), (spec.rows, len(rows))
+    )
+    total += chosen @ rows

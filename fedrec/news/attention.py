@@ -32,6 +32,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Literal
 
 import numpy as np
 
@@ -92,6 +93,21 @@ class LaplaceAttention:
 
 
 Plan = GaussianAttention | LaplaceAttention
+ServingNoise = Literal["gaussian", "laplace", "laplace-printed"]
+"""Values of news.serving_noise."""
+
+
+def serving_plan(
+    guarantee: Guarantee, noise: ServingNoise, *, theta: float, basis: int, padding: float
+) -> Plan:
+    """Plan of one served answer. Without privacy there is neither noise nor padding."""
+    if not guarantee.private:
+        return gaussian_plan(guarantee, theta=theta)
+    if noise == "laplace":
+        return laplace_plan(guarantee, theta=theta, padding=padding)
+    if noise == "laplace-printed":
+        return laplace_plan_as_printed(guarantee, theta=theta, basis=basis, padding=padding)
+    return gaussian_plan(guarantee, theta=theta, padding=padding)
 
 
 def gaussian_plan(guarantee: Guarantee, *, theta: float, padding: float = 0.0) -> GaussianAttention:
@@ -209,6 +225,27 @@ def release(weights: Float64s, plan: Plan, *, key: bytes) -> tuple[Float64s, Eve
         ), plan.event
     noise = laplace.sample(lattice.size, parameter=plan.parameter / plan.step, key=key)
     return np.asarray((lattice + noise.reshape(lattice.shape)) * plan.step, np.float64), plan.event
+
+
+def release_vectors(
+    vectors: Float64s, *, radius: float, epsilon: float, order: Literal[1, 2], key: bytes
+) -> tuple[Float64s, Event]:
+    """(n, d) whole user vectors cut to `radius` with Laplace noise of parameter 2 radius / epsilon
+    on each number, and what one row costs.
+
+    In L1 (`order` 1) two cut vectors are at most 2 radius apart, so a row is (epsilon, 0)-DP for
+    any change of its history. In L2, as Sec. 3.2.1 prints it, they are up to 2 radius sqrt(d) apart
+    in L1: the price is sqrt(d) epsilon.
+    """
+    width = vectors.shape[1]
+    parameter = 2 * radius / epsilon
+    step = _step(parameter)
+    lengths = np.linalg.norm(vectors, order, axis=1, keepdims=True)
+    cut = vectors * (np.minimum(1.0, radius / np.maximum(lengths, 1e-300)) * (1 - 1e-12))
+    noise = laplace.sample(cut.size, parameter=parameter / step, key=key)
+    lattice = np.trunc(cut / step).astype(np.int64) + noise.reshape(cut.shape)
+    true = epsilon * (math.sqrt(width) if order == 2 else 1.0)
+    return np.asarray(lattice * step, np.float64), PureEvent("vector", true)
 
 
 def release_each(weights: Float64s, plan: Plan, *, keys: Sequence[bytes]) -> Float64s:

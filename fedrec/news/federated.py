@@ -19,7 +19,8 @@ from fedrec.news.clients import NewsClients
 from fedrec.news.models import ModelRecommender, news_model
 from fedrec.news.schedule import BASIS, THETA, VECTOR_CLIP, schedule_of
 from fedrec.news.trained import Catalogue, Progress, Sent, TrainedNews
-from fedrec.news.variant import costs_of, promise, promised, rounds_of
+from fedrec.news.variant import costs_of, of, promise, promised, rounds_of
+from fedrec.privacy.click_accounting import dearest_click
 from fedrec.randomness import Streams
 from fedrec.settings import NewsScenario
 
@@ -34,11 +35,12 @@ def in_rounds(
     schedule = schedule_of(scenario, fleet.num_users)
     model = news_model(scenario, catalogue.news, catalogue.vectors, basis=form.basis(scenario))
     guarantee = promise(scenario)
-    spent = (
-        costs_of(scenario, schedule.passes).charged(promised(scenario))
-        if guarantee.established
-        else math.inf
-    )
+    costs = costs_of(scenario, schedule.passes)
+    whole = promised(scenario)
+    if guarantee.established:
+        spent = costs.charged(whole)
+    else:  # what rounds that are charged alone cost together
+        spent = math.inf if of(scenario).not_established else dearest_click([costs], whole)
     course = rounds.Course.begin(model.parameters_vector())
     streams = Streams(scenario.seed)
     for done in rounds.train(
@@ -65,4 +67,6 @@ def in_rounds(
 def recommender_of(scenario: NewsScenario, model: NewsModel) -> ModelRecommender:
     """What serves a trained model."""
     news = scenario.news
-    return ModelRecommender(model, news.history, news.clip or THETA, news.padding, VECTOR_CLIP)
+    return ModelRecommender(
+        model, news.history, news.clip or THETA, news.padding, VECTOR_CLIP, news.serving_noise
+    )

@@ -29,7 +29,7 @@ _SENT = ("recipe", "seed", "privacy", "news")
 _OPENED = ("word_vectors", "language_model")
 _FILES = (*_OPENED, "entity_vectors")
 """Keys of `news` that name a file; those that a device would open come first."""
-LATER_KEYS = ("attention_noise", "bands", "printed")
+LATER_KEYS = ("accounting", "attention_noise", "bands", "printed", "serving_noise", "sizes")
 """Keys of `news` that came after version 2 of the messages: left out where they are at their
 default, since a client without them refuses a recipe that has them."""
 _WITH_CLIENTS = "with-the-clients"

@@ -4,8 +4,9 @@ serves."""
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -14,9 +15,18 @@ import torch
 from fedrec.arrays import Float32s
 from fedrec.data.impressions import Impressions, News
 from fedrec.data.vectors import read_vectors
-from fedrec.encoders.news_model import NewsModel, NewsModelSettings, naml, nrms, plm_nr
+from fedrec.encoders.news_model import (
+    NAML_PUBLISHED,
+    NRMS_PUBLISHED,
+    NewsModel,
+    NewsModelSettings,
+    naml,
+    nrms,
+    plm_nr,
+)
 from fedrec.encoders.tokens import tokenise, word_vectors
 from fedrec.news import attention
+from fedrec.news.attention import ServingNoise
 from fedrec.news.local_update import released_weights, user_vectors
 from fedrec.news.public_start import public_words, start_basis
 from fedrec.news.scoring import products
@@ -28,7 +38,7 @@ from fedrec.privacy.keystream import derive
 from fedrec.randomness import Streams
 from fedrec.settings import NewsScenario
 
-_WORD_WIDTH = 64
+_WORD_WIDTH = {"small": 64, "published": 300}
 _LEAST_COUNT = 2
 
 
@@ -39,12 +49,18 @@ def news_model(scenario: NewsScenario, news: News, vectors: Float32s, *, basis: 
     Only `printed` starts at a random basis, as the paper does, unless it is told otherwise.
     """
     rng = Streams(scenario.seed).numpy("news-model")
-    settings = NewsModelSettings(basis_size=basis)
+    settings = replace(_sizes(scenario), basis_size=basis)
     model = _encoders(scenario, news, vectors, settings, rng)
     random = (in_rounds := of(scenario).in_rounds) and in_rounds.random_basis
     if basis and not (random and "public-start" not in scenario.news.printed):
         start_basis(model, vectors, rng=Streams(scenario.seed).numpy("news-basis"))
     return model
+
+
+def _sizes(scenario: NewsScenario) -> NewsModelSettings:
+    if scenario.news.sizes == "small":
+        return NewsModelSettings()
+    return NAML_PUBLISHED if scenario.news.model == "naml" else NRMS_PUBLISHED
 
 
 def untrained_news(scenario: NewsScenario, news: News, vectors: Float32s) -> Float32s:
@@ -70,10 +86,11 @@ def _encoders(
         ("titles",) if scenario.data.format == "mind" else ("titles", "subcategories", "abstracts")
     )
     tokens = tokenise(news, title_fields=fields, least_count=_LEAST_COUNT)
+    widest = _WORD_WIDTH[chosen.sizes]
     words = (
         None
         if chosen.word_vectors
-        else public_words(tokens, vectors, width=min(_WORD_WIDTH, vectors.shape[1]))
+        else public_words(tokens, vectors, width=min(widest, vectors.shape[1]))
     )
     if words is None:
         given = (
@@ -81,7 +98,7 @@ def _encoders(
             if chosen.word_vectors
             else {}
         )
-        width = len(next(iter(given.values()))) if given else _WORD_WIDTH
+        width = len(next(iter(given.values()))) if given else widest
         words = word_vectors(tokens.vocabulary, width, rng=rng, given=given)
     return (nrms if chosen.model == "nrms" else naml)(tokens, words, settings, rng=rng)
 
@@ -102,7 +119,8 @@ class ModelRecommender:
 
     A user sends one noised answer per guarantee (click, replace): attention by Alg. 2 with the
     sound calibration, clipped at `theta`, after padding; or the user vector clipped at
-    `vector_clip`, two of which are at most 2 `vector_clip` apart (the paper's "VDP").
+    `vector_clip`, two of which are at most 2 `vector_clip` apart (the paper's "VDP"). noise: of
+    either; see `attention.serving_plan` and `attention.release_vectors`.
     """
 
     model: NewsModel
@@ -110,6 +128,7 @@ class ModelRecommender:
     theta: float
     padding: float
     vector_clip: float
+    noise: ServingNoise = "gaussian"
 
     def serve(self, asked: Impressions, *, guarantee: Guarantee, key: bytes) -> Float32s:
         """See `variants.Recommender`."""
@@ -129,8 +148,12 @@ class ModelRecommender:
         self, history: npt.NDArray[np.int32], guarantee: Guarantee, key: bytes
     ) -> Float32s:
         assert self.model.basis is not None
-        plan = attention.gaussian_plan(
-            guarantee, theta=self.theta, padding=self.padding if guarantee.private else 0.0
+        plan = attention.serving_plan(
+            guarantee,
+            self.noise,
+            theta=self.theta,
+            basis=len(self.model.basis.vectors),
+            padding=self.padding,
         )
         keys = [
             [derive(key, f"{purpose}/{k}") for k in range(len(history))]
@@ -153,6 +176,11 @@ class ModelRecommender:
             U = user_vectors(self.model, history).double().numpy()
         if not guarantee.private:
             return U.astype(np.float32)
+        if self.noise != "gaussian":
+            order: Literal[1, 2] = 1 if self.noise == "laplace" else 2
+            return attention.release_vectors(
+                U, radius=self.vector_clip, epsilon=guarantee.epsilon, order=order, key=key
+            )[0].astype(np.float32)
         U *= np.minimum(
             1.0, self.vector_clip / np.maximum(np.linalg.norm(U, axis=1, keepdims=True), 1e-30)
         ) * (1 - 1e-12)

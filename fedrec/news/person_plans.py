@@ -10,13 +10,16 @@ from __future__ import annotations
 import math
 
 from fedrec.errors import SettingsError
+from fedrec.news.attention import laplace_plan_as_printed
 from fedrec.news.person import UNIT, epsilon_of_person
-from fedrec.news.schedule import schedule_of
+from fedrec.news.schedule import THETA, schedule_of
 from fedrec.news.variant import costs_of, of
 from fedrec.privacy.accounting import GaussianEvent, mu_for
 from fedrec.privacy.click_accounting import Costs
 from fedrec.privacy.guarantee import Guarantee
+from fedrec.privacy.mixtures import Event
 from fedrec.privacy.padding import PaddedEvent, inner_mu
+from fedrec.privacy.selection import PureEvent
 from fedrec.settings import NewsScenario, Scenario
 
 
@@ -31,6 +34,8 @@ def training_costs(scenario: NewsScenario, *, users: int = 1) -> Costs:
 
 def answer_costs(scenario: NewsScenario, guarantee: Guarantee, answers: int = 1) -> Costs:
     """Costs of so many fresh served answers of a model, each with `guarantee` per click."""
+    if scenario.news.serving_noise != "gaussian" and guarantee.private:
+        return Costs((_laplace_event(scenario, guarantee),) * answers, ())
     mean = not of(scenario).encoders
     mu = mu_for(guarantee.epsilon, guarantee.delta)
     padding = 0.0 if mean else scenario.news.padding
@@ -41,6 +46,17 @@ def answer_costs(scenario: NewsScenario, guarantee: Guarantee, answers: int = 1)
     return Costs(
         (GaussianEvent("answer" if mean else "attention", mu, "click", "replace"),) * answers, ()
     )
+
+
+def _laplace_event(scenario: NewsScenario, guarantee: Guarantee) -> Event:
+    """What one answer costs; of whole vectors that are clipped in L2, no bound is used."""
+    news = scenario.news
+    if news.serving_noise == "laplace":
+        return PureEvent("answer", guarantee.epsilon)
+    if (form := of(scenario).in_rounds) is None or not (basis := form.basis(scenario)):
+        return PureEvent("answer", math.inf)
+    theta = news.clip or THETA
+    return laplace_plan_as_printed(guarantee, theta=theta, basis=basis, padding=news.padding).event
 
 
 def require_user_limit(scenario: Scenario, *, users: int, labels: int) -> None:

@@ -24,6 +24,11 @@ vectors (Sec. 4)."""
 LEARNING_RATE = 3e-3
 
 
+def times_charged(scenario: NewsScenario, passes: int) -> int:
+    """How many answers of a user share epsilon: all, or one where each round is charged alone."""
+    return passes if scenario.news.accounting == "whole" else 1
+
+
 def per_answer(guarantee: Guarantee, answers: int) -> Guarantee:
     """What each of so many Gaussian answers on the same data may cost, for all of them to have
     `guarantee`."""

@@ -51,6 +51,8 @@ VARIANTS = (
 )
 """Fedrec's own, each a module of `fedrec.news.variants`."""
 
+ENCODER = frozenset({"language_model", "serving_noise", "sizes", "word_vectors"})
+"""Keys of `[news]` that variants read which train an encoder."""
 PURE = "pure: holds with delta = 0, but for what the sampler rounds (fedrec/privacy/laplace.py)"
 """The note of a training whose every release is pure."""
 
@@ -279,4 +281,6 @@ def promise(scenario: NewsScenario) -> Guarantee:
     """The guarantee of `promised`, with what is not established of it."""
     found = promised(scenario)
     note = of(scenario).not_established
+    if not note and found.private and scenario.news.accounting == "per-round":
+        note = "each round is charged alone, as published"
     return replace(found, established=False, note=note) if note else found

@@ -312,23 +312,3 @@ def solve_packed_range(
         for lane in range(taken):
             for j in range(d):
                 solution[group + lane, j] = y[j * LANES + lane]
-
-
-@njit(nogil=True, cache=True)
-def group_by_item(
-    user_ptr: Int64s, items: Int32s, item_ptr: Int64s, users: Int32s, positions: Int64s
-) -> None:
-    """Stable counting sort of events by item: fills item_ptr (m + 1,), users (n,) and positions
-    (n,) of an `ItemOrder`."""
-    item_ptr[:] = 0
-    for e in range(len(items)):
-        item_ptr[items[e] + 1] += 1
-    for j in range(1, len(item_ptr)):
-        item_ptr[j] += item_ptr[j - 1]
-    free = item_ptr[:-1].copy()
-    for k in range(len(user_ptr) - 1):
-        for e in range(user_ptr[k], user_ptr[k + 1]):
-            at = free[items[e]]
-            free[items[e]] = at + 1
-            users[at] = k
-            positions[at] = e

@@ -17,6 +17,9 @@ from fedrec.errors import SettingsError
 from fedrec.operations.addresses import Address
 from fedrec.operations.party_state import LateGauge, PartyState
 
+ALERTED = ("budget", "busy", "forbidden", "not-enrolled", "stale-ledger", "wrong-certificate")
+"""Codes of refusals that alert rules watch: exported as 0 from the start, or the first one would be
+no increase."""
 _ROUND_BUCKETS_S = (0.1, 0.5, 1, 2, 5, 10, 20, 30, 60, 120, 300, 600, 1800, 3600)
 OUTCOMES: Mapping[str, Sequence[str]] = {"client": ("answered", "refused"), "serving": ()}
 """How a round may end, by party; of server and aggregator: released, short, failed."""
@@ -83,6 +86,9 @@ class Metrics:
             self._rounds.labels(phase)
         for result in ("accepted", "rejected"):
             self._reports.labels(result)
+        for reason in ALERTED:
+            self._refused.labels(reason)
+            self._rejected.labels(reason)
         for direction in ("in", "out"):
             self._bytes.labels(direction)
 

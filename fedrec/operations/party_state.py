@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from enum import StrEnum
 from functools import partial
 from threading import Lock
@@ -48,6 +48,7 @@ class Awaited(StrEnum):
     MODEL = "model"  # there is none to serve
     SCHEDULE = "schedule"  # the next run is not due yet
     BUDGET = "budget"  # the next run cannot be afforded yet
+    OPERATOR = "operator"  # its training was stopped by a refusal that its log names
 
 
 class LateGauge:
@@ -75,6 +76,7 @@ class PartyState:
         self, registry: CollectorRegistry, *, clock: Callable[[], float] = time.time
     ) -> None:
         self._clock = clock
+        self.unanswered: Callable[[], Collection[str]] = tuple  # clients; named in logs alone
         gauge = partial(LateGauge, registry)
         self._enrolled = gauge("fedrec_users_enrolled", "Users enrolled; at a client its own")
         self._clients = gauge(

@@ -65,7 +65,7 @@ def _exact(events: Sequence[GaussianEvent | PureEvent], delta: float) -> float:
 
 
 def _gaussian_delta(mu: float, epsilon: float) -> float:
-    return delta_of(mu, epsilon) if mu else max(0.0, -math.expm1(epsilon))
+    return delta_of(mu, epsilon) if mu else -math.expm1(min(epsilon, 0.0))
 
 
 def _convolved(pure: Sequence[PureEvent]) -> list[tuple[float, float]]:

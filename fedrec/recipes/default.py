@@ -14,11 +14,13 @@ from fedrec.factorization import public_people
 from fedrec.factorization.default_clicks import recipe as clicks
 from fedrec.factorization.default_clicks import settings as click_settings
 from fedrec.factorization.default_clicks.model import ClickModel, ItemItemModel
+from fedrec.factorization.default_clicks.public_part import PublicPriorModel, link_directions
 from fedrec.factorization.default_ratings import recipe as default
 from fedrec.factorization.default_ratings.directions import public_content
 from fedrec.factorization.default_ratings.model import DefaultModel
 from fedrec.factorization.default_ratings.settings import settings_for
 from fedrec.factorization.facts import PublicFacts
+from fedrec.federation.coding import rounded_rows
 from fedrec.federation.rounds import ClientStep, State
 from fedrec.preparing import Prepared, RecipeFacts
 from fedrec.public_sides import clicks_of_people, metadata_of, people_of
@@ -33,13 +35,16 @@ def build(scenario: RecipeScenario, facts: RecipeFacts) -> Prepared:
 
 
 def _of_clicks(scenario: RecipeScenario, facts: RecipeFacts) -> Prepared:
+    known_items = _with_metadata(scenario, facts)
+    content = public_content(known_items, dimension=clicks.CONTENT_DIRECTIONS)
+    links = link_directions(facts.features) if scenario.model.encoder == "features" else None
+    public = tuple(rounded_rows(P) for P in (content, links) if P is not None)
     chosen = click_settings.default_settings(
-        facts.guarantee, users=facts.num_users, items=facts.num_items
+        facts.guarantee, users=facts.num_users, items=facts.num_items, public=bool(public)
     )
     plan = facts.plan(chosen.shares)
     people = clicks_of_people(scenario.collective, facts)
-    content = public_content(_with_metadata(scenario, facts), dimension=clicks.CONTENT_DIRECTIONS)
-    recipe = clicks.ClickRecipe(plan, chosen, facts, people, content)
+    recipe = clicks.ClickRecipe(plan, chosen, facts, people, content, public)
     return Prepared(recipe, clicks.CLIENT_STEPS, plan)
 
 
@@ -131,7 +136,12 @@ SPEC = RecipeSpec(
     name="default",
     build=build,
     client_steps=client_steps,
-    models={"default": DefaultModel, "clicks": ClickModel, "item-item": ItemItemModel},
+    models={
+        "default": DefaultModel,
+        "clicks": ClickModel,
+        "item-item": ItemItemModel,
+        "public-prior": PublicPriorModel,
+    },
     cohorts=("ratings",),
     read=whole_scenario,
     keys=frozenset({"encoder"}),

@@ -25,6 +25,9 @@ _SAYS = {
     "open_categories": 'is a choice of "additive"',
     "no_click": 'is a choice of "additive"',
     "printed": 'is of the variant "printed"',
+    "serving_noise": "is of answers of an encoder",
+    "accounting": 'is of "local" and "dp-fedrec"',
+    "sizes": "is of encoders that are trained",
     "bands": 'is of the noise of "central-encoder"',
     "word_vectors": 'start the words of "nrms" and "naml", which train in rounds',
     "language_model": 'is read by news.model = "plm-nr", which trains in rounds',
@@ -122,7 +125,7 @@ def _of_variant(scenario: Scenario) -> str:
     if scenario.news.model not in known.models:
         return f"{named} has no news.model = {scenario.news.model!r}: use {sorted(known.models)}"
     if (
-        scenario.news.attention_noise == "laplace"
+        "laplace" in {scenario.news.attention_noise, scenario.news.serving_noise}
         and scenario.news.padding
         and not known.not_established
     ):

@@ -32,7 +32,7 @@ from fedrec.recipes import prepare
 from fedrec.run import statement
 from fedrec.run.data.datasets import load_dataset, load_split, public_facts
 from fedrec.run.data.news import load_news
-from fedrec.run.news_run import serving_guarantee
+from fedrec.run.news_run import answer_promise
 from fedrec.settings import DataScenario, NewsScenario, Scenario
 from fedrec.storage import finite
 
@@ -228,10 +228,16 @@ def _second_opinions(releases: tuple[Releases, ...], delta: float) -> dict[str, 
 
 
 def _serving(scenario: NewsScenario, epsilon: float) -> dict[str, Any]:
-    guarantee = serving_guarantee(epsilon, scenario.privacy.delta)
-    answers = {
-        str(k): serving_epsilon(k, guarantee) if guarantee.private else math.inf for k in ANSWERS
-    }
+    guarantee = answer_promise(epsilon, scenario)
+
+    def together(k: int) -> float:
+        if not guarantee.private:
+            return math.inf
+        if scenario.news.serving_noise == "gaussian":
+            return serving_epsilon(k, guarantee)
+        return epsilon_of_events(answer_costs(scenario, guarantee, k).history, guarantee.delta)
+
+    answers = {str(k): together(k) for k in ANSWERS}
     return {
         "epsilon": epsilon,
         "unit": guarantee.unit,
@@ -275,7 +281,7 @@ def shown_clicks(scenario: NewsScenario) -> tuple[int, ...]:
 def served_person(scenario: NewsScenario, epsilon: float) -> dict[str, dict[str, float]]:
     """Epsilon per user (replace) of fresh answers at `epsilon` per click each, by clicks of the
     history and by answers."""
-    each = serving_guarantee(epsilon, scenario.privacy.delta)
+    each = answer_promise(epsilon, scenario)
     prices = {k: answer_costs(scenario, each, k) for k in person.ANSWERS}
     return {
         str(c): {

@@ -41,7 +41,7 @@ tags:
 | learned from | {kind} |
 | items | {items:,} |
 | guarantee | {guarantee} |
-| noise | {noise} |
+{spent}| noise | {noise} |
 | made by | fedrec {version} |
 
 ## What the guarantee covers
@@ -79,6 +79,7 @@ def write_card(
     guarantee: Guarantee,
     noise: str,
     not_covered: Sequence[str] = (),
+    spent: Sequence[str] = (),
 ) -> None:
     """Write the card beside the model."""
     warning = _NOT_PRIVATE if not guarantee.private else _SEEDED if noise == "seeded" else ""
@@ -96,6 +97,7 @@ def write_card(
         noise=words,
         version=__version__,
         warning=warning,
+        spent="".join(f"| all trainings of these people | {one} |\n" for one in spent),
         not_covered="".join(f"\n- Not covered: {what}.\n" for what in not_covered),
         folder="path/to/model",
         example=example,
@@ -113,13 +115,14 @@ def keep_model(
     name: str,
     not_covered: Sequence[str],
     released: Iterable[ReleasedRound],
+    spent: Sequence[str] = (),
 ) -> None:
     """Write the released model, its manifest, what a serving bundle is made with, what
     `fedrec.load` reads, and its certificate.
 
     released: every release that it was computed from. name: of the run, the same whoever carried
     the rounds: the bundle is the same too. not_covered: sentences on what reader and split took
-    from everybody's rows.
+    from everybody's rows. spent: sentences on what all trainings of these people have cost.
     """
     plan = trained.prepared.plan
     catalogue = dataset.catalogue
@@ -143,6 +146,7 @@ def keep_model(
         opinions,
         not_covered,
         dataset.whole,
+        spent,
     )
     promised = plan.guarantee
     noise = scenario.privacy.noise
@@ -154,6 +158,7 @@ def keep_model(
         guarantee=promised,
         noise=noise,
         not_covered=not_covered,
+        spent=spent,
     )
     if "counts" in trained.state:  # without, no bundle can be made
         guarantee = plan.guarantee

@@ -96,6 +96,10 @@ class News:
         return files_of(self.scenario.data.path)
 
     @property
+    def people(self) -> None:
+        """See `Workload`: nobody, budgets of news are by click."""
+
+    @property
     def inputs(self) -> Mapping[str, Any]:
         """See `Workload`."""
         return {"news": self.catalogue, "clicks": self.data.digest()}

@@ -5,20 +5,22 @@ from __future__ import annotations
 
 import math
 from collections.abc import Generator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from fedrec.data.impressions import Impressions
 from fedrec.evaluation.controls import SHUFFLED, Verdict, compare, paired
 from fedrec.evaluation.impressions import ImpressionMetrics
+from fedrec.news.attention import laplace_plan_as_printed
 from fedrec.news.checkpoints import Kept
+from fedrec.news.schedule import THETA
 from fedrec.news.trained import Catalogue, Progress, TrainedNews
-from fedrec.news.variant import promise, promised, train_news
+from fedrec.news.variant import PURE, of, promise, promised, train_news
 from fedrec.privacy.guarantee import Guarantee, non_private
 from fedrec.randomness import Streams, SystemStreams, noise_from
 from fedrec.run.data.budget import DataBudget
 from fedrec.run.data.news import NewsData
-from fedrec.settings import Scenario
+from fedrec.settings import NewsScenario, Scenario
 
 
 @dataclass(frozen=True)
@@ -117,12 +119,29 @@ class NewsRun:
 
 
 def serving_guarantee(epsilon: float, delta: float) -> Guarantee:
-    """Return the guarantee of one served answer."""
+    """Return the guarantee that one answer's noise is calibrated for."""
     return (
         non_private(delta, "click", "replace")
         if math.isinf(epsilon)
         else Guarantee(epsilon, delta, "click", "replace")
     )
+
+
+def answer_promise(epsilon: float, scenario: NewsScenario) -> Guarantee:
+    """Return the guarantee of one served answer, and what is not established of it."""
+    promised = serving_guarantee(epsilon, scenario.privacy.delta)
+    news = scenario.news
+    if news.serving_noise == "gaussian" or not promised.private:
+        return promised
+    if news.serving_noise == "laplace":
+        return replace(promised, note=PURE)
+    if (form := of(scenario).in_rounds) is not None and (basis := form.basis(scenario)):
+        plan = laplace_plan_as_printed(
+            promised, theta=news.clip or THETA, basis=basis, padding=news.padding
+        )
+        return plan.guarantee
+    note = "vectors are clipped in L2: the true epsilon is the square root of their width times it"
+    return replace(promised, established=False, note=note)
 
 
 _NOISED = ", served at "

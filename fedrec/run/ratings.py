@@ -84,6 +84,11 @@ class Ratings:
         return self.dataset.provenance.files
 
     @property
+    def people(self) -> Dataset:
+        """See `Workload`."""
+        return self.dataset
+
+    @property
     def inputs(self) -> Mapping[str, Any]:
         """See `Workload`."""
         return inputs_of(self.dataset) | {
@@ -174,6 +179,7 @@ class FinishedRun:
             name=done.folder.name.removesuffix(done.choice.suffix),
             not_covered=done.split.not_covered,
             released=done.main.released(),
+            spent=statement.spent_words(done.budget),
         )
         rows: list[dict[str, object]] = [
             {"name": f"epsilon {e:g}", **outcome.metrics()} for e, outcome in done.outcomes.items()

@@ -65,7 +65,7 @@ def run(
         code_version.note(folder)
         bind(folder, data.inputs)
         write_json(folder / "data.json", data.described())
-        budget = budget_of(scenario.privacy, data.files)
+        budget = budget_of(scenario.privacy, data.files, data.people)
         setting = Setting(scenario, choice, folder, console, budget, on_round)
         trained = data.train(setting)
         return write_run(

@@ -82,6 +82,10 @@ class Workload(Protocol[Trained]):
         """Whose budget is charged."""
 
     @property
+    def people(self) -> Dataset | None:
+        """With the ids of all users, by which they are recognised in other versions of the data."""
+
+    @property
     def inputs(self) -> Mapping[str, Any]:
         """Everything that the run is computed from, by name: see `inputs.bind`."""
 

@@ -79,6 +79,10 @@ def query(bundle: Bundle, report: Coefficients) -> Float32s:
     return np.asarray((decoded - bundle.mean) / bundle.about.scale, np.float32)
 
 
+HIDDEN = 0.1
+"""Share of what clicks say below which a list is said to be nearly everybody's."""
+
+
 def told(bundle: Bundle, clicks: int, *, guarantee: Guarantee) -> float | None:
     """Which share of what so many clicks say of their list the noise leaves, by public numbers;
     None where the bundle does not know."""

@@ -16,7 +16,13 @@ to the exact list without noise, but is noised by sqrt2 theta whatever the lengt
 epsilon 5 it is worse than no history at all.
 
 Sizes follow what people hold, by synthetic users (`synthetic`): H is the 95th percentile of their
-liked items, B what leaves most of the lists' differences at the epsilons that queries usually have.
+liked items, B what leaves most of lists' differences at the epsilons that queries usually have.
+
+Each synthetic user appears a second time as a newcomer, with 1 to 10 of these items (log-uniform)
+and the same taste. So the groups of `sizes` say what few clicks tell of a taste, and the posterior
+mean shrinks what noise could have made of them towards 0, which is everybody's list. Without them
+one click would be read with the covariance of the smallest synthetic histories. All of this is made
+of the release alone, and reading is post-processing of a noised answer.
 """
 
 from __future__ import annotations
@@ -39,6 +45,9 @@ MOST_PLACES = 1_000
 """Of a history: more is what devices refuse (`fedrec_client.bundle_bounds`)."""
 _LEAST_PLACES = 10
 _HELD = 0.95
+_FEW = 10
+"""Clicks of a newcomer at most. Larger histories keep the covariance of people who hold no more:
+with newcomers of every size, 20 clicks on MovieLens 100K had recall .443 for .452."""
 _DELTA = 1e-5
 _TIED = 0.1
 """Of serving, where B is chosen; in logarithms, what a larger B must be worth more, since it fits
@@ -75,8 +84,8 @@ class Basis:
 
 @dataclass(frozen=True)
 class Synthetic:
-    """Synthetic users: their H latest liked items (n, H), and what the ranker makes of all that
-    they hold (n, D)."""
+    """Synthetic users: their H latest liked items (2 n, H), and what the ranker makes of all that
+    they hold (2 n, D). The second half are the same people with a few of their items."""
 
     history: npt.NDArray[np.int32]
     users: Float64s
@@ -98,7 +107,11 @@ class Synthetic:
             np.clip(places, _LEAST_PLACES, min(MOST_PLACES, max(events.num_items, _LEAST_PLACES)))
         )
         users = np.asarray(released.ranker.user_vectors(events), np.float64)
-        return Synthetic(latest_liked(events, places=places, liked=liked), users)
+        history = latest_liked(events, places=places, liked=liked)
+        held = np.clip((history >= 0).sum(1), 1, _FEW)
+        few = np.floor(np.exp(rng.random(len(held)) * np.log(held)))
+        newcomers = np.where(np.arange(places) < places - few[:, None], -1, history)
+        return Synthetic(np.concatenate([history, newcomers]), np.concatenate([users, users]))
 
 
 def factorization_basis(

@@ -115,6 +115,10 @@ def _of_attention(
     served: ModelRecommender, catalogue: PublicItems, origin: Origin, liked: float
 ) -> Export:
     model = served.model
+    if served.noise != "gaussian":
+        raise SettingsError(
+            "devices that ask a bundle draw Gaussian noise", "Leave news.serving_noise out."
+        )
     assert model.basis is not None
     recentre(model)
     with torch.no_grad():

@@ -1,8 +1,8 @@
 """The k best items of a whole catalogue for many queries at once, exactly, in memory that does not
 grow with the catalogue.
 
-    score_j = items_j . U + bias_j, rounded to float32; best first, of equal scores the lower row
-        first
+    score_j = items_j . U + bias_j, rounded to float32; best first, of equal scores the smaller
+        key first (`numerics.ties`)
 
 Tiles of items are scored by one single-precision matrix product for all queries; what could be
 among the k best given the error of that product is scored again, each query alone, in double
@@ -20,6 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fedrec.arrays import Float32s
+from fedrec.numerics.ties import tie_keys
 from fedrec.serving.user_map import UserMap
 
 Rows = npt.NDArray[np.intp]
@@ -187,7 +188,7 @@ def rescored(catalogue: Catalogue, u: Float32s, rows: Rows, k: int) -> Best:
     # are
     products = catalogue.items[rows].astype(np.float64) * u
     scores = (products.sum(axis=1) + catalogue.bias[rows]).astype(np.float32)
-    order = np.argsort(-scores, kind="stable")[:k]
+    order = np.lexsort((tie_keys(rows), -scores))[:k]
     return Best(rows[order], scores[order])
 
 

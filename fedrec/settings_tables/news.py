@@ -89,7 +89,23 @@ class NewsSettings(Table):
     attention_noise: Literal["gaussian", "laplace"] = Field(
         "gaussian",
         description="of attention released in training (local, printed): laplace is pure, its "
-        "guarantee needs no delta, and its answers' epsilons add up; serving is gaussian",
+        "guarantee needs no delta, and its answers' epsilons add up",
+    )
+    serving_noise: Literal["gaussian", "laplace", "laplace-printed"] = Field(
+        "gaussian",
+        description="of answers of an encoder (attention, or whole user vectors of fedrec and "
+        "dp-fedrec): laplace is pure and clips in L1; laplace-printed clips in L2 and takes that "
+        "for the sensitivity: NOT ESTABLISHED",
+    )
+    accounting: Literal["whole", "per-round"] = Field(
+        "whole",
+        description="of local and dp-fedrec: epsilon is of all rounds together, or of each alone, "
+        "as the paper has it: NOT ESTABLISHED, and what all cost is printed beside it",
+    )
+    sizes: Literal["small", "published"] = Field(
+        "small",
+        description="of the encoders: width 64, or those of the papers (256 for NRMS and PLM-NR, "
+        "400 for NAML, words of 300)",
     )
     printed: tuple[Literal["raw-score", "softplus", "own-labels", "public-start"], ...] = Field(
         (),

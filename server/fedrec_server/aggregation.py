@@ -34,7 +34,7 @@ class Aggregation:
     remotes: Sequence[RemoteReleaseEndpoint] = ()
 
     def statements(self, run: str) -> list[Mapping[str, str]]:
-        """Signed statements for `certificates.writing.certify`: of all aggregators, or none."""
+        """What `certificates.writing.certify` takes."""
         try:
             said = [remote.statement(run) for remote in self.remotes]
         except (RefusedError, UnreachableError) as failure:

@@ -45,8 +45,7 @@ from flwr.supercore.task_identity import TaskIdentity
 from fedrec.errors import RunError
 from fedrec.operations import logs
 from fedrec.operations.flower_process import require_tested_flower
-from fedrec_server.flower import LOST
-from fedrec_server.grid import EachReplyGrid
+from fedrec_server.grid import LOST, EachReplyGrid
 
 _ACQUIRE = frozenset({"/flwr.proto.Runtime/AcquireTask"})
 _FAB_ID = "fedrec/fedrec-run"

@@ -33,8 +33,6 @@ import numpy as np
 import numpy.typing as npt
 from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, RecordDict
 from flwr.serverapp import Grid, ServerApp
-from flwr.supercore.inflatable.inflatable_utils import ObjectPushError
-from flwr.supercore.run import RunNotRunningException
 
 from fedrec import __version__
 from fedrec.federation.coding import coded, deflated
@@ -61,9 +59,6 @@ UNREADABLE = 1_000
 
 SENT_AGAIN_S = (1.0, 4.0, 16.0, 64.0)
 """Pauses after pushes of messages that a busy SuperLink did not take whole."""
-
-LOST = (httpx.HTTPError, RunNotRunningException)
-"""What a grid raises when the SuperLink stays away, or has given the run up."""
 
 Owner = Callable[[int], str]
 """The client that a node is, "" for one that is nobody's."""
@@ -146,7 +141,8 @@ class FlowerBroadcast:
     asked twice is counted once. A node that appears meanwhile is asked too, and a client that
     answers from there is not waited for at its old node.
 
-    connected: clients whose nodes were there at the last look.
+    connected: clients whose nodes were there at the last look. unanswered: clients that were asked
+    and have not answered.
     Replies are fetched for all nodes together, every `poll_s` at first, and after a long wait every
     twentieth part of it, up to a second.
 
@@ -166,6 +162,7 @@ class FlowerBroadcast:
     names: dict[int, str] = field(default_factory=dict)
     owner: Owner | None = None
     connected: int = 0
+    unanswered: Collection[str] = ()
     wake: Callable[[Iterable[int]], None] | None = None
     # by client, the last message of each of its nodes
     _silent: dict[str, dict[int, str]] = field(default_factory=dict)
@@ -243,6 +240,7 @@ class FlowerBroadcast:
                 look_at = now  # they are asked at once
                 continue
             waiting = {node for node in wave.waiting() if wave.name(node) not in self._silent}
+            self.unanswered = {wave.name(node) for node in wave.waiting()} | self._silent.keys()
             if not waiting or self.clock() >= deadline:
                 self._note_silence(wave)
                 return self._with_the_silent(wave.results(), only)
@@ -353,7 +351,9 @@ class FlowerBroadcast:
                         [Message(content, node, kind, ttl=ttl_s) for node in nodes]
                     )
                 )
-            except ObjectPushError:  # its session was too slow, or was begun again
+            except httpx.HTTPError:  # the SuperLink stays away
+                raise
+            except Exception:  # its session was too slow, or was begun again
                 logs.say(
                     log,
                     "messages-not-taken",
@@ -389,7 +389,7 @@ class FlowerBroadcast:
         for some in _pieces(names, ASKED_AT_ONCE):
             try:
                 replies = list(self.grid.pull_messages(some))
-            except LOST:
+            except httpx.HTTPError:
                 raise
             except Exception as failure:
                 # whatever a node's bytes do to Flower's unpacking is that node's failure

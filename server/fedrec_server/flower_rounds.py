@@ -5,9 +5,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from typing import Protocol
+
+from flwr.serverapp import ServerApp
 
 from fedrec.errors import RunError
-from fedrec_server.executor import AppRunner, LostRunError
+from fedrec_server.executor import LostRunError
 from fedrec_server.flower import FlowerBroadcast, Owner, bundle, server_app
 from fedrec_server.watching import WatchedClients
 from fedrec_server.workload import Host, Workload
@@ -15,6 +18,13 @@ from fedrec_server.workload import Host, Workload
 _LOST_RUNS = 5
 """How many Flower runs may be lost one after the other, without a round in between, before the
 server gives up."""
+
+
+class Runner(Protocol):
+    """What runs an app over one SuperLink: `executor.AppRunner`, or a run that has begun."""
+
+    def run(self, app: ServerApp, bundle: bytes) -> None:
+        """To its end. Raises LostRunError where another run may have more luck."""
 
 
 @dataclass
@@ -27,7 +37,7 @@ class FlowerRounds:
     owner: Owner | None = None
     wake: Callable[[Iterable[int]], None] | None = None
 
-    def carry_out(self, executor: AppRunner) -> None:
+    def carry_out(self, executor: Runner) -> None:
         """The training that `trainings` is at, to its end.
 
         Raises RunError where run after run is lost."""
@@ -56,6 +66,13 @@ class FlowerRounds:
                 host.sleep(2.0 ** (host.lost - 1))
 
     def _serve(self, clients: FlowerBroadcast) -> None:
-        least = self.host.settings.gathering.min_clients
-        watched = WatchedClients(clients, self.host.metrics, lambda: clients.connected, least)
+        settings = self.host.settings
+        watched = WatchedClients(
+            clients,
+            self.host.metrics,
+            lambda: clients.connected,
+            lambda: clients.unanswered,
+            settings.superlink.clients,
+            settings.gathering.min_clients,
+        )
         self.work.serve(self.host, watched)

@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
+import httpx
 from flwr.app import Error, Message, Metadata
 from flwr.app.message import make_message
 from flwr.common.constant import ErrorCode
@@ -22,10 +23,14 @@ from flwr.proto.message_pb2 import Metadata as StoredMetadata
 from flwr.proto.runtime_pb2 import PullAppMessagesRequest
 from flwr.supercore.inflatable.inflatable_object import iterate_object_tree
 from flwr.supercore.inflatable.inflatable_utils import inflate_object_from_contents
+from flwr.supercore.run import RunNotRunningException
 from flwr.superlink.grid import HttpGrid
 
 from fedrec.operations import logs
-from fedrec_server.flower import LOST, UNREADABLE
+from fedrec_server.flower import UNREADABLE
+
+LOST = (httpx.HTTPError, RunNotRunningException)
+"""What a grid raises when the SuperLink stays away, or has given the run up."""
 
 _KEPT_S = 900.0
 """A reply whose parts do not come: Flower gives it up after three minutes, and whoever asked may

@@ -24,13 +24,14 @@ from fedrec import __version__
 from fedrec.errors import SettingsError
 from fedrec.operations import logs
 from fedrec.operations.flower_process import require_tested_flower
+from fedrec.operations.machine_metrics import watch_machine
 from fedrec.operations.metrics import Metrics
 from fedrec.operations.party_state import Awaited, Doing, noting
 from fedrec.operations.reloading import LOOK_S, WatchedFiles
 from fedrec.settings import Scenario
 from fedrec.storage import write_json
 from fedrec.transport.aggregator_client import Retry
-from fedrec_server.aggregation import aggregation_of, memories
+from fedrec_server.aggregation import access, aggregation_of, memories
 from fedrec_server.bundle_endpoint import BundleEndpoint
 from fedrec_server.flower_rounds import FlowerRounds
 from fedrec_server.run_record import only_one
@@ -39,8 +40,9 @@ from fedrec_server.schedule import TrainingSchedule, words_of
 from fedrec_server.settings import ServerSettings, address_of, load
 from fedrec_server.settings_tables import PublishTable
 from fedrec_server.stopping import Sleep, stopping_signals
-from fedrec_server.superlink_connection import SuperLinkConnection
+from fedrec_server.superlink_connection import Connection, SuperLinkConnection
 from fedrec_server.trainings import Trainings
+from fedrec_server.waiting_log import WaitingLog
 from fedrec_server.workload import Host, workload_of
 
 
@@ -76,6 +78,7 @@ def run(
     drop: bool = False,
     every_s: float = 0.0,
     say: Callable[[str], None] = lambda words: None,
+    connection: Connection | None = None,
 ) -> None:
     """Train to the end; model and bundle then lie in the state folder. `ready` is told when clients
     can connect.
@@ -84,7 +87,8 @@ def run(
     from it after SIGHUP, and when it or the pins change. new_aggregator_ledger: forget what was
     seen of the aggregator's ledger, and take the one that it has now. A folder whose training is
     finished trains no more, and says so, unless again or every_s say otherwise (`schedule`). drop:
-    leave an unfinished training for good. say: told what the operator should read.
+    leave an unfinished training for good. say: told what the operator should read. connection: to
+    the SuperLink, in place of what the settings name.
 
     SIGTERM, SIGINT and `stop` end it early: raises Stopped. Raises FedRecError where the run cannot
     begin or go on.
@@ -124,7 +128,8 @@ def run(
                 seen.forget()
             logs.say(log, "aggregator-ledger-forgotten", level=logging.WARNING)
         stack.enter_context(_followed(settings, source, log))
-        _run(scenario, settings, runs, schedule, Sleep(told), stack, ready, say)
+        connected = connection or SuperLinkConnection(settings.superlink, folder)
+        _run(scenario, settings, runs, schedule, Sleep(told), stack, connected, ready, say)
         logs.say(log, "server-finished", pid=os.getpid())
 
 
@@ -135,6 +140,7 @@ def _run(
     schedule: TrainingSchedule,
     sleep: Sleep,
     stack: ExitStack,
+    connection: Connection,
     ready: Callable[[ServerStatus], None] | None,
     say: Callable[[str], None],
 ) -> None:
@@ -142,9 +148,13 @@ def _run(
     folder = runs.state
     _keep_loopback_direct()
     metrics, metrics_address = _metrics(settings.metrics, stack)
+    tables = [*([settings.aggregator] if settings.aggregator else []), *settings.aggregators]
+    own = [settings.superlink.certificate, settings.superlink.client_ca]
+    own += [file for table in tables for file in (table.certificate, table.ca)]
+    watch_machine(metrics.registry, state=folder, certificates=own)
     patiently = Retry(sleep=noting(metrics.state, Awaited.AGGREGATOR, sleep, log))
     aggregation = aggregation_of(scenario.privacy, settings, metrics, patiently, stack)
-    flower = stack.enter_context(SuperLinkConnection(settings.superlink, folder))
+    flower = stack.enter_context(connection)
     noise: Literal["seeded", "system"] = "seeded" if settings.rehearsal else "system"
     work = workload_of(scenario, settings.public)
     trainings = Trainings(
@@ -185,8 +195,10 @@ def _run(
     logs.say(log, "server-started", pid=os.getpid(), version=__version__, address=flower.proxy)
     if ready:
         ready(note())
+    aggregators = [access(table) for table in tables]
+    stack.enter_context(WaitingLog(metrics.state, aggregators).running())
     for _ in trainings.each(sleep):
-        rounds.carry_out(executor)
+        trainings.attempt(lambda: rounds.carry_out(executor))
     metrics.state.doing(Doing.FINISHED)
 
 

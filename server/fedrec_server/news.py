@@ -19,7 +19,7 @@ from fedrec.arrays import Int64s
 from fedrec.certificates.news import certify_news
 from fedrec.certificates.writing import Statements, nobody_states
 from fedrec.data.impressions import Impressions
-from fedrec.errors import RefusedError, SettingsError, UnreachableError
+from fedrec.errors import RefusedError, RunError, SettingsError, UnreachableError
 from fedrec.federation.protocol import (
     Answer,
     Invitation,
@@ -55,7 +55,6 @@ from fedrec_server.received import (
 )
 from fedrec_server.run_record import RunNotes, only_one, open_notes
 from fedrec_server.stragglers import UNREACHABLE, EveryClient
-from fedrec_server.strategy import flower_step
 
 _NOT_YET = {UNREACHABLE, Refusal.BUSY.value}
 
@@ -260,7 +259,7 @@ class RemoteFleet:
         return joined(parts)
 
     def step(self, course: Course, users: Int64s, rule: FedAdam) -> tuple[Course, float]:
-        """See `rounds.Step`: Flower's own strategy takes the step."""
+        """See `rounds.Step`. Raises RunError where nobody has anything to learn from."""
         public: Arrays = {
             "parameters": course.parameters.astype(np.float32),
             "cohort": users.astype(np.int64),
@@ -271,7 +270,7 @@ class RemoteFleet:
             lambda name, arrays: require_gradient(name, arrays, length=length),
         )
         bounded = bounded_gradients(told, self._asked(users), longest=self._longest(length))
-        return flower_step(course, [arrays for _, arrays in bounded], rule)
+        return averaged_step(course, [arrays for _, arrays in bounded], rule)
 
     def _asked(self, users: Int64s) -> dict[str, int]:
         """How many of a round's users each client has."""
@@ -363,3 +362,18 @@ def _nobody(round: int, answers: Sequence[Answer]) -> RefusedError:
         f"no client takes part in round {round}: {said}",
         "Start the missing clients and run the server again.",
     )
+
+
+def averaged_step(course: Course, told: Sequence[Arrays], rule: FedAdam) -> tuple[Course, float]:
+    """The course after a step down the mean of "gradient" weighted by "weight", float64, and the
+    mean "loss". Raises RunError where nobody told any."""
+    if not told:
+        raise RunError(
+            "no user of the round has anything to learn from",
+            "Give data with labelled impressions.",
+        )
+    weights = [float(each["weight"][0]) for each in told]
+    gradients = [each["gradient"].astype(np.float64) for each in told]
+    gradient = np.average(gradients, axis=0, weights=weights)
+    loss = np.average([float(each["loss"][0]) for each in told], weights=weights)
+    return course.moved(gradient, rule), float(loss)

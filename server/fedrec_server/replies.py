@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy.typing as npt
 from flwr.app import ArrayRecord, ConfigRecord, Message
-from flwr.common.constant import ErrorCode
 
 from fedrec.errors import RefusedError
 from fedrec.federation.npy import read_npy
@@ -24,12 +23,13 @@ REPLY = "reply"
 
 _ANSWER_BYTES = 2**16
 _WORDS = {
-    ErrorCode.NODE_UNAVAILABLE: "its SuperNode is gone",
-    ErrorCode.CLIENT_APP_RAISED_EXCEPTION: "it could not read the message",
-    ErrorCode.CLIENT_APP_CRASHED: "it ended while it answered",
-    ErrorCode.MESSAGE_UNAVAILABLE: "the message was lost on the way",
-    ErrorCode.REPLY_MESSAGE_UNAVAILABLE: "its answer was lost on the way",
+    2: "it could not read the message",
+    3: "the message was lost on the way",
+    4: "its answer was lost on the way",
+    5: "its SuperNode is gone",
+    8: "it ended while it answered",
 }
+"""Flower's codes of errors, which no public interface names."""
 
 
 def answer_of(reply: Message | None) -> Answer:

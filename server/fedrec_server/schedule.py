@@ -23,6 +23,7 @@ from fedrec_server.runs import Runs, TrainingRun
 REQUEST = "train-again.json"
 _UNITS_S = {"s": 1.0, "m": 60.0, "h": 3_600.0, "d": 86_400.0, "w": 604_800.0}
 _LOOK_S = 1.0
+_PAUSE_S = 300.0
 
 
 def duration_s(text: str) -> float:
@@ -99,6 +100,13 @@ class TrainingSchedule:
     def wait(self, sleep: Callable[[float], None]) -> None:
         """A moment."""
         sleep(_LOOK_S)
+
+    def pause(self, sleep: Callable[[float], None]) -> None:
+        """Between two attempts at a training that stopped; a request ends it."""
+        until_s = self.monotonic() + min(_PAUSE_S, self.every_s)
+        while self.monotonic() < until_s and not (self.state / REQUEST).exists():
+            self.wait(sleep)
+        (self.state / REQUEST).unlink(missing_ok=True)
 
 
 def ask_standing(state: Path) -> int:

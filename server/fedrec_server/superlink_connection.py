@@ -5,15 +5,50 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Protocol, Self
 
 from fedrec.errors import SettingsError
 from fedrec_server.executor import AppRunner
 from fedrec_server.fleet_listener import FleetListener
 from fedrec_server.fleet_proxy import Certificate, FleetLimits
 from fedrec_server.flower import Owner
+from fedrec_server.flower_rounds import Runner
 from fedrec_server.settings import address_of
 from fedrec_server.settings_tables import SuperLinkTable
 from fedrec_server.superlink import SuperLink
+
+
+class Connection(Protocol):
+    """A server's way to a SuperLink, as long as the context."""
+
+    def __enter__(self) -> Self:
+        """Begin; the SuperLink may still be starting."""
+
+    def __exit__(self, *exception: object) -> None:
+        """End what was started."""
+
+    def up(self, sleep: Callable[[float], None], *, changed: Callable[[], object]) -> Runner:
+        """What runs apps there, once it answers; `changed` is told when the SuperLink is another
+        process."""
+
+    @property
+    def owner(self) -> Owner | None:
+        """Which client a node is, None where nodes are believed."""
+
+    def wake(self, nodes: Iterable[int]) -> None:
+        """There are messages for these nodes."""
+
+    @property
+    def proxy(self) -> str:
+        """Where our clients connect, "" for nowhere."""
+
+    @property
+    def superlink(self) -> str:
+        """Where Flower listens, "" where that is not known."""
+
+    @property
+    def superlink_pid(self) -> int:
+        """Process id of a SuperLink that was started here, else 0."""
 
 
 class SuperLinkConnection:
@@ -30,7 +65,7 @@ class SuperLinkConnection:
         self._child = SuperLink(folder / "flower", database) if table.start else None
         self._proxy: FleetListener | None = None
 
-    def __enter__(self) -> SuperLinkConnection:
+    def __enter__(self) -> Self:
         """Begin; the SuperLink may still be starting."""
         if self._child:
             self._proxy = self._stack.enter_context(_proxy(self._table, self._child))

@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import Literal
 
-from fedrec.errors import RefusedError, RunError, UnreachableError
+from fedrec.errors import ProtocolError, RefusedError, RunError, UnreachableError
 from fedrec.factorization.facts import Earlier
 from fedrec.federation.protocol import Budget, Refusal
 from fedrec.operations import logs
@@ -50,6 +50,7 @@ class Trainings:
     export: Callable[[], Export] | None = None
     state: PartyState | None = None
     _known: Budget | None = field(default=None, init=False)
+    _stopped: Awaited | None = field(default=None, init=False)
 
     @property
     def entry(self) -> TrainingRun:
@@ -67,7 +68,7 @@ class Trainings:
         Ends unless the schedule stands.
 
         Raises RefusedError (`BUDGET`) where one cannot be afforded; a standing server says so, and
-        waits until the next is due.
+        waits until the next is due. One that stopped (`attempt`) is offered again.
         """
         while True:
             if self.runs.last is not None and self.runs.last.open:
@@ -87,10 +88,36 @@ class Trainings:
                 self._idle(Awaited.BUDGET)
                 continue
             yield self.entry
+            if self._stopped is not None:
+                self._idle(self._stopped)
+                self._stopped = None
+                self.schedule.pause(sleep)
+                if self.state is not None:
+                    self.state.waiting(Awaited.NOTHING)
+                continue
             self._publish()
             if not self.schedule.stands:
                 return
             self._idle(Awaited.SCHEDULE)
+
+    def attempt(self, carry_out: Callable[[], None]) -> None:
+        """Carry out the training that `each` is at.
+
+        Raises what `carry_out` raises; a standing server that is refused, or gets no answer, says
+        so in log and metrics instead, and `each` tries again after a pause."""
+        run = self.entry.run
+        try:
+            carry_out()
+        except (ProtocolError, RunError) as failure:
+            if not self.schedule.stands:
+                raise
+            code = failure.code if isinstance(failure, RefusedError) else None
+            logs.say_failure(log, "training-stopped", failure, code=code, run=run)
+            self.say(f"the training stopped: {failure.cause}. {failure.remedy}")
+            self._stopped = Awaited.OPERATOR
+            if code == Refusal.BUDGET:  # it was dropped, and is due again in its time
+                self._stopped = Awaited.BUDGET
+                self.schedule.taken(refused=True)
 
     def earlier(self, items: tuple[str, ...]) -> Earlier | None:
         """What the training in progress begins with of the last one's release; said, and kept."""

@@ -151,17 +151,21 @@ class SomeBroadcast(NewsBroadcast, AsksSome, Protocol):
 
 @dataclass
 class WatchedClients:
-    """A broadcast to clients; `connected` is asked at every scrape. min_clients: with fewer,
+    """A broadcast to clients; `connected` is asked at every scrape, `unanswered` names who
+    was asked and has not answered. known: names of all that may join. min_clients: with fewer,
     clients are waited for, else their users."""
 
     clients: SomeBroadcast
     metrics: Metrics
     connected: Callable[[], float] = float
+    unanswered: Callable[[], Collection[str]] = tuple
+    known: Collection[str] = ()
     min_clients: int = 1
     _joined: set[str] = field(default_factory=set, init=False)
 
     def __post_init__(self) -> None:
         self.metrics.state.clients(connected=self.connected, joined=0, absent=0)
+        self.metrics.state.unanswered = self._missing
 
     def join(self, terms: Terms) -> Sequence[Answer]:
         """Implements `Broadcast.join`."""
@@ -210,6 +214,11 @@ class WatchedClients:
             sleep(seconds)
 
         return wait
+
+    def _missing(self) -> set[str]:
+        """Names: who has not answered; before the first round also who has not come."""
+        gathering = self.metrics.state.phase is Doing.GATHERING
+        return {*self.unanswered(), *(set(self.known) - self._joined if gathering else ())}
 
     def _asking(self, round: int) -> None:
         state = self.metrics.state

@@ -8,19 +8,21 @@ import signal
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from fedrec.errors import RefusedError
-from fedrec.federation.protocol import Refusal
+from fedrec.errors import ProtocolError, RefusedError
+from fedrec.federation.protocol import LedgerHead, Refusal
+from fedrec.operations import renewal
 from fedrec.operations.addresses import Address
 from fedrec.operations.certificates import pins, pins_of, write_development_certificates
 from fedrec.operations.pins import read_pins, write_pins
 from fedrec.operations.reloading import WatchedFiles
 from fedrec.operations.renewal import renew
-from fedrec.transport.aggregator_client import RemoteReleaseEndpoint, RemoteReportEndpoint
+from fedrec.transport.aggregator_client import RemoteReleaseEndpoint, RemoteReportEndpoint, Retry
 from fedrec.transport.channel import Access, handshake
 from fedrec_aggregator import main
 from fedrec_aggregator.settings import load
@@ -41,6 +43,7 @@ name = "hospital"
 [privacy]
 max_epsilon = 5.0
 """
+ONCE = Retry(patience_s=0.0, deadline_s=HANG_S)
 LIBRARY = '[[clients]]\nname = "library"\n[privacy]'
 
 
@@ -177,6 +180,7 @@ def test_servings_key_opens_nothing_at_the_aggregator(site: Site) -> None:
                 lambda own=own: RemoteReportEndpoint(own).enroll([]),
                 lambda own=own: RemoteReleaseEndpoint(own).budget(),
                 lambda own=own: RemoteReleaseEndpoint(own).enrolled(),
+                lambda own=own: RemoteReleaseEndpoint(own).growth(LedgerHead(0, "")),
             ]
             for call in calls:
                 with pytest.raises(RefusedError) as refusal:
@@ -190,3 +194,28 @@ def _without_pins(text: str) -> str:
 
 def _pin(path: Path) -> str:
     return pins(path.read_bytes()).public_key
+
+
+@pytest.mark.parametrize("who", ["aggregator", "client-hospital"])
+def test_an_expired_certificate_stops_calls_counts_nobody_and_its_renewal_needs_no_restart(
+    site: Site, who: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(renewal, "BACKDATED", timedelta(days=30))
+        renew(site.certificates, who, days=-2)
+    with site.running() as address:
+        own = site.access(address, "client-hospital")
+        for _ in range(2):
+            with pytest.raises(ProtocolError):
+                RemoteReportEndpoint(own, retry=ONCE).enroll([bytes(16)])
+        renew(site.certificates, who, days=90)
+        until(lambda: _enrolled(own) == 1)
+    lines = [line for line in site.said() if line["event"] == "enrolled"]
+    assert {(line["sender"], line["users"]) for line in lines} == {("hospital", 1)}
+
+
+def _enrolled(access: Access) -> int:
+    try:
+        return RemoteReportEndpoint(access, retry=ONCE).enroll([bytes(16)])
+    except ProtocolError:
+        return 0

@@ -271,6 +271,7 @@ def test_one_client_reserves_no_more_than_its_share_and_others_report_meanwhile(
     held = announced(uploads(running, "library"), task, 2**20)
     turned_away = next(call for call in held if call.done())
     assert status_of(turned_away) == (grpc.StatusCode.RESOURCE_EXHAUSTED, Refusal.BUSY.value)
+    assert dict(turned_away.trailing_metadata())["grpc-retry-pushback-ms"] == "1000"
     assert running.client(retry=ONCE).report(task.run, 0, task.batch([1, 2, 3])).accepted == 3
     assert sum(not call.done() for call in held) == 1
 

@@ -315,19 +315,24 @@ def test_a_budget_over_all_fits_on_the_same_people_is_kept_also_where_they_have_
     }
     train, _ = fedrec.Dataset.from_frame(log).split()
     limit = {"privacy.max_total_epsilon": 1.2}
-    settings = limit | {"privacy.budget_file": str(tmp_path / "people.jsonl")}
-    with pytest.raises(SettingsError, match=r"max_total_epsilon needs privacy\.budget_file"):
-        fedrec.Popularity(epsilon=1, delta=1e-5, settings=limit).fit(train)
-    fedrec.Popularity(epsilon=1, delta=1e-5, settings=settings).fit(train)
+    named = limit | {"privacy.budget_file": str(tmp_path / "people.jsonl")}
     less = {name: column[:-1] for name, column in log.items()}
     renamed = log | {"item": [f"i{item}" for item in log["item"]]}
-    for rows in (log, less, renamed):
-        with pytest.raises(BudgetExceededError):
-            fedrec.Popularity(epsilon=1, delta=1e-5, settings=settings).fit(
-                fedrec.Dataset.from_frame(rows).split()[0]
-            )
-    # an experiment is no release
-    fedrec.Popularity(epsilon=1, delta=1e-5, noise="seeded", settings=settings).fit(train)
+    for settings in (limit, named):
+        model = fedrec.Popularity(epsilon=1, delta=1e-5, settings=settings).fit(train)
+        (spent,) = model.guarantee.spent
+        assert "epsilon 1 at delta 1e-05 per user" in spent
+        assert spent in repr(model.guarantee)
+        saved = model.save(tmp_path / str(len(settings)))
+        assert f"| all trainings of these people | {spent} |" in (saved / "README.md").read_text()
+        assert fedrec.load(saved).guarantee.spent == (spent,)
+        for rows in (log, less, renamed):
+            with pytest.raises(BudgetExceededError):
+                fedrec.Popularity(epsilon=1, delta=1e-5, settings=settings).fit(
+                    fedrec.Dataset.from_frame(rows).split()[0]
+                )
+        # an experiment is no release
+        fedrec.Popularity(epsilon=1, delta=1e-5, noise="seeded", settings=settings).fit(train)
 
 
 @pytest.mark.parametrize(

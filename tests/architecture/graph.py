@@ -18,7 +18,11 @@ from typing import Any
 
 ROOT = Path(__file__).parents[2]
 ROLES = ("server", "client", "aggregator", "simulations", "research")
-PACKAGES = (ROOT / "fedrec", *(ROOT / role / f"fedrec_{role}" for role in ROLES))
+PACKAGES = (
+    ROOT / "fedrec",
+    *(ROOT / role / f"fedrec_{role}" for role in ROLES),
+    ROOT / "simulations" / "fedrec_app",
+)
 BENCHMARKS = (ROOT / "benchmarks",)
 """Not installed."""
 _IMPORTERS = {"import_module", "__import__"}

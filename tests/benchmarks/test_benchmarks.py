@@ -76,6 +76,7 @@ COLUMNS: dict[str, tuple[tuple[str, ...], ...]] = {
         ("items_x_width", "item_vectors", "idle", "peak", "peak_over_item_vectors"),
     ),
     "serving-endurance": (("passed", "swaps", "grown_mb"), ("what", "count"), ("code", "count")),
+    "serving-overload": (("times_capacity", "goodput_over_capacity", "refused", "p99_ms"),),
 }
 """Of each table, in their order: some of its columns."""
 NEEDS = {"kernels": "torch", "als": "implicit", "encoder": "opacus", "cluster": "ray"}
@@ -133,6 +134,10 @@ def test_a_benchmark_gives_rows_with_its_columns_and_what_it_compares_is_equal(n
         "light-devices": lambda by: by[1][0]["took_part"] == by[1][0]["counted"] == 40,
         "sharing": lambda by: by[0][0]["upload_bytes"] == 8 * (200 + 8 * 9) + 5 * 32 + 3 * 128,
         "serving-endurance": lambda by: by[0][0]["swaps"] >= 4 and len(by[1]) == 8,
+        "serving-overload": lambda by: all(
+            row["server_lives"] and row["refused"] == row["refused_with_retry_after"]
+            for row in by[0]
+        ),
     }
     assert name not in checks or checks[name](list(found.values()))  # type: ignore[no-untyped-call]
 

@@ -371,6 +371,36 @@ def test_a_round_that_is_over_is_not_sent_the_rest(make_site, run) -> None:
     assert len(site.endpoint.batches) == 1
 
 
+def test_a_site_of_which_nobody_is_known_is_warned_sends_one_batch_and_is_enrolled_by_the_next_run(
+    make_site, make_run, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As where the aggregator did not list the site when the run began."""
+    first = make_run()
+    site = make_site(first.users, options={"users_per_batch": 4}, limit=Guarantee(20.0, 1e-5))
+    listed = site.endpoint.enroll
+
+    def refuse(tokens: Any) -> int:
+        raise RefusedError(Refusal.NOT_ENROLLED.value, "not listed", "Ask the operator.")
+
+    site.endpoint.enroll = refuse
+    assert site.participant.join(first.terms).refusal == Refusal.NOT_ENROLLED
+    site.endpoint.enroll = listed
+    site.endpoint.turned_away = lambda batch: (
+        None if site.endpoint.enrolled else Refusal.NOT_ENROLLED
+    )
+    answer = site.participant.answer(first.invitation(first.questions()[0]))
+    assert answer == Answer("site", 30, rejected={"not-enrolled": 30})
+    assert len(site.endpoint.batches) == 1
+    [warning] = [line for line in caplog.records if line.message == "nobody-accepted"]
+    assert warning.levelname == "WARNING"
+    assert "next training enrols them" in warning.fields["remedy"]  # type: ignore[attr-defined]
+    second = make_run(name="run-2")
+    assert site.participant.join(second.terms).refusal == ""
+    answer = site.participant.answer(second.invitation(second.questions()[0]))
+    assert (answer.accepted, answer.rejected) == (30, {})
+    assert sum(line.message == "nobody-accepted" for line in caplog.records) == 1
+
+
 def test_a_user_too_large_for_the_aggregator_costs_the_others_nothing(site, run) -> None:
     site.participant.join(run.terms)
     longest = int(np.diff(run.events.user_ptr).max())

@@ -1,5 +1,5 @@
-"""docs/deploy.md carried out: aggregator, server with serving, and two sites, each a host of its
-own in a network namespace.
+"""docs/deploy.md carried out: aggregator, server with serving, two sites and a third that comes
+later, each a host of its own in a network namespace.
 
 Settings and commands are the page's, but for folders, sizes and the program's path. FEDREC_BIN
 names the folder of another installation's `fedrec`, such as one of a wheel in a clean environment
@@ -9,16 +9,18 @@ of a core. Needs root and iproute2.
 
 from __future__ import annotations
 
+import base64
 import json
 import os
 import re
 import shlex
 import shutil
 import signal
+import sqlite3
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -29,7 +31,11 @@ from tests.waiting import HANG_S, until
 
 PAGE = (Path(__file__).parents[2] / "docs" / "deploy.md").read_text()
 FEDREC = Path(os.environ.get("FEDREC_BIN", Path(sys.executable).parent)) / "fedrec"
-HOSTS = ("aggregator", "server", "hospital", "library")
+HOSTS = ("aggregator", "server", "hospital", "library", "clinic")
+SITES = ("hospital", "library", "clinic")
+READER = "zq-reader-"
+BOOK = "zq-book-"
+"""Ids of people and items begin so: no log may have one."""
 USERS = 240
 ITEMS = 120
 EVENTS = 6_000
@@ -116,6 +122,18 @@ class Host:
         process.wait(HANG_S)
         self.processes.remove(process)
 
+    def crash(self) -> None:
+        """kill -9 of everything that runs here; Flower's processes and workers end with it."""
+        for process in self.processes:
+            process.kill()
+            process.wait(HANG_S)
+        self.processes.clear()
+
+    def plug(self, up: bool) -> None:
+        """The network cable."""
+        words = ["ip", "-n", self.namespace, "link", "set", "eth0", "up" if up else "down"]
+        subprocess.run(words, check=True, capture_output=True)
+
     def listens(self, other: str, port: int) -> bool:
         """Whether somebody takes a connection there."""
         return self._connected(other, port) == "taken"
@@ -166,8 +184,8 @@ class Host:
 
 @pytest.fixture
 def hosts(tmp_path: Path) -> Iterator[dict[str, Host]]:
-    """Four hosts on one bridge; the two sites' ports are isolated, so that these reach everybody
-    but each other."""
+    """Five hosts on one bridge; the sites' ports are isolated, so that these reach everybody but
+    each other."""
     if not {"CI", "FEDREC_BIN"} & set(os.environ):
         pytest.skip("takes minutes: make rehearsal, or CI=1")
     if shutil.which("ip") is None or os.geteuid() != 0:
@@ -204,7 +222,7 @@ def hosts(tmp_path: Path) -> Iterator[dict[str, Host]]:
                     inside,
                 )
                 _ip(stack, *middle, "set", port, "master", "middle", "up")
-                if name in ("hospital", "library"):
+                if name in SITES:
                     _ip(stack, *middle, "set", port, "type", "bridge_slave", "isolated", "on")
                 _ip(stack, "-n", inside, "address", "add", f"{address}/24", "dev", "eth0")
                 for device in ("lo", "eth0"):
@@ -240,10 +258,10 @@ def _furnish(hosts: dict[str, Host], folder: Path) -> None:
         (office.folder / name).mkdir(parents=True)
     office.run(command("certs certificates --client hospital --client library --aggregator-host"))
     made = office.folder / "etc" / "fedrec" / "certificates"
-    for name, host in hosts.items():
-        own = name if name in ("aggregator", "server") else f"client-{name}"
-        for file in ("ca.pem", "pins.toml", f"{own}.pem", f"{own}-key.pem"):
-            shutil.copy(made / file, host.folder / "etc" / "fedrec" / file)
+    for name in HOSTS[:4]:
+        _bring(made, hosts[name])
+    for file in ("serving.pem", "serving-key.pem"):
+        shutil.copy(made / file, hosts["server"].folder / "etc" / "fedrec" / file)
     office.run(
         [
             "data",
@@ -254,27 +272,66 @@ def _furnish(hosts: dict[str, Host], folder: Path) -> None:
     )
     planted = office.folder / "etc" / "fedrec" / "planted"
     events = pl.concat([pl.read_parquet(part) for part in planted.glob("*.parquet")])
-    for number, site in enumerate(("hospital", "library")):
-        mine = events.filter(pl.col("user") % 2 == number).select(
-            reader="user", book="item", stars=pl.col("rating").ceil()
+    for number, site in enumerate(SITES):
+        mine = events.filter(pl.col("user") % 3 == number).select(
+            reader=pl.format(READER + "{}", "user"),
+            book=pl.format(BOOK + "{}", "item"),
+            stars=pl.col("rating").ceil(),
         )
         mine.write_csv(hosts[site].folder / "srv" / "ratings.csv")
         hosts[site].write("client.toml", settings("client").replace("hospital", site))
         hosts[site].write("scenario.toml", settings("scenario"))
     items = pl.read_csv(planted / "items.csv").rename({"item": "book"})
+    items = items.with_columns(book=pl.format(BOOK + "{}", "book"))
     items.write_csv(hosts["server"].folder / "srv" / "books.csv")
     hosts["aggregator"].write("aggregator.toml", settings("aggregator"), min_cohort="50")
     hosts["aggregator"].write("scenario.toml", settings("scenario"))
-    hosts["server"].write("server.toml", settings("server"), expected_users=str(USERS))
+    hosts["server"].write("server.toml", settings("server"), expected_users=str(USERS // 2))
     hosts["server"].write("scenario.toml", settings("scenario"))
     hosts["server"].write("serving.toml", settings("serving"))
     (hosts["library"].folder / "etc" / "fedrec" / "read.txt").write_text(
-        "\n".join(map(str, range(1, 9)))
+        "\n".join(f"{BOOK}{number}" for number in range(1, 9))
     )
 
 
-def test_the_page_is_carried_out_on_four_hosts(hosts: dict[str, Host], tmp_path: Path) -> None:
-    aggregator, server, hospital, library = (hosts[name] for name in HOSTS)
+def _bring(made: Path, host: Host) -> None:
+    """A party's certificate and key, the authority's certificate and the pins."""
+    own = host.name if host.name in ("aggregator", "server") else f"client-{host.name}"
+    for file in ("ca.pem", "pins.toml", f"{own}.pem", f"{own}-key.pem"):
+        shutil.copy(made / file, host.folder / "etc" / "fedrec" / file)
+
+
+def _secrets(hosts: dict[str, Host]) -> set[str]:
+    """Private keys, line by line, and whatever else lies in files that only their party may read:
+    the ledgers' secrets, of which its users' pseudonyms are made."""
+    lines = {
+        line
+        for host in hosts.values()
+        for key in host.folder.rglob("*-key.pem")
+        for line in key.read_text().splitlines()
+        if not line.startswith("-----")
+    }
+    for site in SITES:
+        for ledger in hosts[site].folder.rglob("ledger.sqlite"):
+            with closing(sqlite3.connect(f"file:{ledger}?mode=ro", uri=True)) as opened:
+                [secret] = opened.execute("SELECT value FROM secret").fetchone()
+            lines |= {secret.hex(), base64.b64encode(secret).decode()}
+    return lines
+
+
+def _require_no_secret(hosts: dict[str, Host]) -> None:
+    """All logs of all parties, those of Flower's processes too."""
+    hidden = _secrets(hosts) | {READER, BOOK}
+    assert len(hidden) > 10
+    logs = [path for host in hosts.values() for path in host.folder.rglob("*.log*")]
+    assert {path.stem for path in logs} >= {"aggregator", "server", "client", "serve", "superlink"}
+    for log in logs:
+        said = log.read_text(errors="replace")
+        assert not [word[:12] for word in hidden if word in said], log
+
+
+def test_the_page_is_carried_out_on_five_hosts(hosts: dict[str, Host], tmp_path: Path) -> None:
+    aggregator, server, hospital, library, clinic = (hosts[name] for name in HOSTS)
     _furnish(hosts, tmp_path)
 
     # Check and start, in the page's order: each party is fine once the parties before it are there,
@@ -315,9 +372,62 @@ def test_the_page_is_carried_out_on_four_hosts(hosts: dict[str, Host], tmp_path:
     first = json.loads(library.run(asking))
     assert len(first["items"]) == 10
 
+    # What serves shows its own certificate, and its counts on loopback alone
+    assert "serving.pem" in server.run(command("doctor --serving"))
+    assert library.listens("server", 8443)
+    assert not library.listens("server", 9104)
+
+    # A new site: its certificate, pins and name; nobody is started again
+    office = tmp_path / "office"
+    authority = Host("office", office, server.namespace, server.hosts_file)
+    made = office / "etc/fedrec/certificates"
+    authority.run(["certs", "certificates", *_named_clients()])
+    _bring(made, clinic)
+    told = clinic.run(command("doctor --client"), expected=UNREACHABLE)
+    assert re.search(r"FAILS\s+client\s+aggregator", told)
+    for host in (aggregator, server):
+        shutil.copy(made / "pins.toml", host.folder / "etc/fedrec/pins.toml")
+    listed = '\n[[clients]]\nname = "clinic"\nmax_users = 3000\n'
+    with (aggregator.folder / "etc/fedrec/aggregator.toml").open("a") as file:
+        file.write(listed)
+    until(
+        lambda: "callers-reloaded" in (aggregator.folder / "aggregator.log").read_text(),
+        "the aggregator has read who may call",
+    )
+    assert re.search(
+        r"ok\s+client\s+aggregator", clinic.run(command("doctor --client"), expected=UNREACHABLE)
+    )
+    clinic.start(command("client --settings"))
+
     # Train again: what serves takes the new version over
+    server.write("server.toml", settings("server"), expected_users=str(USERS), min_clients="3")
     before = {path.name for path in (server.folder / "var/lib/fedrec/server/runs").iterdir()}
-    server.run(command("server --settings server.toml --scenario scenario.toml --again"))
+    retrained = command("server --settings server.toml --scenario scenario.toml --again")
+    log = aggregator.folder / "aggregator.log"
+    begun = log.read_text().count('"released"')
+    training = server.start(retrained)
+    until(lambda: log.read_text().count('"released"') > begun, "a round of the second training")
+
+    # All hosts crash at once, and come back while one of them is cut off: the server names it
+    for host in hosts.values():
+        host.crash()
+    library.plug(False)
+    listening = aggregator.start(command("aggregator --settings"))
+    training = server.start(retrained)
+    server.start(command("serve "))
+    for site in (hospital, library, clinic):
+        site.start(command("client --settings"))
+    until(
+        lambda: re.search(
+            r'"event":"waiting".*"missing":"[^"]*client library',
+            (server.folder / "server.log").read_text(),
+        ),
+        "the server names the site that is cut off",
+    )
+    library.plug(True)
+    assert training.wait(HANG_S) == 0, (server.folder / "server.log").read_text()[-4_000:]
+    server.processes.remove(training)
+    server.run(["ledger", "verify", "server.toml"])
     assert (
         len(
             {path.name for path in (server.folder / "var/lib/fedrec/server/runs").iterdir()}
@@ -327,15 +437,16 @@ def test_the_page_is_carried_out_on_four_hosts(hosts: dict[str, Host], tmp_path:
     )
 
     # Renew: the aggregator's certificate with its key; nobody else does anything
-    office = tmp_path / "office"
-    renewing = Host("office", office, server.namespace, server.hosts_file)
-    renewing.run(command("certs certificates --renew aggregator"))
-    shutil.copy(
-        office / "etc/fedrec/certificates/aggregator.pem",
-        aggregator.folder / "etc/fedrec/aggregator.pem",
-    )
-    aggregator.stop(listening)
-    aggregator.start(command("aggregator --settings"))
-    until(lambda: hospital.listens("aggregator", 7001), "the aggregator is back")
+    authority.run(command("certs certificates --renew aggregator"))
+    shutil.copy(made / "aggregator.pem", aggregator.folder / "etc/fedrec/aggregator.pem")
     # for the server has ended: the aggregator's part is fine
-    hospital.run(command("doctor --client"), expected=UNREACHABLE)
+    told = hospital.run(command("doctor --client"), expected=UNREACHABLE)
+    assert re.search(r"ok\s+client\s+aggregator", told)
+    assert listening.poll() is None
+
+    # Logs: of a whole deployment, no key, no ledger's secret, no id of a person or an item
+    _require_no_secret(hosts)
+
+
+def _named_clients() -> list[str]:
+    return [word for site in SITES for word in ("--client", site)]

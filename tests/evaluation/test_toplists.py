@@ -19,6 +19,7 @@ from fedrec.evaluation.toplists import (
     same_for_everyone,
     top_items,
 )
+from fedrec.numerics.ties import tie_keys
 
 
 def clicks(sets: list[set[int]], num_items: int) -> Interactions:
@@ -35,11 +36,12 @@ def clicks(sets: list[set[int]], num_items: int) -> Interactions:
 
 
 def by_sorting(scores: np.ndarray, history: list[set[int]], k: int) -> list[list[int]]:
+    keys = tie_keys(np.arange(scores.shape[1]))
     lists = []
     for row, seen in zip(scores, history, strict=True):
         order = [
             j
-            for j in sorted(range(len(row)), key=lambda j: (-row[j], j))
+            for j in sorted(range(len(row)), key=lambda j: (-row[j], keys[j]))
             if j not in seen and row[j] > -np.inf
         ]
         lists.append((order + [NO_ITEM] * k)[:k])
@@ -103,7 +105,7 @@ def test_users_who_need_no_list_get_none_and_cost_no_scoring() -> None:
     assert calls == []
     assert top_items(
         scores, history=clicks([set(), set()], 3), k=2, wanted=np.array([False, True])
-    ).tolist() == [[-1, -1], [0, 1]]
+    ).tolist() == [[-1, -1], [0, 2]]  # of equal scores by key
 
 
 def test_a_score_that_is_not_a_number_is_refused_with_its_user() -> None:

@@ -5,7 +5,16 @@ import numpy as np
 import pytest
 
 from fedrec.data.interactions import Interactions
+from fedrec.factorization.default_ratings import client, cross_fitting
 from fedrec.factorization.default_ratings.cross_fitting import cross_fit
+
+
+@pytest.fixture(params=["few", "many"])
+def form(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """NumPy's form, and the compiled one of many ratings."""
+    if request.param == "many":
+        for module in (client, cross_fitting):
+            monkeypatch.setattr(module, "FEW_RATINGS", -1)
 
 
 def ratings_of(sizes: list[int], items: int, rng: np.random.Generator) -> Interactions:
@@ -20,6 +29,7 @@ def ratings_of(sizes: list[int], items: int, rng: np.random.Generator) -> Intera
     return Interactions.from_columns(users, chosen, np.ones(len(users)), **shape)  # type: ignore[arg-type]
 
 
+@pytest.mark.usefixtures("form")
 @pytest.mark.parametrize("folds", [1, 3, 40])
 @pytest.mark.parametrize("width", [1, 6])
 def test_every_fold_is_solved_as_if_its_ratings_had_not_been_given(width: int, folds: int) -> None:
@@ -49,6 +59,7 @@ def test_every_fold_is_solved_as_if_its_ratings_had_not_been_given(width: int, f
     np.testing.assert_allclose(found.vectors, expected, rtol=0, atol=1e-10)
 
 
+@pytest.mark.usefixtures("form")
 def test_a_user_is_solved_alike_in_any_batch() -> None:
     rng = np.random.default_rng(2)
     mine = ratings_of([3, 40, 9, 12], 50, rng)
@@ -65,6 +76,7 @@ def test_a_user_is_solved_alike_in_any_batch() -> None:
         assert alone.residuals.tobytes() == whole.residuals[a:b].tobytes()
 
 
+@pytest.mark.usefixtures("form")
 def test_at_the_truth_the_step_is_zero_though_the_noise_is_believed_to_be_twice_too_small() -> None:
     """In-sample residuals are off by most of phi where 5 ratings must determine 8 directions;
     cross-fitted ones are off by nothing.
@@ -108,3 +120,23 @@ def test_shapes_that_do_not_fit_are_refused_before_compiled_code(width: int) -> 
             cross_fit(mine, *bad, width=2, folds=2)
     with pytest.raises(ValueError, match="one fold or more"):
         cross_fit(mine, phi, t, variance, width=2, folds=0)
+
+
+@pytest.mark.usefixtures("form")
+def test_a_posterior_mean_is_that_of_all_ratings_at_once() -> None:
+    """Users with none, one, fewer and more ratings than directions, each as in any batch."""
+    rng = np.random.default_rng(5)
+    mine = ratings_of([0, 1, 4, 6, 25], 30, rng)
+    phi = rng.standard_normal((30, 6))
+    variance = rng.uniform(0.2, 2, 30)
+    t = rng.standard_normal(len(mine))
+    found = client.posterior_means(mine, phi, t, variance)
+    for user in range(5):
+        events = slice(*mine.user_ptr[user : user + 2])
+        X = phi[mine.items[events]]
+        v = variance[mine.items[events]]
+        A = np.eye(6) + (X / v[:, None]).T @ X
+        np.testing.assert_allclose(found[user], np.linalg.solve(A, X.T @ (t[events] / v)))
+        alone = mine.users_subset(np.array([user]))
+        one = client.posterior_means(alone, phi, t[events], variance)
+        assert one.tobytes() == found[user : user + 1].tobytes()

@@ -649,10 +649,10 @@ def test_who_has_no_events_reports_zeros_as_if_not_there(name: str) -> None:
 @pytest.mark.parametrize(
     ("name", "steps"),
     [
-        ("default, clicks", ["counts", "tastes", "step"]),
+        ("default, clicks", ["counts", "tastes", "step", "worth"]),
         ("default, clicks, public users", ["counts", "tastes", "step"]),
-        ("default, clicks, few people", ["counts"]),
-        ("default, clicks, one Gram", ["counts", "tastes"]),
+        ("default, clicks, few people", ["counts", "worth"]),
+        ("default, clicks, one Gram", ["counts", "tastes", "worth"]),
     ],
 )
 def test_every_kind_of_round_of_clicks_is_asked_for_here(name: str, steps: list[str]) -> None:

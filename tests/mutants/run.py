@@ -45,6 +45,7 @@ ROOTS = (*SOURCES, "benchmarks", "tests")
 IMPORTING = ("--import-mode=importlib",)
 PACKAGES = (
     "fedrec",
+    "fedrec_app",
     "fedrec_aggregator",
     "fedrec_client",
     "fedrec_research",

@@ -5,7 +5,10 @@ import json
 import re
 import shutil
 import subprocess
+import time
 from collections.abc import Iterator
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 import yaml
@@ -13,9 +16,13 @@ from prometheus_client import Metric, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
 from fedrec.federation.protocol import Refusal
+from fedrec.operations import machine_metrics
+from fedrec.operations.certificates import write_development_certificates
+from fedrec.operations.machine_metrics import watch_machine
 from fedrec.operations.metrics import OUTCOMES, Metrics
 from fedrec.operations.monitoring import ALERTS, DASHBOARD
 from fedrec.operations.party_state import Awaited, Doing
+from fedrec.operations.renewal import renew
 from fedrec_server.serving.counts import ServingCounts
 from fedrec_server.serving.refusals import Code
 from tests.waiting import HANG_S
@@ -28,7 +35,7 @@ def exposition() -> str:
     texts = list[bytes]()
     for party in ("aggregator", "server", "client"):
         metrics = Metrics(party, "1")
-        metrics.reports(accepted=1, rejected={Refusal.REPLAYED.value: 1})
+        metrics.reports(accepted=1, rejected={Refusal.REPLAYED.value: 1, "not-enrolled": 1})
         metrics.moved(bytes_in=1, bytes_out=1)
         metrics.budget(spent=1.0, left=1.0)
         for phase in OUTCOMES.get(party, ("released", "short", "failed")):
@@ -39,7 +46,14 @@ def exposition() -> str:
         metrics.state.clients(connected=lambda: 1.0, joined=1, absent=1)
         metrics.state.round(1)
         metrics.state.quorum(needed=1, there=1)
-        texts.append(generate_latest(metrics.registry))
+        watch_machine(metrics.registry, state=Path(), certificates=["missing.pem"])
+        with TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
+            (Path(folder) / "cgroup").write_text("0::/fedrec.service\n")
+            (Path(folder) / "fedrec.service").mkdir()
+            (Path(folder) / "fedrec.service" / "memory.max").write_text("4294967296\n")
+            patch.setattr(machine_metrics, "_CGROUP", Path(folder) / "cgroup")
+            patch.setattr(machine_metrics, "_CGROUPS", Path(folder))
+            texts.append(generate_latest(metrics.registry))
     counts = ServingCounts("1")
     counts.answered("grpc", 0.1)
     counts.batch(1)
@@ -127,6 +141,56 @@ def test_phases_and_reasons_are_the_closed_sets() -> None:
             for sample in family.samples
         }
         assert found == {each.value for each in closed}
+
+
+def test_what_an_operator_is_promised_an_alert_for_has_one() -> None:
+    watched = " ".join(rule["expr"] for rule in RULES)
+    for name in (
+        "fedrec_certificate_expires_timestamp_seconds",
+        "fedrec_disk_free_bytes",
+        "fedrec_memory_bytes",
+        "fedrec_memory_limit_bytes",
+        "fedrec_query_seconds_bucket",
+        'fedrec_requests_refused_total{reason="busy"}',
+        'fedrec_requests_refused_total{reason=~"forbidden|wrong-certificate"}',
+        'fedrec_reports_rejected_total{reason="not-enrolled"}',
+        'fedrec_waiting{reason="operator"}',
+    ):
+        assert name in watched, name
+
+
+def test_reasons_that_alert_are_exported_as_0_before_they_happen() -> None:
+    """Prometheus sees no increase in a counter that begins with its first event."""
+    new = [Metrics("aggregator", "1").registry, ServingCounts("1").registry]
+    known = {
+        (sample.name, sample.labels.get("reason"))
+        for registry in new
+        for family in registry.collect()
+        for sample in family.samples
+    }
+    for rule in RULES:
+        for name, reasons in re.findall(r'(fedrec_\w+_total)\{reason=~?"([^"]+)"\}', rule["expr"]):
+            assert {(name, reason) for reason in reasons.split("|")} <= known
+
+
+def test_the_certificate_that_expires_first_is_told_and_a_missing_one_counts_as_expired(
+    tmp_path: Path,
+) -> None:
+    write_development_certificates(tmp_path, clients=["a"], days=30)
+    renew(tmp_path, "server", days=3)
+
+    def left_s(*names: str) -> float:
+        registry = Metrics("server", "1").registry
+        paths = [tmp_path / f"{name}.pem" for name in names]
+        watch_machine(registry, state=tmp_path, certificates=paths)
+        found = registry.get_sample_value("fedrec_certificate_expires_timestamp_seconds")
+        assert found is not None
+        return found - time.time()
+
+    day_s = 86_400.0
+    assert 29 * day_s < left_s("ca", "aggregator") <= 30 * day_s
+    assert 2 * day_s < left_s("ca", "server") <= 3 * day_s
+    assert left_s("ca", "gone") <= 0.0
 
 
 def test_every_alert_says_what_happened_and_what_to_do() -> None:

@@ -42,6 +42,10 @@ const jobs = {
       return { variance, ...Object.fromEntries(Object.entries(vectors).map(([name, values]) => [name, [...values]])) };
     });
   },
+  async ties() {
+    const { tieKey } = await load("ranking");
+    return asked.rows.map(tieKey);
+  },
   async told() {
     const [read, { told }] = [await bundle(), await load("mechanism")];
     return asked.cases.map(([titles, noiseStd]) => told(read, titles, noiseStd));

@@ -8,6 +8,7 @@ import pytest
 from safetensors.numpy import load_file
 from scipy.special import ndtr
 
+from fedrec.numerics.ties import tie_keys
 from fedrec.privacy import bounded_mean
 from fedrec.privacy.accounting import GaussianEvent, compose, delta_of, epsilon_of, mu_for
 from fedrec.privacy.bounded_mean import Coefficients, Population
@@ -130,6 +131,11 @@ def test_a_noised_release_becomes_the_same_query_and_the_same_ranking(
         by_score = np.array(case["scored"])[case["order"]]
         assert (np.diff(by_score) <= 0).all()
         assert sorted(case["order"]) == list(range(planted_bundle.size))
+
+
+def test_equal_scores_are_ordered_as_python_orders_them(node):
+    rows = [*range(2_000), 10**6, 2**31 - 1]
+    assert node("ties", rows=rows) == tie_keys(np.array(rows)).tolist()
 
 
 def test_without_noise_the_exact_query_is_that_of_python(node, planted_bundle, bundle_path):

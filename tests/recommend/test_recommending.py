@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -13,6 +14,7 @@ import pytest
 
 from fedrec.errors import (
     DataError,
+    GenericListWarning,
     MalformedRowError,
     ProtocolError,
     SettingsError,
@@ -20,12 +22,13 @@ from fedrec.errors import (
 )
 from fedrec.randomness import Streams
 from fedrec.serving.bundle import Bundle
+from fedrec.serving.sizes import Sizes
 from fedrec.serving.texts import Texts
 from fedrec_client.clicks import Click, Clicks, read_clicks
 from fedrec_client.public_model import PublicModel
 from fedrec_client.recommending import Recommender
 
-from .conftest import HISTORY, ITEMS, PlainServer, by_rows, write_bundle
+from .conftest import HISTORY, ITEMS, TOPICS, PlainServer, by_rows, write_bundle
 
 CLICKS = Clicks.of(by_rows(np.arange(7)))
 Open = Callable[..., Recommender]
@@ -283,3 +286,23 @@ def test_ranking_here_spends_nothing_asks_nothing_and_is_the_ranking_without_noi
     assert [item.id for item in here.items] == [item.id for item in exact.items]
     served.paths.clear()
     assert opened().local(CLICKS, k=3).items == here.items[:3]  # the cached bundle is enough
+
+
+def test_an_answer_that_shows_nothing_is_warned_of_before_it_is_paid_for(
+    opened: Open, served: PlainServer
+) -> None:
+    nothing = np.eye(TOPICS)[None]
+    alike = Sizes(np.ones(1), np.ones(1), np.zeros((1, TOPICS)), 1e-12 * nothing, nothing)
+    write_bundle(served.paths[0], **alike.arrays())
+    recommender = opened()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        with pytest.raises(GenericListWarning, match="0% of what 7 clicks say"):
+            recommender.recommend(CLICKS)
+    assert not recommender.ledger.entries
+    assert not served.queries
+    with pytest.warns(GenericListWarning, match="nearly what everybody gets"):
+        assert recommender.recommend(CLICKS).fresh
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert not recommender.recommend(CLICKS).fresh  # costs nothing

@@ -236,7 +236,8 @@ def tests(archives: Archives, python: str, *, pinned: bool) -> str:
     ):
         source = archives.source / name
         (shutil.copytree if source.is_dir() else shutil.copy)(source, _made(beside) / name)
-    shutil.rmtree(beside / "simulations" / "fedrec_simulations")
+    for package in ("fedrec_app", "fedrec_simulations"):
+        shutil.rmtree(beside / "simulations" / package)
     line = [
         interpreter,
         "-c",

@@ -17,7 +17,9 @@ import pytest
 from scipy import stats
 
 from fedrec.errors import RefusedError, RunError, SettingsError, UnreachableError
-from fedrec.federation.protocol import Budget
+from fedrec.federation.protocol import Budget, Refusal, refused
+from fedrec.operations.metrics import Metrics
+from fedrec.operations.party_state import Awaited
 from fedrec.privacy.accounting import epsilon_of, mu_for
 from fedrec.privacy.guarantee import Guarantee
 from fedrec.serving import bundle
@@ -478,6 +480,50 @@ def test_a_standing_server_that_cannot_afford_a_training_waits(new_world: NewWor
     # once in two hours, of eight
     assert 2 <= sum(line.startswith("not trained") for line in said) <= 4
     assert len(trainings.runs.entries) == 1
+
+
+def test_a_standing_server_that_is_refused_says_so_and_keeps_its_schedule(
+    new_world: NewWorld, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A ledger that went back is refused rightly; when it is put right, the training goes on."""
+    world = new_world(client_limit=20.0)
+    metrics = Metrics("server", "1")
+    said = list[str]()
+    waited = list[str]()
+
+    def sleep(seconds: float) -> None:
+        waited.append(metrics.state.awaited)
+        world.time.sleep(60 * seconds)
+
+    def refuse() -> None:
+        raise refused(Refusal.STALE_LEDGER, "the ledger is older", "Restore the newest backup.")
+
+    trainings = world.trainings(every_s=7_200.0, say=said.append, state=metrics.state)
+    each = trainings.each(sleep)
+    first = next(each).run
+    for _ in range(2):
+        trainings.attempt(refuse)
+        assert next(each).run == first
+    trainings.attempt(lambda: world.trained_in(trainings))
+    assert next(each).run != first
+    assert trainings.runs.entries[0].finished_s
+    stopped = [record for record in caplog.records if record.message == "training-stopped"]
+    assert [record.levelname for record in stopped] == ["ERROR", "ERROR"]
+    assert stopped[0].fields["code"] == Refusal.STALE_LEDGER  # type: ignore[attr-defined]
+    assert sum("Restore the newest backup" in line for line in said) == 2
+    assert Awaited.OPERATOR in waited
+    assert waited[-1] == Awaited.SCHEDULE
+
+
+def test_a_server_that_does_not_stand_ends_with_its_refusal(new_world: NewWorld) -> None:
+    trainings = new_world().trainings()
+    next(trainings.each(lambda _: None))
+
+    def refuse() -> None:
+        raise refused(Refusal.STALE_LEDGER, "the ledger is older", "Restore the newest backup.")
+
+    with pytest.raises(RefusedError):
+        trainings.attempt(refuse)
 
 
 # --- when ---

@@ -21,9 +21,11 @@ from fedrec.federation.messages import Question, ReleaseSpec
 from fedrec.federation.protocol import Answer, Invitation, Terms
 from fedrec.federation.reports import block
 from fedrec.federation.wire import pack_answer, read_header, read_invitation, read_terms
+from fedrec.operations.metrics import Metrics
 from fedrec.privacy.calibration import calibrate
 from fedrec.privacy.guarantee import Guarantee
 from fedrec_server.flower import FlowerBroadcast, bundle
+from fedrec_server.watching import WatchedClients
 
 TERMS = Terms("run", "{}", "ratings", (1.0, 5.0), ("a", "b", "c"))
 PLAN = calibrate(Guarantee(5.0, 1e-5), {"first": 1.0})
@@ -166,6 +168,25 @@ def test_some_clients_can_be_asked_alone_and_the_others_hear_nothing(grid_of_two
     assert broadcast.ask_some(invitation, {"b"}) == [B]
     assert [message.metadata.dst_node_id for message in grid_of_two.sent[before:]] == [8]
     assert grid_of_two.now_s < 1.0
+
+
+def test_whoever_was_asked_and_has_not_answered_is_named_while_it_is_waited_for(
+    grid_of_two: FakeGrid,
+) -> None:
+    metrics = Metrics("server", "1")
+    broadcast = grid_of_two.broadcast()
+    watched = WatchedClients(broadcast, metrics, unanswered=lambda: broadcast.unanswered)
+    watched.join(TERMS)
+    assert not metrics.state.unanswered()
+    grid_of_two.nodes[7] = silent
+    missing = list[set[str]]()
+    for at_s in (3.0, 20.0):
+        grid_of_two.at[at_s] = lambda: missing.append(set(metrics.state.unanswered()))
+    watched.join(TERMS)
+    assert missing == [{"a"}, {"a"}]
+    grid_of_two.nodes[7] = saying(A)
+    watched.join(TERMS)
+    assert not metrics.state.unanswered()
 
 
 def test_a_reply_to_a_message_that_was_not_asked_after_is_nobodys(grid_of_two: FakeGrid) -> None:

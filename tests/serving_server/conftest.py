@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
+from fedrec.numerics.ties import tie_keys
 from fedrec.serving import bundle
 from fedrec.serving.texts import Texts
 from fedrec.serving.user_map import UserMap
@@ -82,7 +83,7 @@ def reference(
     scores = ((catalogue.items.astype(np.float64) * u).sum(1) + catalogue.bias).astype(np.float32)
     order = [
         j
-        for j in np.argsort(-scores, kind="stable")
+        for j in np.lexsort((tie_keys(np.arange(len(scores))), -scores))
         if not mask or int(catalogue.categories[j]) & mask
     ][:k]
     return [int(j) for j in order], [float(scores[j]) for j in order]

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fedrec.numerics.ties import tie_keys
 from fedrec.serving import ranking
 from fedrec.serving.ranking import Exact, Query
 from fedrec.serving.user_map import UserMap
@@ -32,7 +33,8 @@ def catalogue(m: int, *, width: int = 8, seed: int = 0, levels: int = 0) -> Any:
 def sorted_all(of: Any, query: Query) -> tuple[list[int], list[float]]:
     u = of.users(query.coefficients[None])[0].astype(np.float64)
     scores = ((of.items.astype(np.float64) * u).sum(1) + of.bias).astype(np.float32)
-    order = sorted(range(len(scores)), key=lambda j: (-scores[j], j))
+    keys = tie_keys(np.arange(len(scores)))
+    order = sorted(range(len(scores)), key=lambda j: (-scores[j], keys[j]))
     order = [j for j in order if not query.categories or int(of.categories[j]) & query.categories][
         : query.k
     ]

@@ -65,10 +65,9 @@ def test_queries_of_one_turn_are_ranked_together_and_answered_each(model: Served
     at_a_endpoint(work, ranking={"together": 4})
 
 
-def test_a_query_waits_for_others_only_where_there_are_some_and_never_past_a_full_batch(
-    model: ServedModel, monkeypatch: pytest.MonkeyPatch
+def test_no_query_waits_for_others_and_what_waits_while_a_batch_is_ranked_is_the_next(
+    model: ServedModel,
 ) -> None:
-    monkeypatch.setattr(endpoints, "_GATHER_S", 1e6)
     sizes = list[int]()
 
     def rank(queries: Any) -> Any:
@@ -77,18 +76,14 @@ def test_a_query_waits_for_others_only_where_there_are_some_and_never_past_a_ful
 
     async def work(endpoint: Batcher) -> None:
         watched = replace(model, rank=rank)
-        with endpoint.coming():
-            await endpoint.answer(watched, QUERIES[0])  # alone
-            with endpoint.coming():
-                first = endpoint.answer(watched, QUERIES[1])
-                await asyncio.sleep(0.01)
-                assert not first.done()
-                await asyncio.gather(first, endpoint.answer(watched, QUERIES[2]))
-        first = endpoint.answer(watched, QUERIES[3])  # the batch before held two
-        await asyncio.sleep(0.01)
-        assert not first.done()
-        await asyncio.gather(first, endpoint.answer(watched, QUERIES[4]))
-        assert sizes == [1, 2, 2]
+        await endpoint.answer(watched, QUERIES[0])
+        await asyncio.gather(*(endpoint.answer(watched, query) for query in QUERIES[:2]))
+        # the batch before held two: nobody lingers for a third
+        started = endpoint.answer(watched, QUERIES[0])
+        await asyncio.sleep(0)
+        later = [endpoint.answer(watched, query) for query in QUERIES[1:4]]
+        await asyncio.gather(started, *later)
+        assert sizes == [1, 2, 1, 2, 1]
 
     at_a_endpoint(work, ranking={"together": 2})
 

@@ -18,7 +18,9 @@ from fedrec.errors import RefusedError, SettingsError
 from fedrec.operations.certificates import write_development_certificates
 from fedrec.operations.connections import Connections
 from fedrec.transport.serving_api import serving_pb2 as pb
+from fedrec_server.serving.batcher import Batcher
 from fedrec_server.serving.rate_limit import Peers
+from fedrec_server.serving.refusals import busy
 from fedrec_server.serving.settings import EXAMPLE, LimitsTable, load, overridden, validated
 from tests.serving_server.conftest import planted
 from tests.waiting import HANG_S, with_more_time
@@ -224,10 +226,31 @@ def test_one_peer_is_held_to_its_share_at_both_doors(start: Any) -> None:
     assert running.http.get("/health/live").status_code == 200
     response = running.post({"version": running.told.newest, "coefficients": NUMBERS, "k": 1})
     assert (response.status_code, response.json()["code"]) == (429, "busy")
+    assert response.headers["retry-after"] == "1"
     with pytest.raises(grpc.RpcError) as failure:
         running.recommend(running.told.newest, NUMBERS)
     assert failure.value.code() == grpc.StatusCode.RESOURCE_EXHAUSTED
-    assert dict(failure.value.trailing_metadata())["fedrec-code"] == "busy"
+    told = dict(failure.value.trailing_metadata())
+    assert (told["fedrec-code"], told["grpc-retry-pushback-ms"]) == ("busy", "1000")
+
+
+def test_a_query_that_finds_no_place_keeps_its_connection_and_is_told_when_to_come_back(
+    start: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A caller that is turned away does not have to shake hands again."""
+    running = start()
+    query = {"version": running.told.newest, "coefficients": NUMBERS, "k": 1}
+
+    def full(*_: Any) -> None:
+        raise busy("too many queries are waiting")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Batcher, "answer", full)
+        turned_away = running.post(query)
+    assert turned_away.status_code == 429
+    assert turned_away.headers["retry-after"] == "1"
+    assert "connection" not in turned_away.headers
+    assert running.post(query).status_code == 200
 
 
 def test_a_peers_bucket_fills_again_and_peers_do_not_share_it() -> None:

@@ -3,6 +3,7 @@ two candidates only."""
 
 from __future__ import annotations
 
+import json
 import math
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from fedrec.evaluation.impressions import evaluate_impressions
 from fedrec.news.local_clients import LocalClients
 from fedrec.news.trained import TrainedNews
 from fedrec.news.variant import train_news
+from fedrec.run.data.describing import describe, keys_of_news
 from fedrec.run.data.news import NewsData, catalogue_of, load_news
 from fedrec.settings import Scenario, load
 from fedrec_server.public_news import read_public_news
@@ -231,6 +233,29 @@ def test_a_folder_without_dev_names_the_key_that_holds_users_out(mind: Path) -> 
     assert sum(sizes) == 120
     assert sizes[0] > 80
     assert min(sizes[1:]) >= 4
+
+
+def test_a_part_of_mind_is_described_without_a_key_whatever_of_it_is_missing(
+    mind: Path, tmp_path: Path
+) -> None:
+    """Train alone under the sample's name, with a news.tsv of three lines, and with none."""
+    part = tmp_path / "MINDtiny_train-50"
+    part.mkdir()
+    (part / "behaviors.tsv").write_bytes((mind / "MINDtiny_train" / "behaviors.tsv").read_bytes())
+    for lines in (0, 3):
+        if lines:
+            news = (mind / "MINDtiny_train" / "news.tsv").read_text().splitlines()[:lines]
+            (part / "news.tsv").write_text("\n".join(news) + "\n")
+        for folder in (part, tmp_path):
+            words = [f"data.path={json.dumps(str(folder))}", *keys_of_news(str(folder), ())]
+            told = describe(load(None, words))
+            assert (told["format"], told["news"], told["news with a title"]) == (
+                "mind",
+                NEWS,
+                lines,
+            )
+            assert told["train"]["users"] > told["test"]["users"] > 0
+    assert "split.kind=held-out-users" not in keys_of_news(str(mind), ())
 
 
 def test_entity_vectors_join_what_is_known_of_an_item(mind: Path, tmp_path: Path) -> None:

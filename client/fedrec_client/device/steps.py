@@ -1,9 +1,9 @@
 """The steps of the default recipe for ratings, for one person, by numpy:
 `factorization.default_client` says what they are and why.
 
-Where compiled code solves a system by its own Cholesky factor, this solves it by LAPACK: numbers
-differ in their last bits, and reports, which are cut to 15 bits, are the same but where a number
-lies that close to a point of the grid (about once in 10^10 numbers).
+A client of many people solves by compiled code, a device by `numerics.regression`: numbers differ
+in their last bits, and reports, which are cut to 15 bits, are the same but where a number lies that
+close to a point of the grid (about once in 10^10 numbers).
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
 from fedrec.federation.messages import Question
+from fedrec.numerics.regression import cross_fitted, gains, one_user, times
 from fedrec_client.device.reports import (
     Floats,
     Int32s,
@@ -89,9 +89,9 @@ def tastes(question: Question, mine: Rated) -> tuple[Int32s, list[ReportPart]]:
     place = np.full(mine.num_items, -1)
     place[columns] = np.arange(len(columns))
     phi, targets, variance = _model(question, mine)
-    residuals = omega[mine.items] * (
-        targets - _products(_posterior_mean(phi, targets, variance), phi)
-    )
+    X, t, v, _ = one_user(phi, targets, variance, mine.items)
+    w = times(gains(X, v), t)[0]
+    residuals = omega[mine.items] * (targets - _products(w, phi))
     z = np.zeros((1, len(columns)))
     asked = place[mine.items] >= 0
     z[0, place[mine.items[asked]]] = residuals[asked]
@@ -111,10 +111,12 @@ def step(question: Question, mine: Rated) -> tuple[Int32s, list[ReportPart]]:
     spec = question.blocks[0]
     phi, targets, own_variance = _model(question, mine)
     fold = mine.items.astype(np.int64) % spec.folds
-    residuals, fitted, noise_share = cross_fit(
-        phi, targets, own_variance, fold, width=d, folds=spec.folds
-    )
-    plain = cross_fit(phi[:, :1], targets, own_variance, fold, width=0, folds=spec.folds)[0]
+    X, t, v, folded = one_user(phi, targets, own_variance, fold)
+    found = cross_fitted(X, t, v, folded, width=d, folds=spec.folds)
+    residuals = found[0][0, :n]
+    fitted = found[1][0]
+    noise_share = found[2][0, :n]
+    plain = cross_fitted(X[:, :, :1], t, v, folded, width=0, folds=spec.folds)[0][0, :n]
     coefficients = omega[mine.items] * residuals
     vectors = np.column_stack([np.full(len(fitted), alpha), fitted])
     norm = math.sqrt(in_order(coefficients**2 * row_squares(vectors)[fold]))
@@ -166,62 +168,12 @@ STEPS: Mapping[str, Step] = {
 }  # fmt: skip
 
 
-def cross_fit(
-    phi: Floats, t: Floats, v: Floats, fold: npt.NDArray[np.int64], *, width: int, folds: int
-) -> tuple[Floats, Floats, Floats]:
-    """Residuals (n,), vectors (folds, width) and noise shares (n,) of
-    `factorization.cross_fitting`; phi (n, D) of the person's items."""
-    n, D = phi.shape
-    residuals = np.empty(n)
-    vectors = np.zeros((folds, width))
-    noise_share = np.empty(n)
-    if n >= D:
-        S = np.linalg.inv(np.eye(D) + (phi / v[:, None]).T @ phi)
-        w = S @ ((phi / v[:, None]).T @ t)
-        SX = phi @ S
-        misfit = t - phi @ w
-        for k in range(folds):
-            mine = np.flatnonzero(fold == k)
-            if len(mine):
-                M = np.linalg.inv(np.diag(v[mine]) - SX[mine] @ phi[mine].T)
-                u = M @ misfit[mine]
-                residuals[mine] = v[mine] * u
-                noise_share[mine] = 1 / (v[mine] * np.diag(M))
-                vectors[k] = w[:width] - SX[mine, :width].T @ u
-        return residuals, vectors, noise_share
-    if not n:
-        return residuals, vectors, noise_share
-    K = np.linalg.inv(phi @ phi.T + np.diag(v))
-    weights = K @ t
-    for k in range(folds):
-        mine = np.flatnonzero(fold == k)
-        if len(mine):
-            M = np.linalg.inv(K[np.ix_(mine, mine)])
-            r = M @ weights[mine]
-            residuals[mine] = r
-            noise_share[mine] = v[mine] / np.diag(M)
-            vectors[k] = phi[:, :width].T @ (weights - K[:, mine] @ r)
-    return residuals, vectors, noise_share
-
-
 def _model(question: Question, mine: Rated) -> tuple[Floats, Floats, Floats]:
     """phi (n, D) of the person's items, what mean and biases leave of the ratings (n,), and the
     variance (n,) of their noise."""
     bias = _public(question, "bias")[mine.items]
     phi = np.asarray(np.asarray(question.public["phi"])[mine.items], np.float64)
     return phi, mine.x - _public(question, "mean") - bias, _public(question, "variance")[mine.items]
-
-
-def _posterior_mean(phi: Floats, targets: Floats, variance: Floats) -> Floats:
-    n, D = phi.shape
-    if n < D:
-        return (
-            np.asarray(phi.T @ np.linalg.solve(phi @ phi.T + np.diag(variance), targets))
-            if n
-            else np.zeros(D)
-        )
-    scaled = phi / variance[:, None]
-    return np.asarray(np.linalg.solve(np.eye(D) + scaled.T @ phi, scaled.T @ targets))
 
 
 def _products(w: Floats, phi: Floats) -> Floats:

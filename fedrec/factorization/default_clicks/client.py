@@ -18,10 +18,14 @@ import numpy.typing as npt
 
 from fedrec.arrays import Float64s
 from fedrec.data.interactions import Interactions
+from fedrec.data.keyed_hash import below
 from fedrec.factorization.least_squares import solve_clicks
 from fedrec.federation.messages import Question, Reports
 from fedrec.federation.reports import RealBlock, bounded
 from fedrec.numerics import segments
+
+_JUDGES = b"who leaves a click out"
+_LEFT_OUT = b"which click is left out"
 
 
 def user_vectors(
@@ -40,6 +44,7 @@ def user_vectors(
 
 def report_counts(question: Question, mine: Interactions) -> Reports:
     """Block "counts": 1 / sqrt(n) on each of the user's n items."""
+    mine = _shown(question, mine)
     blocks = [RealBlock(np.ones(len(mine)), np.ones((mine.num_users, 1)))]
     return bounded(mine.user_ptr, mine.items, blocks, question.releases)
 
@@ -53,6 +58,7 @@ def report_tastes(question: Question, mine: Interactions) -> Reports:
     """
     omega = np.asarray(question.public["omega"], np.float64)
     asked = np.asarray(question.public["items"], np.int64)
+    mine = _shown(question, mine)
     place = np.full(mine.num_items, -1, np.int32)
     place[asked] = np.arange(len(asked))
     mine = mine.select(place[mine.items] >= 0)
@@ -72,9 +78,30 @@ def report_steps(question: Question, mine: Interactions) -> Reports:
     ridge, confidence, q = (
         float(question.public[name]) for name in ("ridge", "confidence", "gramian_energy")
     )
+    mine = _shown(question, mine)
     U = user_vectors(mine, V, ridge=ridge, confidence=confidence)
     H = U / np.maximum(np.sqrt(segments.row_squares(U)), 1e-300)[:, None]
     w = omega[mine.items]
     w = w / np.repeat(np.sqrt(segments.squares(mine.user_ptr, w)), np.diff(mine.user_ptr))
     blocks = [RealBlock(np.full(mine.num_users, np.sqrt(q)), H), RealBlock(np.sqrt(1 - q) * w, H)]
     return bounded(mine.user_ptr, mine.items, blocks, question.releases)
+
+
+def left_out(mine: Interactions, *, judges: float) -> npt.NDArray[np.bool_]:
+    """(n,) which events judges leave out of every report but the one of worth: one of each of about
+    this share of users, drawn by a hash of their ids and the items'.
+
+    Who has clicked one item leaves none out."""
+    who = below(mine.user_draws(_JUDGES), judges) & (np.diff(mine.user_ptr) > 1)
+    draws = mine.draws(_LEFT_OUT)
+    chosen = np.zeros(len(mine), np.bool_)
+    for k in np.flatnonzero(who):
+        start, stop = mine.user_ptr[k : k + 2]
+        chosen[start + int(np.argmin(draws[start:stop]))] = True
+    return chosen
+
+
+def _shown(question: Question, mine: Interactions) -> Interactions:
+    """All clicks where nothing is asked of any that is left out."""
+    judges = float(question.public.get("judges", 0.0))
+    return mine.select(~left_out(mine, judges=judges)) if judges else mine

@@ -105,6 +105,20 @@ class ClickModel:
             ]
         )
 
+    @property
+    def own_items(self) -> Float64s:
+        """(m, d): the items' side of scores beside others' (`public_part`); popularity alone where
+        there are no vectors."""
+        if not self.vectors.any():
+            return _popularity(self.counts)[:, None]
+        return np.asarray(self.item_vectors[:, :-1], np.float64)
+
+    def own_vectors(self, history: Interactions) -> Float64s:
+        """(n, d): the users' side of `own_items`."""
+        if not self.vectors.any():
+            return np.ones((history.num_users, 1))
+        return self.user_vectors(history)[:, :-1]
+
     def arrays(self) -> Arrays:
         """Everything a device needs, for the released file."""
         scalars = {"ridge": np.array(self.ridge), "confidence": np.array(self.confidence)}
@@ -151,6 +165,17 @@ class ItemItemModel:
                 np.ones(len(mine)),
             ]
         )
+
+    @property
+    def own_items(self) -> Float64s:
+        """(m, r): the weights' right side, 0 for items that they do not know."""
+        vectors = np.zeros((len(self.counts), self.similar.right.shape[1]))
+        vectors[self.similar.head] = self.similar.right
+        return vectors
+
+    def own_vectors(self, history: Interactions) -> Float64s:
+        """(n, r): the users' side of `own_items`."""
+        return self.similar.user_vectors(history)
 
     def arrays(self) -> Arrays:
         """Everything a device needs, for the released file."""

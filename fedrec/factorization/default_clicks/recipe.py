@@ -49,7 +49,9 @@ from fedrec.factorization.default_clicks.choices import (
 from fedrec.factorization.default_clicks.gram_pairs import RANK, denoised, denoised_diagonal, shared
 from fedrec.factorization.default_clicks.item_item import ItemItem, ease_of_all
 from fedrec.factorization.default_clicks.model import ClickModel, ItemItemModel, blend_weight
+from fedrec.factorization.default_clicks.public_part import PublicPriorModel
 from fedrec.factorization.default_clicks.settings import ClickSettings
+from fedrec.factorization.default_clicks.worth import blends, chosen_blend, report_worth
 from fedrec.factorization.empirical_bayes import denoise_counts, expected_counts
 from fedrec.factorization.facts import PublicFacts
 from fedrec.federation.coding import rounded_numbers, rounded_rows
@@ -91,6 +93,8 @@ class ClickRecipe:
     people: Interactions | None = None
     content: Float64s | None = None
     """(m, f) leading directions of public features, largest first."""
+    public: tuple[Float32s, ...] = ()
+    """(m, f) P of each public source, as `public_part` has them."""
 
     def begin(self) -> State:
         """Nothing is known."""
@@ -100,13 +104,12 @@ class ClickRecipe:
         """The next round of the module's list."""
         t = int(state["round"])
         exact = "gram" in state and not state["gram_std"]
-        if t >= len(self.settings.shares) or exact:  # the same Gram again would say the same
-            return None
+        if t >= self.settings.rounds or exact:  # the same Gram again would say the same
+            return None if "blend" in state or not self.public else self._ask_worth(state)
         if t == 0 or "faint" in state:
             counts = block("counts", "linear", rows=self.facts.num_items, width=1)
-            return Question(
-                t, "clicks/counts", {}, (ReleaseSpec(list(self.settings.shares)[t], (counts,)),)
-            )
+            release = ReleaseSpec(list(self.settings.shares)[t], (counts,))
+            return Question(t, "clicks/counts", self._judges, (release,))
         if t == 1 or "gram" in state:
             return Question(
                 t, "clicks/tastes", self._ask_tastes(state), (self._tastes_release(state, t),)
@@ -121,6 +124,7 @@ class ClickRecipe:
             "clicks/counts": self._learn_counts,
             "clicks/tastes": self._learn_tastes,
             "clicks/step": self._learn_step,
+            "clicks/worth": self._learn_worth,
         }
         return {
             **state,
@@ -128,8 +132,13 @@ class ClickRecipe:
             "round": np.array(question.round + 1),
         }
 
-    def model(self, state: State) -> ClickModel | ItemItemModel:
+    def model(self, state: State) -> ClickModel | ItemItemModel | PublicPriorModel:
         """The model after any round: popularity as soon as there are counts."""
+        private = self._private(state)
+        blend = _floats(state, "blend") if "blend" in state else np.eye(1)[0]
+        return PublicPriorModel(private, self.public, blend) if blend[0] < 1 else private
+
+    def _private(self, state: State) -> ClickModel | ItemItemModel:
         m = self.facts.num_items
         if "faint" in state:
             state = {"counts": state["counts"]}
@@ -153,6 +162,25 @@ class ClickRecipe:
     def _blend(self, state: State, similar: ItemItem) -> float:
         part = self._clicked(state).part(np.asarray(state["head"], np.int64))
         return blend_weight(part=part, rank=similar.right.shape[1], width=self.settings.width)
+
+    # --- public sides ---
+
+    @property
+    def _judges(self) -> Arrays:
+        """Who leaves a click out, of every question; nothing where nobody does."""
+        return {"judges": np.array(self.settings.judges)} if self.public else {}
+
+    def _ask_worth(self, state: State) -> Question:
+        tried = blends(len(self.public))
+        model = PublicPriorModel(self._private(state), self.public, tried[0])
+        release = ReleaseSpec("worth", (block("worth", "linear", rows=1, width=len(tried)),))
+        public = {**model.arrays(), **self._judges, "tried": tried}
+        return Question(int(state["round"]), "clicks/worth", public, (release,))
+
+    def _learn_worth(self, state: State, answer: Release) -> Arrays:
+        tried = blends(len(self.public))
+        std = answer.noise_std["worth"]
+        return {"blend": chosen_blend(answer.values["worth"][0], tried, noise_std=std)}
 
     # --- counts ---
 
@@ -194,6 +222,7 @@ class ClickRecipe:
         return {
             "omega": rounded_numbers(_floats(state, "counts") ** -self.settings.gram_exponent),
             "items": state["head"],
+            **self._judges,
         }
 
     def _learn_tastes(self, state: State, answer: Release) -> Arrays:
@@ -207,7 +236,7 @@ class ClickRecipe:
         if "gram" in state:
             gram, std = averaged(_floats(state, "gram"), float(state["gram_std"]), gram, std)
             # eigenvectors are what costs, and the last Gram holds them all
-            if int(state["round"]) + 1 < len(self.settings.shares):
+            if int(state["round"]) + 1 < self.settings.rounds:
                 return {"gram": gram, "gram_std": np.array(std)}
         spectrum = denoised(gram, noise_std=std, rank=max(d, RANK))
         clicked = _floats(state, "counts")[head]
@@ -290,6 +319,7 @@ class ClickRecipe:
         public = {"V": state["V"], "omega": self._omega(state)} | {
             key: np.array(number) for key, number in numbers.items()
         }
+        public |= self._judges
         blocks = (
             block("gramian", "outer", rows=1, width=d),
             block("directions", "linear", rows=m, width=d),
@@ -337,6 +367,7 @@ CLIENT_STEPS: Mapping[str, ClientStep] = {
     "clicks/counts": clicks_client.report_counts,
     "clicks/tastes": clicks_client.report_tastes,
     "clicks/step": clicks_client.report_steps,
+    "clicks/worth": report_worth,
 }
 
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from fedrec.factorization.default_clicks.item_item import reached
+from fedrec.factorization.default_clicks.worth import shares
 from fedrec.privacy.accounting import mu_for
 from fedrec.privacy.guarantee import Guarantee
 
@@ -46,7 +47,7 @@ class ClickSettings:
     step_exponent: a click on item j weighs b_j^-exponent, b the counts (negative: towards popular
     items). ridge, confidence: of the local solve. damping, coherence, memory: see the last step of
     `ClickRecipe`. reached: see `click_choices.tells_nothing`; infinite where a Gram is asked for
-    whatever counts say.
+    whatever counts say. worth, judges: see `worth`; 0 without public sides.
     """
 
     counts: float
@@ -62,13 +63,21 @@ class ClickSettings:
     step_exponent: float = -0.25
     confidence: float = 20.0
     reached: float = math.inf
+    worth: float = 0.0
+    judges: float = 0.0
     shares: Mapping[str, float] = field(init=False)
 
     def __post_init__(self) -> None:
         named = {"counts": self.counts, "tastes": self.tastes} | {
             f"step/{t}": share for t, share in enumerate(self.steps)
         }
+        named["worth"] = self.worth
         object.__setattr__(self, "shares", {name: share for name, share in named.items() if share})
+
+    @property
+    def rounds(self) -> int:
+        """How many releases the private model is learned from."""
+        return len(self.shares) - bool(self.worth)
 
 
 def settings_for(guarantee: Guarantee, *, users: int, items: int) -> ClickSettings:
@@ -122,11 +131,27 @@ def settings_for(guarantee: Guarantee, *, users: int, items: int) -> ClickSettin
     )
 
 
-def default_settings(guarantee: Guarantee, *, users: int, items: int) -> ClickSettings:
+def default_settings(
+    guarantee: Guarantee, *, users: int, items: int, public: bool = False
+) -> ClickSettings:
     """Settings as `settings_for` chooses them; where counts say that no Gram will tell anything,
-    they get the whole budget."""
+    they get the whole budget. public: whether items have public sides, whose worth is asked."""
     chosen = settings_for(guarantee, users=users, items=items)
     mu = mu_for(guarantee.epsilon, guarantee.delta)
+    if public:
+        worth, judges = shares(mu=mu, users=users)
+        left = 1 - worth
+        chosen = replace(
+            chosen,
+            counts=left * chosen.counts,
+            tastes=left * chosen.tastes,
+            steps=tuple(left * step for step in chosen.steps),
+            worth=worth,
+            judges=judges,
+        )
     return replace(
-        chosen, reached=reached(users=users, noise_std=1 / (mu * math.sqrt(1 - chosen.counts)))
+        chosen,
+        reached=reached(
+            users=users, noise_std=1 / (mu * math.sqrt(1 - chosen.counts - chosen.worth))
+        ),
     )

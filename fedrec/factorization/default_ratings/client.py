@@ -22,11 +22,17 @@ import numpy.typing as npt
 
 from fedrec.arrays import Float64s, Int64s
 from fedrec.data.interactions import Interactions
-from fedrec.factorization.default_ratings.cross_fitting import CrossFit, cross_fit
+from fedrec.factorization.default_ratings.cross_fitting import (
+    CrossFit,
+    cross_fit,
+    padded_rows,
+    padded_users,
+)
 from fedrec.factorization.least_squares import solve_users
 from fedrec.federation.messages import Question, Reports
 from fedrec.federation.reports import RealBlock, bounded
 from fedrec.numerics import segments
+from fedrec.numerics.regression import FEW_RATINGS, gains, times
 from fedrec.numerics.threads import map_ranges
 
 UNITS = (
@@ -58,8 +64,13 @@ def posterior_means(
     A user with fewer items than directions is solved in the space of items, Phi' (Phi Phi' + V)^-1
     t, which is the same.
     """
-    few = np.diff(mine.user_ptr) < phi.shape[1]
     w = np.zeros((mine.num_users, phi.shape[1]))
+    if len(mine) <= FEW_RATINGS:
+        for users, places, real in padded_users(mine):
+            X, t, v = padded_rows(mine, phi, targets, variance, places, real)
+            w[users] = times(gains(X, v), t)
+        return w
+    few = np.diff(mine.user_ptr) < phi.shape[1]
     short = np.flatnonzero(few)
     long = np.flatnonzero(~few)
     map_ranges(
@@ -96,7 +107,8 @@ def _solve_among_items(
         L = np.empty((n, n))
         a = np.empty(n)
         for e in range(n):
-            X[e] = phi[items[first + e]]
+            for c in range(X.shape[1]):
+                X[e, c] = phi[items[first + e], c]
             a[e] = targets[first + e]
         for e in range(n):
             for f in range(e + 1):

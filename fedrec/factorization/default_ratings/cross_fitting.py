@@ -23,6 +23,7 @@ of covariance ((K^-1)_FF)^-1, and w_(F) = Phi' (K^-1 t - (K^-1)_F' r_F).
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numba
@@ -33,6 +34,7 @@ from fedrec.arrays import Float64s, Int64s
 from fedrec.data.interactions import Interactions
 from fedrec.numerics.kernels import add_outer
 from fedrec.numerics.packed import pad_columns
+from fedrec.numerics.regression import FEW_RATINGS, cross_fitted, padded_sizes
 from fedrec.numerics.threads import map_ranges
 
 EVENTS = 64
@@ -83,6 +85,17 @@ def cross_fit(
     if folds < 1:
         raise ValueError(f"items fall into one fold or more, found {folds}")
     found = CrossFit(np.empty(n), np.zeros((mine.num_users * folds, width)), np.empty(n))
+    if n <= FEW_RATINGS:
+        by_user = found.vectors.reshape(mine.num_users, folds, width)
+        for users, events, real in padded_users(mine):
+            X, t, v = padded_rows(mine, phi, targets, variance, events, real)
+            fold = np.where(real, mine.items[events] % folds, -1)
+            residuals, by_user[users], shares = cross_fitted(
+                X, t, v, fold, width=width, folds=folds
+            )
+            found.residuals[events[real]] = residuals[real]
+            found.noise_share[events[real]] = shares[real]
+        return found
     padded = np.asarray(pad_columns(phi, np.float64), np.float64)
     directions = phi.shape[1]
     known = targets, variance
@@ -94,6 +107,34 @@ def cross_fit(
         mine.num_users,
     )
     return found
+
+
+def padded_users(
+    mine: Interactions,
+) -> Iterator[tuple[Int64s, Int64s, npt.NDArray[np.bool_]]]:
+    """Users (g,) of one padded number of ratings n, places (g, n) of their ratings among all, and
+    which are theirs (g, n); users without ratings are left out."""
+    counts = np.diff(mine.user_ptr)
+    sizes = padded_sizes(counts)
+    for n in np.unique(sizes[sizes > 0]):
+        users = np.flatnonzero(sizes == n)
+        along = np.arange(n)
+        real = along < counts[users][:, None]
+        yield users, np.where(real, mine.user_ptr[users][:, None] + along, 0), real
+
+
+def padded_rows(
+    mine: Interactions,
+    phi: Float64s,
+    targets: Float64s,
+    variance: Float64s,
+    events: Int64s,
+    real: npt.NDArray[np.bool_],
+) -> tuple[Float64s, Float64s, Float64s]:
+    """X (g, n, D), t and v (g, n) of `numerics.regression`."""
+    items = mine.items[events]
+    X = np.where(real[:, :, None], phi[items], 0.0)
+    return X, np.where(real, targets[events], 0.0), np.where(real, variance[items], 1.0)
 
 
 @numba.njit(nogil=True, cache=True, fastmath=_REASSOCIATE)
@@ -190,7 +231,8 @@ def _among_directions(
             S_F = _inverse(np.eye(D) + (A - A_F))
             w_F = _times(S_F, b - b_F)
             SX = _rows_times(X_F, S_F)
-            vectors[k] = w_F[:d]
+            for i in range(d):
+                vectors[k, i] = w_F[i]
             for a in range(n):
                 predicted = 0.0
                 spread = 0.0
@@ -214,7 +256,8 @@ def _among_directions(
                 misfit[a] -= w[c] * X_F[a, c]
         M = _inverse(M)
         u = _times(M, misfit)
-        vectors[k] = w[:d]
+        for i in range(d):
+            vectors[k, i] = w[i]
         for a in range(n):
             residuals[mine[a]] = v_F[a] * u[a]
             noise_share[mine[a]] = 1 / (v_F[a] * M[a, a])
@@ -288,7 +331,8 @@ def _cross_fit_range(
         fold = np.empty(b - a, np.int64)
         for e in range(b - a):
             j = items[a + e]
-            X[e] = phi[j]
+            for c in range(phi.shape[1]):
+                X[e, c] = phi[j, c]
             v[e] = variance[j]
             fold[e] = j % folds
         mine = vectors[k * folds : (k + 1) * folds]

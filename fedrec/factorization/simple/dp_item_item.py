@@ -15,6 +15,7 @@ import numpy as np
 from fedrec.factorization.default_clicks import settings as click_settings
 from fedrec.factorization.default_clicks.item_item import reached
 from fedrec.factorization.default_clicks.model import ClickModel, ItemItemModel
+from fedrec.factorization.default_clicks.public_part import PublicPriorModel
 from fedrec.factorization.default_clicks.recipe import ClickRecipe, item_item_of
 from fedrec.factorization.default_clicks.settings import ClickSettings
 from fedrec.factorization.facts import PublicFacts
@@ -64,7 +65,7 @@ class ItemItemRecipe:
         """Learn from a release."""
         return self._rounds.tell(state, question, answer)
 
-    def model(self, state: State) -> ItemItemModel | ClickModel:
+    def model(self, state: State) -> ItemItemModel | ClickModel | PublicPriorModel:
         """The model after any round: popularity as soon as there are counts."""
         similar = item_item_of(state)
         return (

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from fedrec.news.checkpoints import Kept
 from fedrec.news.trained import Catalogue, Progress, TrainedNews
-from fedrec.news.variant import NewsVariant
+from fedrec.news.variant import ENCODER, NewsVariant
 from fedrec.privacy.accounting import GaussianEvent
 from fedrec.privacy.click_accounting import Costs
 from fedrec.settings import NewsScenario
@@ -37,5 +37,5 @@ VARIANT = NewsVariant(
     noise_on="nothing",
     costs=costs,
     on_devices=False,
-    keys=frozenset({"word_vectors", "language_model"}),
+    keys=ENCODER,
 )

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 from fedrec.data.impressions import Impressions
 from fedrec.news.device_noise import DeviceNoise
-from fedrec.news.schedule import GRADIENT_CLIP, NEGATIVES, per_answer
-from fedrec.news.variant import InRounds, NewsVariant, promised
+from fedrec.news.schedule import GRADIENT_CLIP, NEGATIVES, per_answer, times_charged
+from fedrec.news.variant import ENCODER, InRounds, NewsVariant, promised
 from fedrec.news.variants import in_rounds
 from fedrec.privacy.accounting import GaussianEvent, mu_for
 from fedrec.privacy.click_accounting import Costs
@@ -38,7 +38,7 @@ def clip_of(scenario: NewsScenario) -> float:
 
 
 def _gradient_mu(scenario: NewsScenario, passes: int) -> float:
-    each = per_answer(promised(scenario), passes)
+    each = per_answer(promised(scenario), times_charged(scenario, passes))
     return mu_for(each.epsilon, each.delta)
 
 
@@ -66,5 +66,5 @@ VARIANT = NewsVariant(
     noise_on="gradients",
     costs=costs,
     in_rounds=InRounds(1, lambda s: 0, device, sent, clip=clip_of),
-    keys=frozenset({"word_vectors", "language_model"}),
+    keys=ENCODER | {"accounting"},
 )

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from fedrec.data.impressions import Impressions
 from fedrec.news.device_noise import DeviceNoise
-from fedrec.news.variant import InRounds, NewsVariant
+from fedrec.news.variant import ENCODER, InRounds, NewsVariant
 from fedrec.news.variants import in_rounds
 from fedrec.privacy.accounting import GaussianEvent
 from fedrec.privacy.click_accounting import Costs
@@ -41,5 +41,5 @@ VARIANT = NewsVariant(
     noise_on="nothing",
     costs=everything,
     in_rounds=InRounds(3, lambda s: s.news.basis, device, sent),
-    keys=frozenset({"word_vectors", "language_model"}),
+    keys=ENCODER,
 )

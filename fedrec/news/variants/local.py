@@ -11,8 +11,8 @@ from fedrec.news import attention, labels
 from fedrec.news.checkpoints import State
 from fedrec.news.device_noise import DeviceNoise
 from fedrec.news.labels import LabelReports
-from fedrec.news.schedule import BASIS, THETA, per_answer
-from fedrec.news.variant import InRounds, NewsVariant, promised
+from fedrec.news.schedule import BASIS, THETA, per_answer, times_charged
+from fedrec.news.variant import ENCODER, InRounds, NewsVariant, promised
 from fedrec.news.variants import in_rounds
 from fedrec.privacy.click_accounting import Costs
 from fedrec.privacy.selection import PureEvent
@@ -57,6 +57,7 @@ def plan_of(scenario: NewsScenario, passes: int) -> attention.Plan:
     Laplace answers are pure, so their epsilons add up to the promised one; Gaussian ones compose
     exactly."""
     whole = promised(scenario)
+    passes = times_charged(scenario, passes)
     theta = scenario.news.clip or THETA
     padding = scenario.news.padding
     if scenario.news.attention_noise == "laplace":
@@ -88,5 +89,5 @@ VARIANT = NewsVariant(
     noise_on="attention",
     costs=costs,
     in_rounds=InRounds(1, lambda s: s.news.basis or BASIS, device, sent),
-    keys=frozenset({"attention_noise", "padding", "word_vectors", "language_model"}),
+    keys=ENCODER | {"attention_noise", "padding", "accounting"},
 )

@@ -13,7 +13,7 @@ from fedrec.data.impressions import Impressions
 from fedrec.news import attention, labels
 from fedrec.news.device_noise import DeviceNoise
 from fedrec.news.schedule import BASIS, NEGATIVES, THETA
-from fedrec.news.variant import InRounds, NewsVariant, promised
+from fedrec.news.variant import ENCODER, InRounds, NewsVariant, promised
 from fedrec.news.variants import fedrec as bare
 from fedrec.news.variants import in_rounds
 from fedrec.settings import NewsScenario
@@ -84,5 +84,5 @@ VARIANT = NewsVariant(
     not_established=(
         "as printed: the gradient multiplies activations without noise and names the clicked news"
     ),
-    keys=frozenset({"attention_noise", "padding", "printed", "word_vectors", "language_model"}),
+    keys=ENCODER | {"attention_noise", "padding", "printed"},
 )

@@ -5,8 +5,9 @@ A line for each charge, written durably before the noise is drawn; lines form a 
 head is also kept in a small file beside it. All charges of one file add up, whatever run, scenario
 or folder they came from. By default a file is named by the SHA-256 of the files that hold people's
 rows and lies in the user's state folder: a copy of the data, other public files beside it, another
-output folder and a deleted run are the same people. `privacy.budget_file` names another: for
-several versions of the same people's data, or a folder that several users share.
+output folder and a deleted run are the same people, and so is another version of the table, whose
+people a sketch recognises (`people`). `privacy.budget_file` names another: for people under other
+ids, or a folder that several users share.
 
 Seeded experiments are listed and not added: they are no releases, since whoever knows the seed can
 remove their noise, and two of one seed can remove each other's. Trainings without noise are listed
@@ -25,8 +26,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
-from fedrec.data.dataset import FileDigest, digest_file
-from fedrec.errors import BudgetExceededError, RunError
+from fedrec.data.dataset import Dataset, FileDigest, digest_file
+from fedrec.errors import BudgetExceededError, RunError, SettingsError
 from fedrec.ledgers.chain import EntryType, genesis, head_after
 from fedrec.ledgers.head_file import HeadFile
 from fedrec.ledgers.line_file import LineFile
@@ -35,6 +36,7 @@ from fedrec.privacy.guarantee import Guarantee, Neighbours, Unit, compared
 from fedrec.privacy.mixtures import epsilon_of_events
 from fedrec.privacy.padding import PaddedEvent
 from fedrec.privacy.selection import PureEvent
+from fedrec.run.data.people import People, budget_with, people_of, remember
 from fedrec.settings_tables.privacy import PrivacySettings
 
 Event = GaussianEvent | PureEvent | PaddedEvent
@@ -92,10 +94,13 @@ class Spent:
 
 @dataclass(frozen=True)
 class DataBudget:
-    """The file at `path`, and the limit that a charge must not pass (infinite epsilon: none)."""
+    """The file at `path`, and the limit that a charge must not pass (infinite epsilon: none).
+
+    people: whose data it is, remembered beside the file with every charge."""
 
     path: Path
     limit: Guarantee
+    people: People | None = field(default=None, compare=False)
     clock: Callable[[], float] = field(default=time.time, compare=False)
 
     def entries(self) -> tuple[BudgetCharge, ...]:
@@ -164,6 +169,8 @@ class DataBudget:
                 if noise == "system":
                     self._require_room(entries, events)
                 content = _content(len(entries) + 1, float(self.clock()), training, noise, events)
+                if self.people is not None:  # first: a charge whose people nobody knows is lost
+                    remember(self.people, self.path)
                 file.append(content)
         except OSError as failure:
             raise RunError(
@@ -207,9 +214,16 @@ class DataBudget:
         return self.path.parent == default_folder()
 
 
-def budget_of(privacy: PrivacySettings, files: Iterable[FileDigest]) -> DataBudget | None:
+def budget_of(
+    privacy: PrivacySettings, files: Iterable[FileDigest], dataset: Dataset | None = None
+) -> DataBudget | None:
     """The budget of the data in these files; None where there are none, as the data is invented,
-    and no file is named."""
+    and no file is named.
+
+    dataset: what was read, whose people are looked for in other budgets; None where nobody has all
+    ids. Raises SettingsError where there is a limit then, and no file is named: a table with one
+    row more would begin a new sum, and the limit would be passed unseen.
+    """
     read = tuple(files)
     people = sorted(file.rows or file.sha256 for file in read if not file.public)
     limit = Guarantee(privacy.max_total_epsilon, privacy.delta)
@@ -217,9 +231,19 @@ def budget_of(privacy: PrivacySettings, files: Iterable[FileDigest]) -> DataBudg
         return DataBudget(Path(privacy.budget_file), limit)
     if not people:
         return None
+    if dataset is None and limit.private:
+        raise SettingsError(
+            "privacy.max_total_epsilon needs privacy.budget_file, one file for these people: in "
+            "news and partitions they are not recognised in another version of the data",
+            "Name one: privacy.budget_file=people.jsonl.",
+        )
     budget = DataBudget(_named_by(people), limit)
     _take_over(_named_by(sorted(file.sha256 for file in read)), budget.path)
-    return budget
+    if dataset is None:
+        return budget
+    there = people_of(dataset, default_folder())
+    known = None if budget.path.exists() else budget_with(there, default_folder())
+    return replace(budget, path=known or budget.path, people=there)
 
 
 def _named_by(digests: Sequence[str]) -> Path:

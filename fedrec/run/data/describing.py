@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from fedrec.data.impressions import Impressions
-from fedrec.data.mind import is_mind
+from fedrec.data.mind import splits_of
 from fedrec.data.planted import write_parquet
 from fedrec.data.read import formats as readers
 from fedrec.errors import SettingsError
@@ -28,16 +28,18 @@ def formats() -> str:
 
 def keys_of_news(path: str, overrides: Sequence[str]) -> list[str]:
     """What a scenario must say beside the overrides for `path` to be read as news: nothing, where
-    neither looks like news."""
+    neither looks like news. A part of MIND may lack dev, and lines of news.tsv."""
     named = any(
         f"data.format={name}" in override.replace('"', "")
         for override in overrides
         for name in NEWS_FORMATS
     )
-    looks = not any(override.startswith("data.format=") for override in overrides) and is_mind(
-        Path(path)
-    )
-    return ["recipe=privaterec", *(["data.format=mind"] if looks else [])] if named or looks else []
+    if any(override.startswith("data.format=") for override in overrides):
+        return ["recipe=privaterec"] if named else []
+    splits = splits_of(Path(path))
+    whole = [] if "dev" in splits else ["split.kind=held-out-users"]
+    as_mind = ["recipe=privaterec", "data.format=mind", "data.unknown_news=add", *whole]
+    return as_mind if splits else []
 
 
 def describe(scenario: Scenario) -> dict[str, Any]:
@@ -50,6 +52,7 @@ def _describe_news(scenario: Scenario) -> dict[str, Any]:
     about = {
         "format": scenario.data.format,
         "news": len(data.news),
+        "news with a title": sum(map(bool, data.news.titles)),
         "categories": len(set(data.news.categories) - {""}),
     }
     parts = {"train": data.log.train, "validation": data.log.validation, "test": data.log.test}

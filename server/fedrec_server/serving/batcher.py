@@ -1,20 +1,16 @@
 """Batcher of queries: what is wrong with a query is said before it costs anything; those that wait
 are ranked together.
 
-A query alone is ranked in the same turn of the event loop. Where another request has begun to
-arrive, or the batch before held several, it waits a moment for more: with 32 callers over gRPC that
-took about a quarter less of a core a query. Small catalogues are ranked on the loop, since a thread
-would cost more than the ranking; large ones in one thread, and what arrives meanwhile is the next
-batch.
+No query waits for others: what arrives while a batch is ranked is the next batch. Small catalogues
+are ranked on the event loop, since a thread would cost more than the ranking; large ones in one
+thread.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 
 import numpy as np
 
@@ -27,9 +23,6 @@ from fedrec_server.serving.store import ServedModel
 
 _SMALL_BYTES = 2**23
 """Item vectors of a catalogue that is ranked on the event loop: about .3 ms a query."""
-
-_GATHER_S = 0.002
-"""How long a query waits for others where there are some."""
 
 LARGEST = 1e9
 """Of a coefficient; scores stay finite in single precision."""
@@ -48,19 +41,7 @@ class Batcher:
         self._waiting = deque[Waiting]()
         self._loop = asyncio.get_running_loop()
         self._thread = ThreadPoolExecutor(1, "ranking")
-        self._due: asyncio.Handle | None = None
-        self._coming = 0
         self._busy = False
-        self._crowd = False
-
-    @contextmanager
-    def coming(self) -> Iterator[None]:
-        """Around a request that will ask, from its arrival to its answer."""
-        self._coming += 1
-        try:
-            yield
-        finally:
-            self._coming -= 1
 
     def close(self) -> None:
         """End the thread."""
@@ -105,25 +86,12 @@ class Batcher:
         return future
 
     def _call(self) -> None:
-        """Rank soon, or in a moment where more queries are to be expected; nothing where a batch is
-        in the thread."""
-        if not self._waiting or self._busy:
-            return
-        full = len(self._waiting) >= self._together
-        if self._due is None:
-            wait = not full and (self._crowd or self._coming > len(self._waiting))
-            self._due = (
-                self._loop.call_later(_GATHER_S, self._rank)
-                if wait
-                else self._loop.call_soon(self._rank)
-            )
-        elif full and isinstance(self._due, asyncio.TimerHandle):
-            self._due.cancel()
-            self._due = self._loop.call_soon(self._rank)
+        """Rank what waits after this turn of the loop, unless a batch is being ranked."""
+        if self._waiting and not self._busy:
+            self._busy = True
+            self._loop.call_soon(self._rank)
 
     def _rank(self) -> None:
-        self._due = None
-        self._busy = True
         batch = self._batch()
         if batch and batch[0][0].ranked.items.nbytes > _SMALL_BYTES:
             self._loop.run_in_executor(self._thread, _ranked, batch).add_done_callback(
@@ -155,7 +123,6 @@ class Batcher:
                 future.set_result(answers[place])
         self._counts.batch(len(batch))
         self._busy = False
-        self._crowd = len(batch) > 1
         self._call()
 
 

@@ -9,6 +9,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from fedrec.operations.addresses import Address
 from fedrec.operations.metrics import Endpoint, served
 from fedrec.operations.party_state import Doing, PartyState
+from fedrec_server.serving.refusals import Code
 
 _SECONDS = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 5)
 _TOGETHER = (1, 2, 4, 8, 16, 32, 64, 128)
@@ -56,6 +57,7 @@ class ServingCounts:
             "fedrec_model_swaps", "Bundles loaded", ["result"], registry=self.registry
         )
         self.state = PartyState(self.registry)
+        self._refused.labels(Code.BUSY)
         for result in ("loaded", "failed"):
             self._swaps.labels(result)
 

@@ -32,7 +32,9 @@ from fedrec_server.serving.context import PIECE_BYTES, ServingContext
 from fedrec_server.serving.refusals import (
     CODE_KEY,
     NEWEST_KEY,
+    PUSHBACK_KEY,
     REMEDY_KEY,
+    RETRY_AFTER_S,
     Code,
     malformed,
     too_slow,
@@ -110,10 +112,7 @@ class GrpcApi:
         )
 
     async def _recommend(self, context: Any) -> bytes:
-        with self._office.endpoint.coming():
-            return await self._answered(await self._first(context))
-
-    async def _answered(self, message: bytes) -> bytes:
+        message = await self._first(context)
         arrived_s = time.perf_counter()
         request = _parsed(pb.RecommendRequest, message)
         self._office.require_open()
@@ -191,10 +190,13 @@ class GrpcApi:
             (CODE_KEY, refusal.code),
             (REMEDY_KEY, refusal.remedy.encode()),
         ]
+        code = Code(refusal.code)
+        if code in RETRY_AFTER_S:
+            trailing.append((PUSHBACK_KEY, str(1_000 * RETRY_AFTER_S[code])))
         if newest := newest_hint(self._office.store, refusal):
             trailing.append((NEWEST_KEY, newest))
         await context.abort(
-            _STATUS.get(Code(refusal.code), grpc.StatusCode.INVALID_ARGUMENT),
+            _STATUS.get(code, grpc.StatusCode.INVALID_ARGUMENT),
             refusal.cause,
             tuple(trailing),
         )

@@ -29,6 +29,7 @@ from fedrec_server.serving.batcher import coefficients_of
 from fedrec_server.serving.context import PIECE_BYTES, ServingContext
 from fedrec_server.serving.refusals import (
     HTTP_STATUS,
+    RETRY_AFTER_S,
     Code,
     malformed,
     refused,
@@ -78,13 +79,15 @@ class HttpApi:
             await _problem(self._office, failure)(scope, receive, send)
 
     async def _query(self, scope: Scope, receive: Receive, send: Send) -> None:
+        body = None
         try:
-            with self._office.endpoint.coming():
-                content = await self._answered(await self._body(scope, receive))
+            body = await self._body(scope, receive)
+            content = await self._answered(body)
         except _GoneError:
             raise
         except Exception as failure:
-            await _problem(self._office, failure)(scope, receive, send)
+            answer = _problem(self._office, failure, whole=body is not None)
+            await answer(scope, receive, send)
             return
         head = [(b"content-type", _JSON), (b"content-length", b"%d" % len(content))]
         await send({"type": "http.response.start", "status": 200, "headers": head})
@@ -258,19 +261,22 @@ def _announced(scope: Scope) -> int:
     return 0
 
 
-def _problem(office: ServingContext, failure: Exception, status: int | None = None) -> Response:
+def _problem(
+    office: ServingContext, failure: Exception, status: int | None = None, *, whole: bool = False
+) -> Response:
+    """whole: the request was read to its end, and its connection may carry another one."""
     refusal = office.refusal(failure, "http")
     code = Code(refusal.code)
     content = {"code": refusal.code, "cause": refusal.cause, "remedy": refusal.remedy}
     if newest := newest_hint(office.store, refusal):
         content["newest"] = newest
+    headers = dict[str, str]()
     # a body that was not read to its end must not be taken for the next request
-    unread = (
-        {"connection": "close"}
-        if code in {Code.TOO_LARGE, Code.TOO_SLOW, Code.DRAINING, Code.BUSY}
-        else {}
-    )
-    return JSONResponse(content, status or HTTP_STATUS[code], headers=unread, media_type=_PROBLEM)
+    if code in {Code.TOO_LARGE, Code.TOO_SLOW, Code.DRAINING} or (code is Code.BUSY and not whole):
+        headers["connection"] = "close"
+    if code in RETRY_AFTER_S:
+        headers["retry-after"] = str(RETRY_AFTER_S[code])
+    return JSONResponse(content, status or HTTP_STATUS[code], headers=headers, media_type=_PROBLEM)
 
 
 def _not_found(office: ServingContext) -> Any:

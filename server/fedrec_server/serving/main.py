@@ -24,6 +24,7 @@ from fedrec import __version__
 from fedrec.errors import SettingsError
 from fedrec.operations import logs
 from fedrec.operations.addresses import Address
+from fedrec.operations.machine_metrics import watch_machine
 from fedrec.operations.memory import keep_little
 from fedrec.operations.party_state import Doing
 from fedrec.operations.reloading import LOOK_S, WatchedFiles
@@ -154,6 +155,12 @@ async def _serve(
             raise
         newest = office.store.newest
         about = newest.ranked.about
+        tls = settings.tls
+        watch_machine(
+            counts.registry,
+            state=Path(settings.state) if settings.state else None,
+            certificates=[tls.certificate, tls.client_ca] if tls else [],
+        )
         watched_at = ""
         if settings.metrics:
             watched_at = str(

@@ -41,6 +41,10 @@ HTTP_STATUS = {
     Code.FAILED: 500,
 }
 
+RETRY_AFTER_S = {Code.BUSY: 1, Code.DRAINING: 5}
+"""When to come back; over HTTP in `Retry-After`, over gRPC as gRPC's own pushback."""
+
+PUSHBACK_KEY = "grpc-retry-pushback-ms"
 NEWEST_KEY = "fedrec-newest"
 CODE_KEY = "fedrec-code"
 REMEDY_KEY = "fedrec-remedy-bin"

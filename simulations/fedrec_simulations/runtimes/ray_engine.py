@@ -16,8 +16,6 @@ import logging
 import os
 from collections.abc import Generator, Sequence
 from concurrent.futures import CancelledError, ThreadPoolExecutor
-from contextlib import ExitStack
-from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from threading import Event
@@ -25,35 +23,28 @@ from typing import Any
 
 from flwr.app import ConfigRecordValues, Context, Message
 from flwr.clientapp import ClientApp
-from flwr.common.constant import PARTITION_ID_KEY
 from flwr.serverapp import ServerApp
 from flwr.supercore import telemetry
 
-from fedrec import __version__
 from fedrec.cli.supervisor import Supervisor
 from fedrec.data.dataset import Catalogue
 from fedrec.errors import RunError
 from fedrec.extras import require
-from fedrec.operations import logs
-from fedrec.operations.metrics import Metrics
 from fedrec.run.job import AnyJob, Runtime
 from fedrec.settings import Scenario
-from fedrec.transport.aggregator_client import Retry
-from fedrec_client import settings as client_settings
-from fedrec_client.flower import ASK, JOIN, TELL, client_app
-from fedrec_client.last_arrays import HELD, HeldArrays
-from fedrec_client.opened import open_participant
-from fedrec_server.aggregation import aggregation_of
+from fedrec_client.flower import ACTIONS
 from fedrec_server.flower import FlowerBroadcast, server_app
 from fedrec_server.settings import ServerSettings
-from fedrec_server.workload import workload_of
-from fedrec_simulations.runtimes.deployment_files import ANY_PORT, PartyFiles
+from fedrec_simulations.runtimes.deployment_files import PartyFiles
 from fedrec_simulations.runtimes.in_process import parties_of
 from fedrec_simulations.runtimes.parties import SLOWEST_ROUND_S
-from fedrec_simulations.runtimes.processes import follow, start_aggregator
-
-NO_FLEET_PROXY = ""
-"""Where a SuperNode would connect: there is none."""
+from fedrec_simulations.runtimes.processes import follow
+from fedrec_simulations.runtimes.server_here import (
+    answer_once,
+    rounds,
+    settings_of_clients,
+    start_aggregator_for,
+)
 
 _QUIET = {
     "FLWR_TELEMETRY_ENABLED": "0",
@@ -104,24 +95,9 @@ def start_server(files: PartyFiles, company: Supervisor, folder: str) -> None:
     verb = [
         "engine",
         *(str(word) for pair in chosen.items() for word in pair),
-        *map(str, files_of_clients(files)),
+        *map(str, settings_of_clients(files)),
     ]
     company.start("server", verb, log=files.log("server"), ends=True)
-
-
-def start_aggregator_for(files: PartyFiles, company: Supervisor) -> None:
-    """Write all settings, those of server and clients when it is known where the aggregator
-    listens; some news needs none."""
-    files.prepare()
-    address = start_aggregator(files, company) if files.holdings.aggregated else ""
-    files.write_server(listen=ANY_PORT, aggregator=address)
-    for shard in files.shards:
-        files.write_client(shard, proxy=NO_FLEET_PROXY, aggregator=address)
-
-
-def files_of_clients(files: PartyFiles) -> list[Path]:
-    """Their settings, in the order of their nodes."""
-    return [files.settings(shard.name) for shard in files.shards]
 
 
 # --- the server's process ---
@@ -151,33 +127,15 @@ def serve(
         if over.wait(seconds):
             raise CancelledError
 
-    gathering = replace(settings.whom_to_wait_for(), sleep=sleep)
-    patience = replace(settings.patience(), sleep=sleep)
-    work = workload_of(scenario, settings.public)
-
-    def rounds(broadcast: FlowerBroadcast) -> None:
-        with ExitStack() as stack:
-            aggregation = aggregation_of(
-                scenario.privacy,
-                settings,
-                Metrics("server", __version__),
-                Retry(sleep=sleep),
-                stack,
-            )
-            for _ in work.steps(
-                aggregation.endpoint,
-                broadcast,
-                Path(settings.state),
-                gathering=gathering,
-                patience=patience,
-                run=settings.run or None,
-                statements=aggregation.statements,
-            ):
-                pass  # whoever follows reads them in the folder
+    def serve_rounds(broadcast: FlowerBroadcast) -> None:
+        for _ in rounds(scenario, settings, broadcast, sleep):
+            pass  # whoever follows reads them in the folder
 
     # Nothing is lost between threads of one process: who is silent works, and a second question
     # would find the ledger in use.
-    app = server_app(rounds, timeout_s=SLOWEST_ROUND_S, again_s=2 * SLOWEST_ROUND_S, sleep=sleep)
+    app = server_app(
+        serve_rounds, timeout_s=SLOWEST_ROUND_S, again_s=2 * SLOWEST_ROUND_S, sleep=sleep
+    )
     try:
         play(
             app,
@@ -235,18 +193,8 @@ def answering(clients: Sequence[Path]) -> ClientApp:
     installed = ClientApp()
 
     def answer(message: Message, context: Context) -> Message:
-        return _answered(clients, message, context)
+        return answer_once(clients[int(context.node_config["partition-id"])], message, context)
 
-    for action in (JOIN, ASK, TELL):
+    for action in ACTIONS:
         installed.query(action)(answer)
     return installed
-
-
-def _answered(clients: Sequence[Path], message: Message, context: Context) -> Message:
-    chosen = client_settings.load(clients[int(context.node_config[PARTITION_ID_KEY])])
-    folder = Path(chosen.state)
-    with ExitStack() as stack:
-        stack.callback(logs.close, logs.configure("client", file=folder / "process.log"))
-        return client_app(open_participant(chosen, folder, stack), held=HeldArrays(folder / HELD))(
-            message, context
-        )

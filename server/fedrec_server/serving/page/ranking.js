@@ -13,9 +13,17 @@ export function scores(bundle, coefficients) {
   });
 }
 
-/** Items by falling score, the lower row first where equal; only those that `wanted` says yes to. */
+/** Key of a row by which equal scores are ordered, a permutation of 32-bit numbers: `fedrec.numerics.ties`. */
+export function tieKey(row) {
+  let x = row ^ 0x9e3779b9;
+  x = Math.imul(x ^ (x >>> 16), 0x7feb352d);
+  x = Math.imul(x ^ (x >>> 15), 0x846ca68b);
+  return (x ^ (x >>> 16)) >>> 0;
+}
+
+/** Items by falling score, the smaller key first where equal; only those that `wanted` says yes to. */
 export function ranking(scored, wanted = () => true) {
   const rows = [];
   for (let j = 0; j < scored.length; j += 1) if (wanted(j)) rows.push(j);
-  return rows.sort((i, j) => scored[j] - scored[i] || i - j);
+  return rows.sort((i, j) => scored[j] - scored[i] || tieKey(i) - tieKey(j));
 }

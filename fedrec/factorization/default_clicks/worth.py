@@ -1,0 +1,128 @@
+"""Worth of public blends: stacking of the private model and the public sources with few degrees of
+freedom (Wolpert 1992), by a release of a few numbers.
+
+About `JUDGES` users leave one of their clicks out of every other report (`client.left_out`), and
+say for each of G public blends how early it lists that click. With noise of std s the release is y;
+blends that are close are worth about the same, so that y is read as a Gaussian process over the
+blends' weights: posterior means K (K + s^2 I)^-1 y, the variance of K what y has beyond its noise.
+Where that is nothing, the private model stays alone.
+
+Guarantee (user, add/remove): a user's report is G numbers, scaled down to norm 1 where they are
+longer (`federation.reports.bounded`), whatever its clicks, its id and the public arrays are;
+removing the user removes that report and nothing else. Sensitivity 1. Which click is left out is
+decided by the user's own id and clicks, so that every other report depends on the user alone, too.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import numpy.typing as npt
+
+from fedrec.arrays import Float64s, Int64s
+from fedrec.data.interactions import Interactions
+from fedrec.factorization.default_clicks.client import left_out
+from fedrec.factorization.default_clicks.public_part import FALLBACK, Part, PublicPriorModel
+from fedrec.federation.messages import Question, Reports
+from fedrec.federation.reports import RealBlock, bounded
+
+JUDGES = 2000
+"""Users who leave a click out, on average: more would choose no better, and cost clicks."""
+LEAST_SHARE = 0.01
+MOST_SHARE = 0.1
+ENOUGH = 100.0
+"""Judges times mu of the release, from which on its noise is small beside what blends differ by."""
+WEIGHTS = (0.2, 0.4, 0.6, 0.8, 1.0)
+"""Of the public part in the blends that are tried, beside 0."""
+NEAR = 0.3
+"""Distance of two blends' weights at which what they are worth is correlated by exp(-1/2)."""
+LISTED = 20.0
+"""Half is lost of what a click is worth that comes after so many other items."""
+COMPARED = 2000
+"""Most clicked items that each click is compared with one by one: lists are mostly made of them."""
+CENTRED = 2.0
+"""Times what is sent: most reports are then about as long as they may be."""
+
+
+def shares(*, mu: float, users: int) -> tuple[float, float]:
+    """What worth gets of mu^2, and the share of users who leave a click out."""
+    judges = min(users, JUDGES)
+    share = (ENOUGH / max(judges * mu, 1e-9)) ** 2 if math.isfinite(mu) else 0.0
+    return float(np.clip(share, LEAST_SHARE, MOST_SHARE)), judges / max(users, 1)
+
+
+def blends(sources: int) -> Float64s:
+    """(G, 1 + sources) weights of the private model and of each source: the first alone, then with
+    each source, and with all of them alike where there are several."""
+    mixes = [np.eye(sources)[q] for q in range(sources)]
+    mixes += [np.full(sources, 1 / sources)] if sources > 1 else []
+    tried = [np.concatenate([[1 - w], w * mix]) for mix in mixes for w in WEIGHTS]
+    return np.array([np.eye(1 + sources)[0], *tried])
+
+
+def chosen_blend(worth: Float64s, tried: Float64s, *, noise_std: float) -> Float64s:
+    """(1 + sources,) the blend of `tried` (G, 1 + sources) that a noised release (G,) says is worth
+    most, as the module says; the first where it says nothing."""
+    y = worth - worth.mean()
+    if not noise_std:
+        return np.asarray(tried[int(np.argmax(y))], np.float64)
+    energy = max(float(y @ y) / max(len(y) - 1, 1) - noise_std**2, 0.0)
+    distances = np.sum((tried[:, None] - tried) ** 2, axis=2)
+    K = energy * np.exp(-distances / (2 * NEAR**2))
+    told = K @ np.linalg.solve(K + noise_std**2 * np.eye(len(y)), y)
+    return np.asarray(tried[int(np.argmax(told))], np.float64)
+
+
+def worth_of(
+    model: PublicPriorModel, tried: Float64s, shown: Interactions, wanted: npt.NDArray[np.integer]
+) -> Float64s:
+    """(n, G) how early each blend of `tried` (G, 1 + sources) lists the item `wanted` (n,) of users
+    who have shown the rest: `LISTED` / (`LISTED` + r), r how many other items come before it, the
+    rare ones being counted by a sample (`_compared`).
+
+    Less their mean over the blends: what all have in common chooses none. Zeros where wanted is
+    -1."""
+    worth = np.zeros((len(wanted), len(tried)))
+    counts = model.private.counts
+    items, each = _compared(counts)
+    popular = FALLBACK * counts / max(float(counts.max()), 1e-9)
+    who = np.flatnonzero(wanted >= 0)
+    history = shown.users_subset(who)
+    sides = zip(model.users_of_parts(history), model.items_of_parts, strict=True)
+    parts = [Part(left, right).unit for left, right in sides]
+    some = [np.ascontiguousarray(part.right[items]) for part in parts]
+    for place, k in enumerate(who):
+        seen = history.items[history.user_ptr[place] : history.user_ptr[place + 1]]
+        # user by user: a report does not depend on the batch
+        scores = [right @ part.left[place] for right, part in zip(some, parts, strict=True)]
+        own = [part.right[wanted[k]] @ part.left[place] for part in parts]
+        all_scores = tried @ np.array(scores) + popular[items]
+        later = all_scores <= (tried @ np.array(own) + popular[wanted[k]])[:, None]
+        later[:, np.isin(items, [*seen, wanted[k]])] = True
+        worth[k] = LISTED / (LISTED + ~later @ each)
+    return np.asarray(worth - worth.mean(axis=1, keepdims=True), np.float64)
+
+
+def _compared(counts: Float64s) -> tuple[Int64s, Float64s]:
+    """Items (K,) that a click is compared with, and how many each of them stands for: the
+    `COMPARED` most clicked ones, and an even sample of the others, half as many."""
+    order = np.argsort(-counts, kind="stable")
+    rest = order[COMPARED:]
+    step = max(math.ceil(2 * len(rest) / COMPARED), 1)
+    items = np.concatenate([order[:COMPARED], rest[::step]])
+    each = np.where(np.arange(len(items)) < COMPARED, 1.0, float(step))
+    return np.asarray(items, np.int64), each
+
+
+def report_worth(question: Question, mine: Interactions) -> Reports:
+    """Block "worth": `CENTRED` times `worth_of` the click that a user has left out, cut to norm 1;
+    zeros of users who left none out."""
+    held = left_out(mine, judges=float(question.public["judges"]))
+    wanted = np.full(mine.num_users, -1)
+    wanted[mine.users[held]] = mine.items[held]
+    model = PublicPriorModel.of_arrays(question.public)
+    tried = np.asarray(question.public["tried"], np.float64)
+    rows = CENTRED * worth_of(model, tried, mine.select(~held), wanted)
+    blocks = [RealBlock(np.ones(mine.num_users), rows)]
+    return bounded(mine.user_ptr, mine.items, blocks, question.releases, scaling="clip")

@@ -1,0 +1,89 @@
+"""Certificates of deployed models: aggregators sign what their ledgers say of the run."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fedrec.certificates.verifying import verify
+from fedrec.errors import RunError
+from fedrec.run import simulate
+from fedrec.run.runtime_choice import RuntimeChoice
+from fedrec.settings import load
+from tests.certificates.models import NEWS, SMALL, copied, fuzzed, holds, parsed, sealed
+
+CASES = {
+    "ratings": (1, [*SMALL, "recipe=dp-bias"]),
+    "three-party": (3, [*SMALL, "recipe=dp-bias", "privacy.aggregation=three-party"]),
+    "news": (1, [*NEWS, "news.variant=central", "news.rounds=2"]),
+}
+
+
+def deployed(folder: Path, keys: list[str]) -> Path:
+    """The model folder of the server, after a run of real processes."""
+    chosen = load(None, [*keys, f"run.directory={folder}"])
+    done = simulate.run(chosen, name="deployed", quiet=True, choice=RuntimeChoice("processes", 2))
+    assert verify(done["run_dir"]).difference == 0  # the simulation's own copy
+    (certificate,) = Path(done["run_dir"]).glob(
+        "epsilon-*/server/runs/*/model/certificate/certificate.json"
+    )
+    return certificate.parents[1]
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize("case", CASES)
+def test_every_aggregator_states_what_it_charged_and_released(case: str, tmp_path: Path) -> None:
+    parties, keys = CASES[case]
+    model = deployed(tmp_path, keys)
+    found = verify(model)
+    assert found.difference == 0
+    assert len(found.signed) == parties
+    for one in found.signed:
+        assert one.words in found.proved
+    _no_other_statement_holds(model, tmp_path / "forged")
+    assert fuzzed(model, tmp_path / "fuzzed", 50, seed=3) == []
+
+
+def _no_other_statement_holds(model: Path, to: Path) -> None:
+    """A server that writes statements itself, and seals them, is found out."""
+    statements = parsed(model)["statements"]
+    said = json.loads(statements[0]["statement"])
+    forged: list[dict[str, Any]] = [
+        {**said, "run": "another"},
+        {**said, "plan": "0" * 64},
+        {**said, "entries": said["entries"][:-1]},
+        {**said, "entries": ["0" * 64, *said["entries"][1:]]},
+        {**said, "charges": said["charges"][:-1]},
+        {**said, "charges": [said["charges"][0].replace('"mu":', '"mu":1'), *said["charges"][1:]]},
+        {**said, "rounds": said["rounds"][:-1]},
+        {**said, "rounds": [{**said["rounds"][0], "question": "0" * 64}, *said["rounds"][1:]]},
+        {**said, "rounds": [{**said["rounds"][0], "head": "0" * 64}, *said["rounds"][1:]]},
+        {**said, "head": "0" * 64},
+    ]
+    if parsed(model)["users"]:
+        forged.append(
+            {**said, "rounds": [{**said["rounds"][0], "reported": 7}, *said["rounds"][1:]]}
+        )
+    if len(statements) == 1:  # of three, each releases a share
+        forged.append(
+            {**said, "rounds": [{**said["rounds"][0], "release": "0" * 64}, *said["rounds"][1:]]}
+        )
+    unsigned = {**statements[0], "signature": "", "certificate": ""}
+    for one in forged:
+        for before in (statements[0], unsigned):
+            first = {**before, "statement": json.dumps(one)}
+            sealed(copied(model, to), statements=[first, *statements[1:]])
+            assert not holds(to), one
+    sealed(copied(model, to), statements=[unsigned, *statements[1:]])
+    assert not verify(to).signed[0].pin
+    if len(statements) == 3:
+        sealed(copied(model, to), statements=[statements[0]] * 3)
+        assert not holds(to)
+    sealed(copied(model, to), statements=[])
+    assert verify(to).signed == ()
+    sealed(copied(model, to), statements=[*statements, *statements])
+    with pytest.raises(RunError, match="aggregators signed"):
+        verify(to)

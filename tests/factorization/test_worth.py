@@ -1,0 +1,234 @@
+"""Public sides of items as the prior of clicks; the five tests of a private algorithm are in
+`test_recipes.py`."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scipy import sparse
+
+from fedrec.data.features import FeatureBag, PublicFeatures
+from fedrec.data.interactions import Interactions
+from fedrec.data.public_sources import SIMILAR_ITEMS
+from fedrec.data.splits import random_split
+from fedrec.evaluation.ranking import evaluate_ranking
+from fedrec.evaluation.toplists import dot_product
+from fedrec.factorization import released
+from fedrec.factorization.default_clicks.client import left_out, report_counts
+from fedrec.factorization.default_clicks.model import ClickModel
+from fedrec.factorization.default_clicks.public_part import (
+    POPULAR,
+    PublicPriorModel,
+    link_directions,
+)
+from fedrec.factorization.default_clicks.worth import (
+    LISTED,
+    blends,
+    chosen_blend,
+    shares,
+    worth_of,
+)
+from fedrec.factorization.facts import PublicFacts
+from fedrec.factorization.model import Model
+from fedrec.federation.messages import Question, ReleaseSpec
+from fedrec.federation.reports import block
+from fedrec.federation.rounds import State, train
+from fedrec.in_process.loopback import Loopback
+from fedrec.privacy.ledger import Ledger
+from fedrec.randomness import Streams
+from fedrec.recipes import prepare
+from fedrec.settings import load
+
+
+def clicks_of(rows: np.ndarray) -> Interactions:
+    users, items = np.nonzero(rows)
+    return Interactions.from_columns(
+        users,
+        items,
+        None,
+        num_users=len(rows),
+        num_items=rows.shape[1],
+        value_range=(0.0, 1.0),
+        kind="clicks",
+    )
+
+
+def circles(users: int, items: int, each: int, *, size: int, seed: int) -> Interactions:
+    """Everybody clicks `each` items, most of them of one or two circles of `size` items."""
+    rng = np.random.default_rng(seed)
+    rows = np.zeros((users, items), np.bool_)
+    for row in rows:
+        mine = rng.choice(items // size, 2, replace=False)
+        inside = (mine[:, None] * size + np.arange(size)).ravel()
+        row[rng.choice(inside, each - 2, replace=False)] = True
+        row[rng.choice(items, 2, replace=False)] = True
+    return clicks_of(rows)
+
+
+def linked(items: int, size: int, *, told: bool, seed: int = 3) -> PublicFeatures:
+    """Three links of every item: within its circle, or anywhere."""
+    rng = np.random.default_rng(seed)
+    start = np.repeat(np.arange(items), 3)
+    other = start // size * size + rng.integers(0, size, len(start))
+    if not told:
+        other = rng.integers(0, items, len(start))
+    S = sparse.csr_matrix((np.ones(len(start), np.float32), (start, other)), shape=(items, items))
+    return PublicFeatures({SIMILAR_ITEMS: FeatureBag(tuple(map(str, range(items))), S)})
+
+
+def trained(
+    events: Interactions, features: PublicFeatures | None, epsilon: float, seed: int = 1
+) -> tuple[Model, State]:
+    facts = PublicFacts(
+        events.num_users, events.num_items, "clicks", (0.0, 1.0), features, Streams(1)
+    )
+    made = prepare(load(None, ["recipe=default", f"privacy.epsilon={epsilon}"]), facts)
+    link = Loopback(events, made.steps, made.plan, Streams(seed), Ledger(made.plan.guarantee))
+    *_, last = train(made.recipe, link, made.recipe.begin())
+    return made.recipe.model(last.state), last.state
+
+
+def ndcg(model: Model, known: Interactions, targets: Interactions) -> float:
+    scores = dot_product(
+        np.asarray(model.user_vectors(known), np.float32),
+        np.asarray(model.item_vectors, np.float32),
+    )
+    counts = np.bincount(known.items, minlength=known.num_items)
+    found = evaluate_ranking(
+        scores, history=known, targets=targets, train_counts=counts, cutoffs=(20,)
+    )
+    return found.at[20].ndcg
+
+
+def some_model(items: int, weights: np.ndarray) -> PublicPriorModel:
+    rng = np.random.default_rng(5)
+    private = ClickModel(
+        rng.standard_normal((items, 3)).astype(np.float32), 1 + rng.random(items), 5.0, 20.0
+    )
+    P = rng.standard_normal((items, 4)).astype(np.float32)
+    return PublicPriorModel(private, (P,), weights)
+
+
+def test_a_judge_leaves_one_click_out_whoever_else_there_is() -> None:
+    events = clicks_of(np.random.default_rng(1).random((400, 30)) < 0.3)
+    held = left_out(events, judges=0.25)
+    each = np.bincount(events.users[held], minlength=400)
+    assert each.max() == 1
+    assert 60 < each.sum() < 140
+    assert left_out(events, judges=1.0).sum() == np.sum(np.diff(events.user_ptr) > 1)
+    alone = events.select(events.users == 7)
+    assert set(alone.items[left_out(alone, judges=1.0)]) == set(
+        events.items[left_out(events, judges=1.0) & (events.users == 7)]
+    )
+
+
+def test_what_is_left_out_is_in_no_other_report() -> None:
+    """The judged click would be told by the judge's own report."""
+    events = clicks_of(np.random.default_rng(1).random((50, 30)) < 0.3)
+    spec = ReleaseSpec("counts", (block("counts", "linear", rows=30, width=1),))
+    question = Question(0, "clicks/counts", {"judges": np.array(1.0)}, (spec,))
+    reports = report_counts(question, events)
+    held = left_out(events, judges=1.0)
+    assert held.any()
+    told = set(zip(np.repeat(np.arange(50), np.diff(reports.user_ptr)), reports.items, strict=True))
+    assert not told & set(zip(events.users[held], events.items[held], strict=True))
+    assert len(told) == len(events) - held.sum()
+
+
+def test_worth_is_how_many_items_come_before_the_click_that_was_left_out() -> None:
+    """Second code, one blend and one user at a time, every item compared."""
+    rows = np.random.default_rng(2).random((12, 40)) < 0.3
+    rows[3] = False
+    events = clicks_of(rows)
+    wanted = np.array([np.flatnonzero(~row)[0] for row in rows])
+    wanted[5] = -1
+    model = some_model(40, np.array([1.0, 0.0]))
+    tried = blends(1)
+    found = worth_of(model, tried, events, wanted)
+    factors = model.private.counts**POPULAR
+    for k, row in enumerate(rows):
+        expected = np.zeros(len(tried))
+        for g, (own, public) in enumerate(tried):
+            only = events.users_subset(np.array([k]))
+            private = model.private.own_vectors(only)[0] @ model.private.own_items.T
+            shared = (row @ model.directions[0].astype(float)) @ model.directions[0].T * factors
+            scores = sum(
+                w * s / np.sqrt(np.mean(s**2)) if s.any() else 0 * s
+                for w, s in ((own, private), (public, shared))
+            )
+            scores = scores + 1e-6 * model.private.counts / model.private.counts.max()
+            before = np.sum((scores > scores[wanted[k]]) & ~row)
+            expected[g] = LISTED / (LISTED + before)
+        expected -= expected.mean()
+        np.testing.assert_allclose(found[k], expected if k != 5 else 0, atol=1e-12)
+
+
+def test_a_blend_is_chosen_by_what_stands_out_of_the_noise() -> None:
+    tried = blends(2)
+    assert tried.shape == (16, 3)
+    np.testing.assert_allclose(tried.sum(axis=1), 1)
+    worth = 400 * tried[:, 2] * (1 - tried[:, 2])
+    assert chosen_blend(worth, tried, noise_std=0.0)[2] == pytest.approx(0.4, abs=0.21)
+    noise = np.random.default_rng(1).standard_normal(len(tried))
+    found = chosen_blend(worth + 10 * noise, tried, noise_std=10.0)
+    assert 0.2 <= found[2] <= 0.8
+    np.testing.assert_array_equal(chosen_blend(0.5 * noise, tried, noise_std=1.0), [1, 0, 0])
+
+
+def test_worth_costs_little_and_more_where_few_are_asked() -> None:
+    assert shares(mu=1.1, users=30_000) == (0.01, pytest.approx(2000 / 30_000))
+    assert shares(mu=0.27, users=300) == (0.1, 1.0)
+    assert shares(mu=float("inf"), users=300)[0] == 0.01
+
+
+def test_scores_are_of_both_parts_in_units_of_their_own_spread() -> None:
+    events = clicks_of(np.random.default_rng(2).random((9, 40)) < 0.3)
+    model = some_model(40, np.array([0.3, 0.7]))
+    found = model.user_vectors(events) @ model.item_vectors.T.astype(float)
+    private = some_model(40, np.array([1.0, 0.0])).user_vectors(events)
+    private = private @ some_model(40, np.array([1.0, 0.0])).item_vectors.T.astype(float)
+    public = some_model(40, np.array([0.0, 1.0])).user_vectors(events)
+    public = public @ some_model(40, np.array([0.0, 1.0])).item_vectors.T.astype(float)
+    np.testing.assert_allclose(np.mean(private**2, axis=1), 1, rtol=1e-4)
+    np.testing.assert_allclose(np.mean(public**2, axis=1), 1, rtol=1e-4)
+    np.testing.assert_allclose(found, 0.3 * private + 0.7 * public, atol=1e-5)
+
+
+def test_a_model_of_a_file_is_the_same_model() -> None:
+    model = some_model(40, np.array([0.3, 0.7]))
+    events = clicks_of(np.random.default_rng(2).random((9, 40)) < 0.3)
+    read = released.model_of(dict(model.arrays()), "public-prior")
+    np.testing.assert_array_equal(read.user_vectors(events), model.user_vectors(events))
+    np.testing.assert_array_equal(read.item_vectors, model.item_vectors)
+
+
+def test_links_are_directions_of_their_matrix() -> None:
+    features = linked(60, 6, told=True)
+    P = link_directions(features)
+    assert P is not None
+    A = features.bags[SIMILAR_ITEMS].counts.toarray()
+    A = A + A.T
+    np.fill_diagonal(A, 0)
+    sums = A.sum(axis=1)
+    values, E = np.linalg.eigh(A / np.sqrt(np.outer(sums, sums)))
+    np.testing.assert_allclose(P @ P.T, (E * np.maximum(values, 0)) @ E.T, atol=1e-6)
+    assert link_directions(None) is None
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("epsilon", [1.0, 20.0])
+def test_links_are_trusted_as_far_as_clicks_follow_them(epsilon: float) -> None:
+    """400 items in circles of 8, 800 people: links within circles lift lists, links drawn at random
+    are left out. At epsilon 20 they cost under 3%; at 1 lists without them are no better than
+    chance, whose draws differ by more."""
+    split = random_split(circles(800, 400, 12, size=8, seed=4), seed=1)
+    known = split.train
+    targets = split.validation.targets
+    model, state = trained(known, linked(400, 8, told=True), epsilon)
+    alone, _ = trained(known, None, epsilon)
+    useless, ignored = trained(known, linked(400, 8, told=False), epsilon)
+    assert state["blend"][1] >= 0.4
+    assert ndcg(model, known, targets) > 1.2 * ndcg(alone, known, targets)
+    assert ignored["blend"][0] >= 0.8
+    if epsilon > 1:
+        assert ndcg(useless, known, targets) > 0.97 * ndcg(alone, known, targets)

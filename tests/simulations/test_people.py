@@ -1,0 +1,159 @@
+"""People are found again in other versions of a table, by a sketch that says nothing without its
+key."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pytest
+
+import fedrec
+from fedrec.errors import BudgetExceededError, SettingsError
+from fedrec.privacy.accounting import epsilon_of, mu_for
+from fedrec.run.data.budget import budget_of, default_folder, files_of
+from fedrec.run.data.people import KEY, MOST, People, budget_with, key_of, remember
+from fedrec.settings import load
+
+KEY_A, KEY_B = bytes(range(32)), bytes(range(1, 33))
+
+
+@pytest.fixture(autouse=True)
+def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    return tmp_path / "state"
+
+
+def sketch(ids: Sequence[object], rows: Any = None, key: bytes = KEY_A) -> People:
+    counts = np.full(len(ids), 5) if rows is None else np.asarray(rows)
+    return People.of([str(one) for one in ids], counts, key=key)
+
+
+def activity(people: int, seed: int) -> Any:
+    return np.ceil(np.random.default_rng(seed).lognormal(3, 1, people)).astype(np.int64)
+
+
+@pytest.mark.parametrize("people", [3, 40, 900, 5_000, 40_000])
+@pytest.mark.parametrize("share", [1.0, 0.3])
+def test_a_table_with_other_rows_of_the_same_people_is_recognised(
+    people: int, share: float
+) -> None:
+    rows = activity(people, 1)
+    here = sketch(range(people), rows)
+    there = sketch(range(max(1, int(share * people))), rows[: max(1, int(share * people))] + 1)
+    assert here.same_as(there)
+    assert there.same_as(here)
+
+
+@pytest.mark.parametrize("people", [100, 900, 5_000, 40_000])
+def test_other_people_are_not_taken_for_the_same(people: int) -> None:
+    rows = activity(people, 1)
+    here = sketch(range(people), rows)
+    assert not here.same_as(sketch([f"u{k}" for k in range(people)], rows))
+    # numbers from 1 on are ids of everybody's tables
+    assert not here.same_as(sketch(range(people), activity(people, 2)))
+
+
+def test_a_share_is_estimated_within_its_stated_error() -> None:
+    """A tenth decides: 6% of common people are under it, and 14% are over it, in every table."""
+    for seed in range(20):
+        people = [f"{seed}/{k}" for k in range(20_000)]
+        rows = activity(20_000, seed)
+        for share, same in ((0.06, False), (0.14, True)):
+            common = int(20_000 * share)
+            others = [f"x{seed}/{k}" for k in range(20_000 - common)]
+            other = sketch(people[:common] + others, rows)
+            assert sketch(people, rows).same_as(other) is same
+
+
+def test_the_sketch_of_two_tables_is_that_of_the_people_of_both() -> None:
+    for people in (100, 700, 3_000):
+        ids = [str(k) for k in range(2 * people)]
+        both = sketch(ids[:people]).with_more(sketch(ids[people // 2 :]))
+        whole = sketch(ids)
+        kept = len(both.hashes)
+        assert kept == min(MOST, 2 * people) or kept > 0.4 * MOST
+        assert both.hashes.tolist() == whole.hashes[:kept].tolist()
+
+
+def test_a_sketch_says_nothing_without_its_key_and_is_small(state: Path) -> None:
+    people = sketch(range(5_000), activity(5_000, 1))
+    sealed = people.sealed(KEY_A)
+    assert len(sealed) <= 12 * MOST + 64
+    again = People.opened(sealed, KEY_A)
+    assert again.hashes.tolist() == people.hashes.tolist()
+    assert again.rows.tolist() == people.rows.tolist()
+    with pytest.raises(ValueError, match="not sealed under this key"):
+        People.opened(sealed, KEY_B)
+    assert people.hashes.tobytes()[:64] not in sealed
+    assert people.sealed(KEY_A) != sealed  # nor whether two are the same
+    assert not set(sketch(range(5_000), key=KEY_B).hashes) & set(people.hashes)
+
+
+def test_the_key_is_its_user_s_alone_and_is_made_once(tmp_path: Path) -> None:
+    os.umask(before := os.umask(0))
+    del before
+    key = key_of(tmp_path)
+    assert key_of(tmp_path) == key
+    assert stat.S_IMODE((tmp_path / KEY).stat().st_mode) == 0o600
+    remember(sketch(range(9), key=key), tmp_path / "a.jsonl")
+    assert stat.S_IMODE((tmp_path / "a.people").stat().st_mode) == 0o600
+    assert budget_with(sketch(range(9), key=key), tmp_path) == tmp_path / "a.jsonl"
+    (tmp_path / "b.people").write_bytes(b"of another key")
+    assert budget_with(sketch(["else"], key=key), tmp_path) is None
+
+
+def frame(people: int, nights: int) -> dict[str, list[Any]]:
+    """Everybody clicks something every night, and ten people join."""
+    rows = [
+        (f"u{user}", f"i{(user * 3 + night * 7) % 23}", night)
+        for night in range(nights)
+        for user in range(people + 10 * night)
+    ]
+    user, item, time = zip(*rows, strict=True)
+    return {"user": list(user), "item": list(item), "time": list(time)}
+
+
+def test_a_nightly_job_on_a_growing_table_is_one_budget_and_stops_at_its_limit() -> None:
+    """A limit of what three nights cost: the fourth is refused, whatever grew."""
+    mu = mu_for(0.5, 1e-5)
+    settings = {"privacy.max_total_epsilon": epsilon_of(mu * 3**0.5, 1e-5) + 1e-6}
+    said = list[str]()
+    for night in range(1, 5):
+        data = fedrec.Dataset.from_frame(frame(120, night))
+        model = fedrec.Popularity(epsilon=0.5, delta=1e-5, settings=settings)
+        if night == 4:
+            with pytest.raises(BudgetExceededError, match="max_total_epsilon"):
+                model.fit(data)
+        else:
+            said += model.fit(data).guarantee.spent
+    assert [words.rpartition(" in ")[2] for words in said] == [
+        "1 training",
+        "2 trainings",
+        "3 trainings",
+    ]
+    assert len([*default_folder().glob("*.jsonl")]) == 1
+
+
+def test_other_people_have_a_budget_of_their_own() -> None:
+    settings = {"privacy.max_total_epsilon": 0.6}
+    for prefix in ("u", "v"):
+        table = frame(100, 1)
+        table["user"] = [prefix + user for user in table["user"]]
+        fedrec.Popularity(epsilon=0.5, delta=1e-5, settings=settings).fit(
+            fedrec.Dataset.from_frame(table)
+        )
+    assert len([*default_folder().glob("*.jsonl")]) == 2
+
+
+def test_a_limit_where_people_cannot_be_recognised_needs_a_named_file(tmp_path: Path) -> None:
+    path = tmp_path / "clicks.csv"
+    pl.DataFrame({"user": ["a"], "item": ["b"]}).write_csv(path)
+    privacy = load(None, ["privacy.max_total_epsilon=5"]).privacy
+    with pytest.raises(SettingsError, match=r"needs privacy\.budget_file"):
+        budget_of(privacy, files_of(str(path)))
