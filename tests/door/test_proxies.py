@@ -11,8 +11,10 @@ from http.server import HTTPServer as WebServer
 import grpc
 import pytest
 
+from fedrec.cli.doctor.parties import proxied
 from fedrec.errors import UnreachableError
 from fedrec.operations.addresses import proxy_words
+from fedrec.operations.party_settings import AggregatorAccess
 from fedrec.transport.channel import Access, handshake, open_channel
 from fedrec_aggregator.device_content import _getter
 from fedrec_client.serving_http import HttpServer
@@ -76,3 +78,14 @@ def test_whoever_reaches_nobody_is_told_of_the_proxy(proxy: str) -> None:
         handshake(Access("nobody.invalid:1"), timeout_s=1.0)
     assert proxy in failure.value.remedy
     assert proxy_words("127.0.0.1:50051") == proxy_words("[::1]:50051") == ""
+
+
+def test_the_doctor_names_the_proxy_of_each_way_to_another_machine(proxy: str) -> None:
+    ways = {
+        "aggregator": AggregatorAccess(address="rec.example.org:50051", pin="0" * 64),
+        "here": AggregatorAccess(address="127.0.0.1:50051", pin="0" * 64),
+    }
+    (found,) = proxied("client", ways)
+    assert (found.verdict, found.name) == ("doubt", "proxy to aggregator")
+    assert proxy in found.words
+    assert "rec.example.org to no_proxy" in found.remedy

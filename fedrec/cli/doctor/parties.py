@@ -17,7 +17,7 @@ from fedrec.cli.doctor import ledgers, machine
 from fedrec.cli.doctor.certificates import authority, certificate, holder_of
 from fedrec.cli.doctor.machine import Check, Doubt, judged
 from fedrec.errors import FedRecError, ProtocolError, UnreachableError
-from fedrec.operations.addresses import Address
+from fedrec.operations.addresses import Address, proxy_words
 from fedrec.operations.certificates import Role
 from fedrec.operations.party_settings import AggregatorAccess
 from fedrec.settings import Scenario
@@ -142,6 +142,7 @@ def client_checks(
     ]
     yield judged("client", "private files", lambda: machine.private(secrets))
     yield judged("client", "disk", lambda: machine.disk(state))
+    yield from proxied("client", ways)
     yield judged("client", "ledger", lambda: ledgers.client_ledger(settings, clock()))
     if scenario and settings.privacy.unit == "user":
         yield judged("client", "limit", lambda: ledgers.client_limit(settings, scenario.privacy))
@@ -196,6 +197,7 @@ def server_checks(
         yield from _own_files("server", first, "server", clock, pins=settings.pins)
     yield judged("server", "private files", lambda: machine.private(_secrets(ways)))
     yield judged("server", "disk", lambda: machine.disk(Path(settings.state)))
+    yield from proxied("server", ways)
     proxy = settings.superlink
     yield judged(
         "server",
@@ -227,6 +229,18 @@ def _different(ways: Mapping[str, AggregatorAccess]) -> list[AggregatorAccess]:
     """One for each pair of files that is looked at: a party mostly shows all three the same
     certificate."""
     return list({(each.ca, each.certificate): each for each in ways.values()}.values())
+
+
+def proxied(party: str, ways: Mapping[str, AggregatorAccess]) -> Iterator[Check]:
+    """A doubt for each way that leads through the environment's proxy."""
+    for called, way in ways.items():
+        if words := proxy_words(way.address):
+            variable, _, remedy = words.strip().partition(" is set: ")
+            doubt = Doubt(
+                f"{variable} is set: what goes to {way.address} goes through that proxy",
+                f"{remedy[:1].upper()}{remedy[1:]}",
+            )
+            yield judged(party, f"proxy to {called}", lambda doubt=doubt: doubt)  # type: ignore[misc]
 
 
 def _reached(party: str, name: str, ways: Mapping[str, AggregatorAccess]) -> Iterator[Check]:
