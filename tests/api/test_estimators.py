@@ -287,18 +287,20 @@ def test_controls_and_verdicts_stand_beside_the_model(
         "Popularity",
         "popularity",
         "non-private item-item",
+        "public sides alone",
         "non-private ALS",
     ]
     assert {verdict.control for verdict in found.verdicts} >= {"popularity", "shuffled history"}
     said = repr(found).splitlines()
-    assert [line.split("  ")[0] for line in said[:5]] == [
+    assert [line.split("  ")[0] for line in said[:6]] == [
         "method",
         "popularity",
         "non-private item-item",
+        "public sides alone",
         "non-private ALS",
         "Popularity",
     ]
-    assert said[5:] == [found.answer, repr(model.guarantee)]
+    assert said[6:] == [found.answer, repr(model.guarantee)]
     assert "ndcg" in said[0]
     assert found.answer.startswith("NDCG@20: ")
     assert html.escape(found.answer) in found._repr_html_()

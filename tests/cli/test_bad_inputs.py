@@ -46,7 +46,7 @@ BAD = [
     Bad("data formts", 2, "Did you mean 'formats'", "fedrec data --help", "data formats"),
     Bad("account --epsilon 5", 2, "No such option: --epsilon", "--set privacy.epsilon=VALUE",
     f"account {SMALL} --set privacy.epsilon=5"),
-    Bad("account --delta 1e-6", 2, "No such option: --delta", "--set privacy.delta=VALUE",
+    Bad("account --delta 1e-6", 2, "--delta belongs to --person", "--set privacy.delta=VALUE",
     f"account {SMALL} --set privacy.delta=1e-6"),
     Bad("account --jsn", 2, "--json", "fedrec account --help", f"account {SMALL} --json"),
     Bad("account --sett a=b", 2, "--set", "fedrec account --help", "account --help"),

@@ -308,8 +308,13 @@ def account(
         ),
     ] = None,
     delta: Annotated[
-        float, typer.Option(metavar="DELTA", help="With --person: at which epsilon is stated.")
-    ] = 1e-5,
+        float | None,
+        typer.Option(
+            metavar="DELTA",
+            show_default=False,
+            help="With --person: at which epsilon is stated; 1e-5 where it is not given.",
+        ),
+    ] = None,
 ) -> None:
     """Print the privacy plan of a scenario without running it: every release, its share, its noise,
     three accountants.
@@ -330,9 +335,16 @@ def account(
     if person:
         from fedrec.api.persons import account_of_person
 
-        found = account_of_person(*person, clicks=clicks, delta=delta)
+        found = account_of_person(*person, clicks=clicks, delta=1e-5 if delta is None else delta)
         typer.echo(json.dumps(found.as_dict()) if as_json else found.words)
         return
+    from fedrec.errors import SettingsError
+
+    if clicks is not None or delta is not None:
+        raise SettingsError(
+            f"--{'delta' if clicks is None else 'clicks'} belongs to --person",
+            "A plan takes its delta from the scenario: --set privacy.delta=VALUE.",
+        )
     from fedrec.run.account import describe, table
     from fedrec.settings import load
 
