@@ -60,9 +60,7 @@ Scale = Annotated[
 Time = Annotated[
     str, _option("--time", "COLUMN", "Column of times, by which the last of two ratings is kept.")
 ]
-Items = Annotated[
-    str, _option("--items", "FILE", "Table of public features, a row for each item.")
-]
+Items = Annotated[str, _option("--items", "FILE", "Table of public features, a row for each item.")]
 EpsilonFlag = Annotated[
     float | None, _option("--epsilon", "E", "Epsilon of the model, per user; 5 if not given.")
 ]

@@ -423,7 +423,11 @@ def test_a_guarantee_that_is_not_established_says_so_wherever_it_appears() -> No
     ("guarantee", "seeded", "answer"),
     [
         (PRIVATE[5], False, "ε = 5 per user (add/remove, number of users public), δ = 10⁻⁵, for"),
-        (PRIVATE[5], True, "The noise is seeded, an experiment: whoever knows the seed can remove it"),
+        (
+            PRIVATE[5],
+            True,
+            "The noise is seeded, an experiment: whoever knows the seed can remove it",
+        ),
         (non_private(1e-5), True, "none. The model was trained without noise."),
         (
             dataclasses.replace(PRIVATE[5], established=False, note="invented"),
