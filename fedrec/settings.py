@@ -79,6 +79,8 @@ NAMES: Mapping[str, Mapping[str, Any]] = {
 }
 """Further names of `recipe`, of the papers' methods and of ours on news, and the keys that each
 stands for. ssp1: as many resamples as steps, 16 in Figure 4 of AM-SSP."""
+OF_TWO_LAYERS = frozenset({"am-dpsgd"})
+"""Recipes whose encoder may have two layers."""
 RENAMED = {"fast-dpmf": "noisy-descent"}
 """Former names of recipes. `dpmf` is the sampler of the paper that was meant."""
 
@@ -259,7 +261,7 @@ class Scenario(Table):
                 'model.weights = "constant" needs model.max_items_per_user: without a limit '
                 "no constant bounds a user"
             )
-        if self.model.encoder == "two-layer" and self.recipe != "am-dpsgd":
+        if self.model.encoder == "two-layer" and self.recipe not in OF_TWO_LAYERS:
             raise ValueError(
                 f'model.encoder = "two-layer" has no effect with recipe = "{self.recipe}": it '
                 'needs recipe = "am-dpsgd"'
