@@ -16,6 +16,7 @@ from fedrec.factorization.default_clicks import recipe as clicks
 from fedrec.factorization.default_clicks import settings as click_settings
 from fedrec.factorization.default_clicks.model import ClickModel, ItemItemModel
 from fedrec.factorization.default_clicks.public_part import (
+    BITS,
     PublicPriorModel,
     link_directions,
     vector_directions,
@@ -58,7 +59,7 @@ def public_sources(
     content = public_content(_with_metadata(scenario, facts), dimension=clicks.CONTENT_DIRECTIONS)
     known = facts.features if scenario.model.encoder == "features" else None
     sides = (content, link_directions(known), vector_directions(known))
-    return content, tuple(rounded_rows(P) for P in sides if P is not None)
+    return content, tuple(rounded_rows(P, bits=BITS) for P in sides if P is not None)
 
 
 def _of_ratings(scenario: RecipeScenario, facts: RecipeFacts) -> Prepared:

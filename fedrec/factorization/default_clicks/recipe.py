@@ -110,7 +110,7 @@ class ClickRecipe:
         t = int(state["round"])
         exact = "gram" in state and not state["gram_std"]
         if t >= self.settings.rounds or exact:  # the same Gram again would say the same
-            return None if "blend" in state or not self.public else self._ask_worth(state)
+            return self._ask_worth(state) if self.settings.worth and "blend" not in state else None
         if t == 0 or "faint" in state:
             counts = block("counts", "linear", rows=self.facts.num_items, width=1)
             release = ReleaseSpec(list(self.settings.shares)[t], (counts,))
@@ -174,7 +174,7 @@ class ClickRecipe:
     @property
     def _judges(self) -> Arrays:
         """Who leaves a click out, of every question; nothing where nobody does."""
-        return {"judges": np.array(self.settings.judges)} if self.public else {}
+        return {"judges": np.array(self.settings.judges)} if self.settings.judges else {}
 
     def _ask_worth(self, state: State) -> Question:
         tried = blends(len(self.public))
@@ -185,8 +185,10 @@ class ClickRecipe:
 
     def _learn_worth(self, state: State, answer: Release) -> Arrays:
         tried = blends(len(self.public))
+        judges = self.settings.judges * self._users
+        worth = answer.values["worth"][0]
         std = answer.noise_std["worth"]
-        return {"blend": chosen_blend(answer.values["worth"][0], tried, noise_std=std)}
+        return {"blend": chosen_blend(worth, tried, noise_std=std, judges=judges)}
 
     # --- counts ---
 

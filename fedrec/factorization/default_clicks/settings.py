@@ -47,7 +47,8 @@ class ClickSettings:
     step_exponent: a click on item j weighs b_j^-exponent, b the counts (negative: towards popular
     items). ridge, confidence: of the local solve. damping, coherence, memory: see the last step of
     `ClickRecipe`. reached: see `click_choices.tells_nothing`; infinite where a Gram is asked for
-    whatever counts say. worth, judges: see `worth`; 0 without public sides.
+    whatever counts say. worth, judges: see `worth`; 0 without public sides, and where
+    people are too few to say what these are worth.
     """
 
     counts: float
