@@ -69,7 +69,7 @@ def _forms(catalogue: Any, exact: Exact, coded: Compressed) -> dict[str, Form]:
 
     flat = faiss.IndexFlatIP(_WIDTH)
     flat.add(catalogue.items)
-    codes = np.zeros(len(catalogue.items) * _WIDTH // 8, np.int64)
+    codes = coded.codes.view(np.int64)
     words = catalogue.items.view(np.int64)
     return {
         _OURS: coded,

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, cast
 
 import numpy as np
 import polars as pl
-from scipy import stats
+from scipy.special import ndtri, stdtrit
 
 from fedrec.api.callbacks import Callback
 from fedrec.api.datasets import Dataset, TestSet, TrainingSet
@@ -122,9 +122,9 @@ class PrivacyCurve:
             std = float(np.std(draws, ddof=1)) if n > 1 else None
             halves = list[float]()
             if std is not None:
-                halves.append(float(stats.t.ppf(_UPPER, n - 1)) * std / math.sqrt(n))
+                halves.append(float(stdtrit(n - 1, _UPPER)) * std / math.sqrt(n))
             if people is not None:
-                halves.append(float(stats.norm.ppf(_UPPER)) * people)
+                halves.append(float(ndtri(_UPPER)) * people)
             half = math.hypot(*halves) if halves else None
             low, high = (None, None) if half is None else (mean - half, mean + half)
             counts = (epsilon, len(seeds), len(by_split))

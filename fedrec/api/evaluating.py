@@ -25,7 +25,6 @@ from fedrec.report import wording
 from fedrec.run.data.datasets import public_facts
 from fedrec.run.outcomes import Outcome
 from fedrec.run.outcomes import evaluate as measured
-from fedrec.run.ratings import rivals_of
 from fedrec.settings import validated
 
 
@@ -241,5 +240,8 @@ def controls_of(
         }
         scenario = validated(chosen, source="evaluate")
         facts = public_facts(scenario, test.source, test.split)
+        # reports and serving come with it, which a first fit does without
+        from fedrec.run.ratings import rivals_of
+
         test.measured[asked] = rivals_of(scenario, test.split, Console(quiet=True), facts)[0]
     return test.measured[asked]

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from functools import cached_property
 from typing import Any
 
 from fedrec.api.tables import html_table
-from fedrec.privacy.accounting import Opinions
+from fedrec.privacy.accounting import GaussianEvent, opinions
 from fedrec.privacy.guarantee import Guarantee
 from fedrec.run.statement import COVERS, compared
 
@@ -44,18 +45,21 @@ class PrivacyGuarantee:
     def of(
         promised: Guarantee,
         noise: str,
-        opinions: Opinions,
+        events: Sequence[GaussianEvent],
         *,
         not_covered: Sequence[str] = (),
         spent: Sequence[str] = (),
     ) -> PrivacyGuarantee:
-        """Return the guarantee of a finished training.
+        """Return the guarantee of a finished training, from the releases that it made. The further
+        accountants are asked when somebody looks.
 
-        >>> from fedrec.privacy.accounting import Opinions
-        >>> PrivacyGuarantee.of(Guarantee(2.0, 1e-5, "user"), "system", Opinions(2.0, 2.0, 2.2))
-        (2, 1e-05)-DP per user (add/remove, number of users public), PLD 2.00, RDP 2.20
+        >>> from fedrec.privacy.accounting import GaussianEvent, mu_for
+        >>> drawn = GaussianEvent("gram", mu_for(2.0, 1e-5))
+        >>> PrivacyGuarantee.of(Guarantee(2.0, 1e-5, "user"), "system", [drawn])
+        (2, 1e-05)-DP per user (add/remove, number of users public), PLD 2.00, RDP 2.17
         """
-        return PrivacyGuarantee(promised, noise, asdict(opinions), tuple(not_covered), tuple(spent))
+        asked = _Accountants(tuple(events), promised.delta)
+        return PrivacyGuarantee(promised, noise, asked, tuple(not_covered), tuple(spent))
 
     @property
     def epsilon(self) -> float:
@@ -119,3 +123,27 @@ class PrivacyGuarantee:
             "not_covered": list(self.not_covered),
             "spent": list(self.spent),
         }
+
+
+class _Accountants(Mapping[str, float]):
+    """Epsilon of all events by accountant, computed at the first look: second opinions load
+    `dp_accounting` and take half a second."""
+
+    def __init__(self, events: tuple[GaussianEvent, ...], delta: float) -> None:
+        self._asked = events, delta
+
+    @cached_property
+    def _found(self) -> dict[str, float]:
+        return asdict(opinions(*self._asked))
+
+    def __getitem__(self, name: str) -> float:
+        return self._found[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._found)
+
+    def __len__(self) -> int:
+        return len(self._found)
+
+    def __repr__(self) -> str:
+        return repr(self._found)

@@ -34,7 +34,6 @@ from fedrec.run import statement
 from fedrec.run.data.budget import budget_of
 from fedrec.run.data.datasets import public_facts
 from fedrec.run.job import loopback
-from fedrec.run.model_folder import keep_model
 from fedrec.run.training import RoundRecord, Trained, Work, train_one
 from fedrec.settings import Scenario, validated
 from fedrec.settings_keys import nested
@@ -172,7 +171,7 @@ class Recommender(Parameters):
         guarantee = PrivacyGuarantee.of(
             plan.guarantee,
             scenario.privacy.noise,
-            trained.opinions(),
+            trained.costs,
             not_covered=train.split.not_covered,
             spent=spent,
         )
@@ -193,8 +192,11 @@ class Recommender(Parameters):
         )
         self._evaluated = train.source, train.split
         facts = public_facts(scenario, train.source, train.split)
-        self._keep = Kept(
-            lambda folder: keep_model(
+
+        def keep(folder: Path) -> None:
+            from fedrec.run.model_folder import keep_model  # with serving, which a fit does without
+
+            keep_model(
                 folder,
                 scenario,
                 train.source,
@@ -205,7 +207,8 @@ class Recommender(Parameters):
                 released=released,
                 spent=spent,
             )
-        )
+
+        self._keep = Kept(keep)
 
     @property
     def released(self) -> Released:

@@ -15,7 +15,6 @@ import numpy.typing as npt
 from fedrec.factorization.facts import Earlier
 from fedrec.factorization.released import arrays_of
 from fedrec.federation.rounds import Recipe, State
-from fedrec.news.variant import of
 from fedrec.privacy.bounded_mean import TopicTable
 from fedrec.public_data import PublicData, read_public
 from fedrec.recipes import prepare
@@ -95,6 +94,8 @@ class NewsInputs:
 
     def server_side(self, scenario: Scenario) -> ServerSide:
         """See `PublicInputs`."""
+        from fedrec.news.variant import of  # ratings and clicks do without news
+
         summed = of(scenario).summed
         if summed is None:
             raise ValueError(f"{scenario.news.variant} sums no reports")

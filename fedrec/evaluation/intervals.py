@@ -7,7 +7,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from scipy import stats
+from scipy.special import stdtrit
 
 LEVEL = 0.95
 
@@ -46,9 +46,7 @@ def interval(values: Sequence[float]) -> Interval:
     mean, error = mean_and_error(values)
     return Interval(
         mean,
-        float(stats.t.ppf((1 + LEVEL) / 2, len(values) - 1)) * error
-        if len(values) > 1
-        else math.nan,
+        float(stdtrit(len(values) - 1, (1 + LEVEL) / 2)) * error if len(values) > 1 else math.nan,
     )
 
 

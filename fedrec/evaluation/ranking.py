@@ -31,18 +31,18 @@ from dataclasses import dataclass, field
 from functools import cache
 from importlib import metadata
 
-import numba
 import numpy as np
 import numpy.typing as npt
 
 from fedrec.arrays import Float64s, Int32s, Int64s
 from fedrec.data.interactions import Interactions
 from fedrec.evaluation.popularity import popularity_buckets
-from fedrec.evaluation.toplists import Scores, contains, top_items
-from fedrec.numerics.threads import map_ranges
+from fedrec.evaluation.toplists import Scores, top_items
 
 METRICS = ("recall_capped", "recall", "ndcg", "mrr", "hit_rate", "precision", "average_precision")
-"""In the order of the kernel's columns."""
+"""In the order of columns."""
+_BLOCK_NUMBERS = 1 << 20
+"""Numbers at a time, so that they stay in the cache."""
 PAIRED = ("ndcg", "recall_capped")
 """Metrics whose deviations are kept, so that two models are compared user by user."""
 
@@ -196,12 +196,11 @@ def mean_and_error(values: Float64s) -> tuple[float, float]:
 def values_of(lists: Int32s, targets: Interactions, *, cutoffs: Sequence[int]) -> Float64s:
     """(users with targets, cutoffs, `METRICS`) of every user's own list."""
     ks = np.asarray(cutoffs, np.int64)
-    discounts = 1 / np.log2(np.arange(lists.shape[1]) + 2.0)
-    values = np.full((len(lists), len(ks), len(METRICS)), np.nan)
-    ptr = targets.user_ptr
-    items = targets.items
-    map_ranges(lambda a, b: _measure(lists, ptr, items, discounts, ks, values, a, b), len(lists))
-    return np.asarray(values[np.diff(ptr) > 0])
+    values = np.empty((len(lists), len(ks), len(METRICS)))
+    rows = max(1, _BLOCK_NUMBERS // (targets.num_items + 8 * int(ks[-1])))
+    for start in range(0, len(lists), rows):
+        _measure(lists, targets, ks, values, start, min(start + rows, len(lists)))
+    return np.asarray(values[np.diff(targets.user_ptr) > 0])
 
 
 def list_statistics(
@@ -270,44 +269,35 @@ def _check(
         raise ValueError(f"{int(repeated.sum())} targets are named twice by the same user")
 
 
-@numba.njit(nogil=True, cache=True)
 def _measure(
-    lists: Int32s,
-    ptr: Int64s,
-    items: Int32s,
-    discounts: Float64s,
-    ks: Int64s,
-    values: Float64s,
-    start: int,
-    stop: int,
+    lists: Int32s, targets: Interactions, ks: Int64s, values: Float64s, start: int, stop: int
 ) -> None:
-    """Fill values[user, c] with METRICS at cutoff ks[c]; users without targets are left as they
-    are."""
+    """Fill values[user, c] with METRICS at cutoff ks[c] for users [start, stop); of users without
+    targets they are no numbers."""
+    m = targets.num_items
+    ptr = targets.user_ptr[start : stop + 1]
+    total = np.diff(ptr)
+    wanted = np.zeros((stop - start, m + 1), np.bool_)  # the last column is that of `NO_ITEM`
+    of = np.repeat(np.arange(stop - start), total)
+    wanted[of, targets.items[ptr[0] : ptr[-1]]] = True
+    shown = lists[start:stop, : ks[-1]]
+    hit = np.take_along_axis(wanted, np.where(shown < 0, m, shown), axis=1)
+    ranks = np.arange(1, ks[-1] + 1)
+    hits = np.cumsum(hit, axis=1)
+    discounts = 1 / np.log2(ranks + 1.0)
     ideal = np.cumsum(discounts)
-    for user in range(start, stop):
-        total = ptr[user + 1] - ptr[user]
-        if total == 0:
-            continue
-        hits = 0
-        c = 0
-        gain = 0.0
-        precisions = 0.0
-        reciprocal = 0.0
-        for rank in range(1, ks[-1] + 1):
-            item = lists[user, rank - 1]
-            if item >= 0 and contains(items, ptr[user], ptr[user + 1], item):
-                hits += 1
-                gain += discounts[rank - 1]
-                precisions += hits / rank
-                if hits == 1:
-                    reciprocal = 1.0 / rank
-            if rank == ks[c]:
-                reachable = min(rank, total)
-                values[user, c, 0] = hits / reachable
-                values[user, c, 1] = hits / total
-                values[user, c, 2] = gain / ideal[reachable - 1]
-                values[user, c, 3] = reciprocal
-                values[user, c, 4] = 1.0 if hits > 0 else 0.0
-                values[user, c, 5] = hits / rank
-                values[user, c, 6] = precisions / reachable
-                c += 1
+    gain = np.cumsum(hit * discounts, axis=1)
+    precisions = np.cumsum(hit * (hits / ranks), axis=1)
+    first = np.where(hits[:, -1] > 0, hit.argmax(axis=1) + 1, np.inf)
+    for c, k in enumerate(ks):
+        found = hits[:, k - 1]
+        reachable = np.maximum(np.minimum(k, total), 1)
+        of_k = values[start:stop, c]
+        of_k[:, 0] = found / reachable
+        of_k[:, 1] = found / np.maximum(total, 1)
+        of_k[:, 2] = gain[:, k - 1] / ideal[reachable - 1]
+        of_k[:, 3] = np.where(first <= k, 1 / first, 0.0)
+        of_k[:, 4] = found > 0
+        of_k[:, 5] = found / k
+        of_k[:, 6] = precisions[:, k - 1] / reachable
+        of_k[total == 0] = np.nan

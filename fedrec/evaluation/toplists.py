@@ -29,6 +29,8 @@ _BLOCK_NUMBERS = 1 << 24  # 64 MiB a block: large enough for full BLAS speed, sm
 NO_ITEM = -1
 """Fills a list that is shorter than k: everything else is in the user's history."""
 _NOT_A_NUMBER = -2
+_FEW_NUMBERS = 1 << 21
+"""Up to so many scores are sorted in less time than compiling a selection takes."""
 
 
 def dot_product(U: Float32s, V: Float32s, *, item_bias: Float32s | None = None) -> Scores:
@@ -120,12 +122,39 @@ def _fill(
     ptr = history.user_ptr
     items = history.items
     keys = tie_keys(np.arange(block.shape[1]))
-    map_ranges(lambda a, b: _select(block, first, mask, ptr, items, keys, lists, a, b), len(block))
+    if block.size <= _FEW_NUMBERS:
+        _sort(lists, block, first, mask, history, keys)
+    else:
+        map_ranges(
+            lambda a, b: _select(block, first, mask, ptr, items, keys, lists, a, b), len(block)
+        )
     bad = np.flatnonzero(lists[first : first + len(block), 0] == _NOT_A_NUMBER)
     if len(bad):
         raise ValueError(
             f"a score of user {first + int(bad[0])} is not a number ({len(bad)} users in its block)"
         )
+
+
+def _sort(
+    lists: Int32s,
+    block: Float32s,
+    first: int,
+    mask: npt.NDArray[np.bool_],
+    history: Interactions,
+    keys: Keys,
+) -> None:
+    """`_select` of a few rows by NumPy alone: its definition."""
+    k = lists.shape[1]
+    users = first + np.flatnonzero(mask[first : first + len(block)])
+    mine = history.users_subset(users)
+    scores = block[users - first]
+    broken = np.isnan(scores).any(axis=1)
+    scores[mine.users, mine.items] = -np.inf
+    by_key = np.argsort(keys)
+    order = by_key[np.argsort(-scores[:, by_key], axis=1, kind="stable")[:, :k]]
+    listed = np.take_along_axis(scores, order, axis=1) > -np.inf
+    lists[users, : order.shape[1]] = np.where(listed, order, NO_ITEM)
+    lists[users[broken], 0] = _NOT_A_NUMBER
 
 
 @numba.njit(nogil=True, cache=True)

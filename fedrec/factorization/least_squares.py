@@ -7,6 +7,8 @@ threads.
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 import numpy as np
 import numpy.typing as npt
 
@@ -15,11 +17,14 @@ from fedrec.data.interactions import Interactions
 from fedrec.numerics.eigen import project_range
 from fedrec.numerics.kernels import solve_packed_range, solve_range
 from fedrec.numerics.packed import map_rows, pad_columns
+from fedrec.numerics.regression import padded_users
 from fedrec.numerics.threads import map_ranges
 
 Ridge = float | npt.NDArray[np.floating]
 
 _IN_ORDER = np.empty(0, np.int64)
+_FEW_NUMBERS = 1 << 22
+"""Up to so many numbers of matrices and of vectors are solved by NumPy: a tenth of a second."""
 
 
 def solve_packed(gram: Floats, moment: Floats, *, ridge: Ridge) -> Floats:
@@ -70,6 +75,9 @@ def solve_rows(
         for c in (targets, weights)
     )
     ridges = _ridges(ridge, rows, dtype)
+    if dtype == np.float64 and max(rows * d, len(ids)) * d <= _FEW_NUMBERS:
+        with suppress(np.linalg.LinAlgError):  # the compiled form says of which row
+            return _solve_few(ptr, ids, V, t, w, positions, ridges, 0.0 if base is None else base)
     solution = np.empty((rows, d), dtype)
     start = np.zeros((width, width), dtype)
     if base is not None:
@@ -81,6 +89,32 @@ def solve_rows(
 
     map_rows(solve, ptr, row_cost=8 + d // 2)
     return _checked(solution)
+
+
+def _solve_few(
+    ptr: Int64s,
+    ids: Int32s,
+    V: Floats,
+    targets: Floats,
+    weights: Floats,
+    positions: Int64s,
+    ridges: Floats,
+    base: Floats | float,
+) -> Floats:
+    """`solve_range` of a few rows by NumPy alone: its definition, row by row.
+
+    Raises LinAlgError where a system is not positive definite."""
+    d = V.shape[1]
+    solution = np.empty((len(ptr) - 1, d))
+    for rows, events, real in padded_users(ptr):
+        at = positions[events] if len(positions) else events
+        X = np.where(real[:, :, None], V[ids[events]] if len(ids) else 0.0, 0.0)
+        weighted = X * weights[at][:, :, None] if len(weights) else X
+        A = weighted.transpose(0, 2, 1) @ X + base + ridges[rows][:, None, None] * np.eye(d)
+        np.linalg.cholesky(A)  # `solve` would take what is not positive definite
+        t = np.where(real, targets[at] if len(targets) else 1.0, 0.0)
+        solution[rows] = np.linalg.solve(A, X.transpose(0, 2, 1) @ t[:, :, None])[:, :, 0]
+    return solution
 
 
 def solve_users(

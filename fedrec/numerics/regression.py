@@ -8,6 +8,8 @@ to one number of ratings by rows of zeros with variance 1 and target 0, which ch
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 import numpy.typing as npt
 
@@ -22,6 +24,18 @@ FEW_RATINGS = 1 << 15
 def padded_sizes(counts: Int64s) -> Int64s:
     """(users,) number of ratings that each user is padded to."""
     return -(-counts // STEP) * STEP
+
+
+def padded_users(ptr: Int64s) -> Iterator[tuple[Int64s, Int64s, npt.NDArray[np.bool_]]]:
+    """Users (g,) of one padded number of ratings n, places (g, n) of their ratings among all, and
+    which are theirs (g, n); the ratings of user k are those from ptr[k] to ptr[k + 1]."""
+    counts = np.diff(ptr)
+    sizes = padded_sizes(counts)
+    for n in np.unique(sizes):
+        users = np.flatnonzero(sizes == n)
+        along = np.arange(n)
+        real = along < counts[users][:, None]
+        yield users, np.where(real, ptr[users][:, None] + along, 0), real
 
 
 def one_user(

@@ -30,13 +30,15 @@ _CAPACITY = 1 << 12
 
 
 class Compressed:
-    """Every item is looked at, in 8 bits a number; raises nothing that `ranking.Exact` does not."""
+    """Every item is looked at, in 8 bits a number; raises nothing that `ranking.Exact` does not.
+
+    codes: (blocks, width, BLOCK) int8, which a query passes over."""
 
     def __init__(self, catalogue: Catalogue) -> None:
         self.catalogue = catalogue
         m, width = catalogue.items.shape
         blocks = -(-m // BLOCK)
-        self._codes = np.zeros((blocks, width, BLOCK), np.int8)
+        self.codes = np.zeros((blocks, width, BLOCK), np.int8)
         self._scales = np.zeros(blocks * BLOCK, np.float32)
         self._bias = np.full(blocks * BLOCK, -np.inf, np.float32)
         self._bias[:m] = catalogue.bias
@@ -49,7 +51,7 @@ class Compressed:
             codes = np.rint(x / scales[:, None]).clip(-127, 127)
             left = np.linalg.norm(x - scales[:, None].astype(np.float64) * codes, axis=1)
             part = slice(start, start + len(x) // BLOCK)
-            self._codes[part] = codes.reshape(-1, BLOCK, width).transpose(0, 2, 1)
+            self.codes[part] = codes.reshape(-1, BLOCK, width).transpose(0, 2, 1)
             self._scales[start * BLOCK : start * BLOCK + len(x)] = scales
             self._errors[part] = left.reshape(-1, BLOCK).max(axis=1) * (1 + 1e-6)
             longest = max(longest, float((np.linalg.norm(x, axis=1) + left).max()))
@@ -59,7 +61,7 @@ class Compressed:
     @property
     def nbytes(self) -> int:
         """Memory beside the catalogue's own."""
-        return sum(a.nbytes for a in (self._codes, self._scales, self._bias, self._errors))
+        return sum(a.nbytes for a in (self.codes, self._scales, self._bias, self._errors))
 
     def __call__(self, queries: Sequence[Query]) -> list[Best]:
         """Implements `ranking.Ranker`."""
@@ -90,7 +92,7 @@ class Compressed:
         pools = _Pools(queries, len(self.catalogue.items))
         while first < last:
             first = scan_blocks(
-                first, last, self._codes.reshape(-1), self._scales, self._bias, self._errors,
+                first, last, self.codes.reshape(-1), self._scales, self._bias, self._errors,
                 self.catalogue.categories, len(self.catalogue.items),
                 columns.reshape(-1), U.shape[1], padded, norms, slacks.astype(np.float32),
                 pools.wanted, pools.k, pools.lows, pools.rows, pools.highs, pools.sizes,

@@ -99,6 +99,19 @@ def test_importing_fedrec_is_cheap() -> None:
     assert done.stdout.split() == []
 
 
+def test_a_first_fit_loads_no_second_opinion_and_nothing_of_reports_news_or_serving() -> None:
+    """Importing them took longer than such a training. `guarantee` asks the second accountants."""
+    words = (
+        "import sys, fedrec; data = fedrec.Dataset.planted('small', kind='clicks'); "
+        "model = fedrec.ItemItem(noise='seeded').fit(data.split()[0]); "
+        "print(*(m for m in ('scipy.stats', 'scipy.signal', 'dp_accounting', 'pandas', 'jinja2', "
+        "'prometheus_client', 'fedrec.serving', 'fedrec.news.variant', 'fedrec.run.ratings') "
+        "if m in sys.modules)); model.guarantee.as_dict(); print('dp_accounting' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", words], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines() == ["", "True"]
+
+
 def test_training_and_evaluating_need_neither_torch_nor_flower() -> None:
     used = "import sys, fedrec; [getattr(fedrec, n) for n in fedrec.__all__]"
     words = f"{used}; print(*(m for m in ('torch', 'flwr', 'grpc') if m in sys.modules))"

@@ -3,8 +3,6 @@ threads."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -48,10 +46,15 @@ def by_sorting(scores: np.ndarray, history: list[set[int]], k: int) -> list[list
     return lists
 
 
+@pytest.fixture(params=[0, 1 << 21], ids=["compiled", "sorted"])
+def form(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The selection of many scores, and NumPy's sort of few."""
+    monkeypatch.setattr(toplists, "_FEW_NUMBERS", request.param)
+
+
 @pytest.fixture
-def small_blocks(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def small_blocks(form: None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(toplists, "_BLOCK_NUMBERS", 64)
-    return
 
 
 @settings(max_examples=60, deadline=None)
@@ -65,9 +68,11 @@ def test_lists_equal_a_full_sort_with_few_distinct_scores_and_any_history(
         np.float32,
     )
     history = data.draw(st.lists(st.sets(st.integers(0, m - 1)), min_size=n, max_size=n))
-    assert top_items(
-        lambda a, b: scores[a:b], history=clicks(history, m), k=k
-    ).tolist() == by_sorting(scores, history, k)
+    for few in (0, scores.size):  # the selection, and NumPy's sort
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(toplists, "_FEW_NUMBERS", few)
+            lists = top_items(lambda a, b: scores[a:b], history=clicks(history, m), k=k)
+        assert lists.tolist() == by_sorting(scores, history, k)
 
 
 @pytest.mark.usefixtures("small_blocks")
@@ -84,6 +89,7 @@ def test_dot_products_with_item_bias_are_ranked_over_many_blocks() -> None:
     )
 
 
+@pytest.mark.usefixtures("form")
 def test_ascending_scores_that_fill_the_heap_at_every_item_are_ranked() -> None:
     scores = np.arange(5000, dtype=np.float32)[None].repeat(3, axis=0)
     lists = top_items(lambda a, b: scores[a:b], history=clicks([set(), {4999}, set()], 5000), k=100)
@@ -91,6 +97,7 @@ def test_ascending_scores_that_fill_the_heap_at_every_item_are_ranked() -> None:
     assert lists[1].tolist() == list(range(4998, 4898, -1))
 
 
+@pytest.mark.usefixtures("form")
 def test_users_who_need_no_list_get_none_and_cost_no_scoring() -> None:
     calls: list[tuple[int, int]] = []
 
@@ -108,6 +115,7 @@ def test_users_who_need_no_list_get_none_and_cost_no_scoring() -> None:
     ).tolist() == [[-1, -1], [0, 2]]  # of equal scores by key
 
 
+@pytest.mark.usefixtures("form")
 def test_a_score_that_is_not_a_number_is_refused_with_its_user() -> None:
     scores = np.zeros((4, 30), np.float32)
     scores[2, 17] = np.nan

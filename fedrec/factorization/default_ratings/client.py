@@ -26,13 +26,12 @@ from fedrec.factorization.default_ratings.cross_fitting import (
     CrossFit,
     cross_fit,
     padded_rows,
-    padded_users,
 )
 from fedrec.factorization.least_squares import solve_users
 from fedrec.federation.messages import Question, Reports
 from fedrec.federation.reports import RealBlock, bounded
 from fedrec.numerics import segments
-from fedrec.numerics.regression import FEW_RATINGS, gains, times
+from fedrec.numerics.regression import FEW_RATINGS, gains, padded_users, times
 from fedrec.numerics.threads import map_ranges
 
 UNITS = (
@@ -66,7 +65,7 @@ def posterior_means(
     """
     w = np.zeros((mine.num_users, phi.shape[1]))
     if len(mine) <= FEW_RATINGS:
-        for users, places, real in padded_users(mine):
+        for users, places, real in padded_users(mine.user_ptr):
             X, t, v = padded_rows(mine, phi, targets, variance, places, real)
             w[users] = times(gains(X, v), t)
         return w

@@ -23,7 +23,6 @@ of covariance ((K^-1)_FF)^-1, and w_(F) = Phi' (K^-1 t - (K^-1)_F' r_F).
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numba
@@ -34,7 +33,7 @@ from fedrec.arrays import Float64s, Int64s
 from fedrec.data.interactions import Interactions
 from fedrec.numerics.kernels import add_outer
 from fedrec.numerics.packed import pad_columns
-from fedrec.numerics.regression import FEW_RATINGS, cross_fitted, padded_sizes
+from fedrec.numerics.regression import FEW_RATINGS, cross_fitted, padded_users
 from fedrec.numerics.threads import map_ranges
 
 EVENTS = 64
@@ -87,7 +86,7 @@ def cross_fit(
     found = CrossFit(np.empty(n), np.zeros((mine.num_users * folds, width)), np.empty(n))
     if n <= FEW_RATINGS:
         by_user = found.vectors.reshape(mine.num_users, folds, width)
-        for users, events, real in padded_users(mine):
+        for users, events, real in padded_users(mine.user_ptr):
             X, t, v = padded_rows(mine, phi, targets, variance, events, real)
             fold = np.where(real, mine.items[events] % folds, -1)
             residuals, by_user[users], shares = cross_fitted(
@@ -107,20 +106,6 @@ def cross_fit(
         mine.num_users,
     )
     return found
-
-
-def padded_users(
-    mine: Interactions,
-) -> Iterator[tuple[Int64s, Int64s, npt.NDArray[np.bool_]]]:
-    """Users (g,) of one padded number of ratings n, places (g, n) of their ratings among all, and
-    which are theirs (g, n); users without ratings are left out."""
-    counts = np.diff(mine.user_ptr)
-    sizes = padded_sizes(counts)
-    for n in np.unique(sizes[sizes > 0]):
-        users = np.flatnonzero(sizes == n)
-        along = np.arange(n)
-        real = along < counts[users][:, None]
-        yield users, np.where(real, mine.user_ptr[users][:, None] + along, 0), real
 
 
 def padded_rows(
