@@ -134,7 +134,7 @@ def read(path: str | Path, format: str = "auto", **options: object) -> Dataset:
 
 
 def detect(path: Path) -> str:
-    """The name of the only format a path looks like.
+    """The name of the only format a path looks like; one of an installed package goes before ours.
 
     Raises DataError when there is none, or more than one.
 
@@ -146,6 +146,7 @@ def detect(path: Path) -> str:
     """
     known = formats()
     found = [name for name, reader in known.items() if reader.matches(path)]
+    found = [name for name in found if name not in FORMATS] or found
     if len(found) == 1:
         return found[0]
     if found:
