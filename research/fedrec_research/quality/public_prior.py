@@ -132,7 +132,7 @@ def controls_row(data: str, overrides: tuple[str, ...], seed: int) -> Row:
 
 
 def _means(rows: Sequence[Row]) -> Row:
-    """Of validation and test, the mean and its standard error over seeds."""
+    """The mean and its standard error over seeds, of validation and of test."""
     return {fold: mean_and_error([row[fold] for row in rows]) for fold in ("validation", "test")}
 
 
