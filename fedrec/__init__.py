@@ -13,7 +13,10 @@ evaluation; servers, clients and aggregators are packages of their own.
 """
 
 import importlib
+from pathlib import Path
 from typing import Any
+
+from fedrec.compiling import keep_compiled
 
 __version__ = "0.1.0"
 
@@ -61,6 +64,8 @@ _PLACES = {
 compares the two."""
 
 __all__ = ["__version__", *_PLACES]
+
+keep_compiled(Path(__file__).parent)
 
 
 def __getattr__(name: str) -> Any:

@@ -108,7 +108,7 @@ def _solve_few(
     solution = np.empty((len(ptr) - 1, d))
     for rows, events, real in padded_users(ptr):
         at = positions[events] if len(positions) else events
-        X = np.where(real[:, :, None], V[ids[events]] if len(ids) else 0.0, 0.0)
+        X = np.where(real[:, :, None], V[ids[events]], 0.0)
         weighted = X * weights[at][:, :, None] if len(weights) else X
         A = weighted.transpose(0, 2, 1) @ X + base + ridges[rows][:, None, None] * np.eye(d)
         np.linalg.cholesky(A)  # `solve` would take what is not positive definite

@@ -27,7 +27,7 @@ from fedrec.federation.reports import require_distinct
 from fedrec.numerics.kernels import exact_range
 from fedrec.numerics.packed import PIECES, map_rows, pad_columns
 
-_FEW_NUMBERS = 1 << 22
+_FEW_NUMBERS = 1 << 23
 """Up to so many numbers are added as they are in less time than compiling takes."""
 
 

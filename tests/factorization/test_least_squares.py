@@ -187,3 +187,9 @@ def test_released_models_of_clicks_are_the_same_whether_numpy_solved(
         model.save(tmp_path / str(few))
         found.append((tmp_path / str(few) / "model.safetensors").read_bytes())
     assert found[0] == found[1]
+
+
+@pytest.mark.usefixtures("form")
+def test_rows_without_events_are_zero() -> None:
+    none = np.zeros(3, np.int64)
+    assert not solve_clicks(none, none[:0].astype(np.int32), np.eye(4), ridge=1.0, alpha=2.0).any()

@@ -1,0 +1,75 @@
+"""Where compiled loops are kept decides who may run code as whom."""
+
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+
+import numba.core.config
+import pytest
+
+from fedrec.compiling import keep_compiled
+
+PACKAGE = Path("/package")
+
+
+@pytest.fixture(autouse=True)
+def _read_only_package(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A home and a temporary folder of the test's, and a package that nobody can write."""
+    ask = os.access
+    monkeypatch.setattr(os, "access", lambda path, how: path != PACKAGE and ask(path, how))
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "tmp"))
+    monkeypatch.setattr("numba.core.config.CACHE_DIR", "")
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("NUMBA_CACHE_DIR", "")
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    (tmp_path / "tmp").mkdir()
+    (tmp_path / "home").mkdir()
+
+
+def test_a_package_that_can_be_written_and_a_folder_that_is_set_are_left_alone(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    keep_compiled(tmp_path)
+    assert os.environ.get("NUMBA_CACHE_DIR") == ""
+    monkeypatch.setenv("NUMBA_CACHE_DIR", "/elsewhere")
+    keep_compiled(PACKAGE)
+    assert os.environ.get("NUMBA_CACHE_DIR") == "/elsewhere"
+
+
+def test_a_read_only_package_s_loops_lie_in_the_user_s_cache(tmp_path: Path) -> None:
+    keep_compiled(PACKAGE)
+    folder = tmp_path / "home" / ".cache" / "fedrec"
+    assert os.environ["NUMBA_CACHE_DIR"] == str(folder)
+    assert vars(numba.core.config)["CACHE_DIR"] == str(folder)  # read when it was imported
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+
+
+def test_without_a_home_they_lie_in_a_temporary_folder_of_the_user_s_own(tmp_path: Path) -> None:
+    (tmp_path / "home").rmdir()
+    (tmp_path / "home").write_text("no folder")
+    own = tmp_path / "tmp" / f"fedrec-{os.geteuid()}"
+    for _ in range(2):  # the second process finds the first one's
+        os.environ["NUMBA_CACHE_DIR"] = ""
+        keep_compiled(PACKAGE)
+        assert os.environ["NUMBA_CACHE_DIR"] == str(own)
+
+
+@pytest.mark.parametrize("planted", ["for all", "a link"])
+def test_a_folder_that_somebody_else_can_write_is_not_taken(planted: str, tmp_path: Path) -> None:
+    (tmp_path / "home").rmdir()
+    (tmp_path / "home").write_text("no folder")
+    own = tmp_path / "tmp" / f"fedrec-{os.geteuid()}"
+    there = tmp_path / "there"
+    there.mkdir()
+    if planted == "a link":
+        own.symlink_to(there)
+    else:
+        own.mkdir()
+        own.chmod(0o777)
+    keep_compiled(PACKAGE)
+    taken = Path(os.environ["NUMBA_CACHE_DIR"])
+    assert taken.parent == tmp_path / "tmp"
+    assert taken != own
+    assert stat.S_IMODE(taken.stat().st_mode) == 0o700
