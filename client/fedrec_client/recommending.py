@@ -334,15 +334,12 @@ class Recommender:
                     "no answer was given to this model yet", "Ask without --last."
                 )
             return answer, False
-        known = self.ledger.kept(question) is not None
-        if not may_pay and not known:
+        if not may_pay and self.ledger.kept(question) is None:
             cause = (
                 "the model was retired after an answer for it was paid for, and the newest has "
                 "other rows"
             )
             raise ProtocolError(cause, "Ask again to pay for an answer to the newest model.")
-        if not known:
-            self._warn_of_a_generic_list(model, clicks)
         return self.ledger.answer(question, lambda: self._drawn(model, clicks))
 
     def _warn_of_a_generic_list(self, model: PublicModel, clicks: Clicks) -> None:
@@ -360,6 +357,8 @@ class Recommender:
         warn(GenericListWarning(said))
 
     def _drawn(self, model: PublicModel, clicks: Clicks) -> Drawn:
+        # past the limits: a refusal says nothing of the history
+        self._warn_of_a_generic_list(model, clicks)
         try:
             return self._drawn_for(model, model.window(clicks))
         except Exception:

@@ -62,17 +62,17 @@ class Audit:
                 answer=answer,
                 head=(
                     "attack",
-                    "unit",
-                    "neighbours",
+                    "verdict",
                     "claimed ε",
                     "ε is at least",
                     "by",
                     "confidence",
                     "named (by chance)",
-                    "verdict",
+                    "unit",
+                    "neighbours",
                 ),
                 rows=[_cells(finding) for finding in self.findings],
-                numbers=frozenset({3, 4, 6, 7}),
+                numbers=frozenset({2, 3, 5, 6}),
                 bad=bool(failed),
                 chart=claims(attacks, axis=f"ε {'; '.join(units)}", name="claims")
                 if drawn
@@ -140,14 +140,14 @@ def _cells(finding: Finding) -> tuple[str, ...]:
     proves = finding.by != "none"
     return (
         finding.attack,
-        claim.unit,
-        claim.neighbours,
+        finding.verdict,
         f"{claim.epsilon:.4g}",
         f"{finding.measured:.4g}" if proves else "–",
         finding.by if proves else "no bound",
         f"{finding.confidence:.1%}",
         "–" if finding.recovery is None else str(finding.recovery),
-        finding.verdict,
+        claim.unit,
+        claim.neighbours,
     )
 
 

@@ -137,7 +137,14 @@ for place in VERBS:
     module, _, attribute = place.partition(":")
     _join(getattr(import_module(module), attribute))
 for plugin in entry_points(group="fedrec.commands"):
-    _join(plugin.load())
+    try:
+        _join(plugin.load())
+    except Exception as failure:  # of somebody else's package: all other verbs go on
+        package = plugin.dist.name if plugin.dist else plugin.value
+        sys.stderr.write(
+            f"warning: the verbs {plugin.name!r} of {package} are left out "
+            f"({type(failure).__name__}: {failure}). Upgrade or uninstall that package.\n"
+        )
 
 
 _command = functools.cache(typer.main.get_command)

@@ -32,6 +32,10 @@ _ABOUT = {
     "private",
 }
 _HALF = "_half"
+_MEANS = (
+    "The chart has means over runs that differ in their seed alone, with 95% intervals "
+    "(Student's t); the table has each run."
+)
 
 
 def half(metric: str) -> str:
@@ -120,7 +124,7 @@ def _shown(frame: pl.DataFrame, metric: str) -> tuple[list[str], list[list[str]]
         promised = (
             "no privacy"
             if math.isinf(row["epsilon"])
-            else f"ε {row['epsilon']:g} per {row['unit']}, δ {row['delta']:g}"
+            else f"ε {row['epsilon']:g} per {row['unit']}, δ {wording.power(row['delta'])}"
         )
         noise = (
             " (seeded: an experiment)"
@@ -154,7 +158,8 @@ def page(
 ) -> str:
     """One HTML page that needs no network, the answer first. notes: what must be said with it;
     runs: folders whose reports it names."""
-    header, rows = _shown(frame, metric)
+    # on a phone the metric is seen first, and what is promised by scrolling
+    (run, method, promised, *metrics), rows = _shown(frame, metric)
     best = ordered(frame.filter(pl.col("private")), metric).head(1).to_dicts()
     first = "No run here is private."
     if warning := different_data(frame):
@@ -174,9 +179,9 @@ def page(
         TablePage(
             title="Comparison of runs",
             answer=first,
-            head=header,
-            rows=rows,
-            numbers=frozenset(range(3, len(header))),
+            head=(run, method, *metrics, promised),
+            rows=[(*row[:2], *row[3:], row[2]) for row in rows],
+            numbers=frozenset(range(2, 2 + len(metrics))),
             notes=[*notes, covered],
             links=[(f"../{run.name}/report.html", run.name) for run in runs],
             chart=_chart(frame, metric),

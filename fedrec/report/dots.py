@@ -150,9 +150,11 @@ def _claims(attacks: Sequence[Attacked], axis: str, width: float, name: str) -> 
     wide = width > 500
     left = 188.0 if wide else 118.0
     right = width - 48.0
-    lane = 28.0 if wide else 40.0
+    letters = 30 if wide else 14
     top = 30.0
     shown = [a for a in attacks if math.isfinite(a.claimed)]
+    lines = max((len(textwrap.wrap(a.attack, letters)) for a in shown), default=1)
+    lane = max(28.0 if wide else 40.0, LINE_HEIGHT * lines + 8)
     x = Scale(
         0.0,
         1.08 * max((v for a in shown for v in (a.claimed, a.found or 0.0)), default=1.0),
@@ -175,7 +177,7 @@ def _claims(attacks: Sequence[Attacked], axis: str, width: float, name: str) -> 
         text(keys + 86, 15.0, "at least, as the attack proves"),
     ]
     for row, attack in enumerate(shown):
-        parts += _attack(x, attack, top + lane * (row + 0.5), letters=30 if wide else 18)
+        parts += _attack(x, attack, top + lane * (row + 0.5), letters=letters)
     spoken = " ".join(
         (
             f"{a.attack}: claimed {a.claimed:.4g}, at least "

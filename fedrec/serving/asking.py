@@ -81,18 +81,55 @@ def query(bundle: Bundle, report: Coefficients) -> Float32s:
 
 HIDDEN = 0.1
 """Share of what clicks say below which a list is said to be nearly everybody's."""
+READERS = 64
+"""Invented readers, by whom `told` compares lists where a bundle has no groups of sizes."""
+LISTED = 10
+"""Items of their lists."""
 
 
 def told(bundle: Bundle, clicks: int, *, guarantee: Guarantee) -> float | None:
-    """Which share of what so many clicks say of their list the noise leaves, by public numbers;
-    None where the bundle does not know."""
+    """Which share of what so many clicks say of their list the noise leaves, by public numbers and
+    invented histories; None where that cannot be known."""
     if (sizes := Sizes.of(bundle.more)) is None:
-        return None
+        try:  # a bundle that fails, or takes long, at some number of clicks would ask for it
+            share = _told_of_invented(bundle, max(clicks, 1), guarantee=guarantee)
+        except Exception:
+            return None
+        return share if clicks else 0.0
     std = bounded_mean.noise_std(
         public_table(bundle), bundle.about.history, mu=mu_for(guarantee.epsilon, guarantee.delta)
     )
     nearest = int(np.argmin(np.abs(np.log(np.maximum(sizes.clicks, 1)) - math.log(max(clicks, 1)))))
     return float(sizes.told(noise_std=std)[nearest]) if clicks else 0.0
+
+
+def _told_of_invented(bundle: Bundle, clicks: int, *, guarantee: Guarantee) -> float:
+    """Of `READERS` invented readers of one subject each, who say more than most people do: how much
+    more of their own list without noise the noised one has than of another reader's, at most 1."""
+    rng = np.random.default_rng(0)
+    n = min(clicks, bundle.about.history, bundle.size)
+    centred = bundle.items - bundle.items.mean(axis=0)
+    units = centred / np.maximum(np.linalg.norm(centred, axis=1, keepdims=True), 1e-12)
+    near = units[rng.integers(0, bundle.size, READERS)] @ units.T
+    histories = np.full((READERS, bundle.about.history), -1, np.int32)
+    histories[:, bundle.about.history - n :] = _first(near, n)
+    mine, noised = (
+        # the histories are invented, so the key may be known
+        _first(bundle.users(asked.sent) @ bundle.items.T + bundle.bias, min(LISTED, bundle.size))
+        for asked in (
+            ask(bundle, histories, guarantee=each, key=bytes(32))
+            for each in (non_private(bundle.about.delta, "click", "replace"), guarantee)
+        )
+    )
+    shared = (noised[:, None, :, None] == mine[None, :, None, :]).any(axis=3).mean(axis=2)
+    own = float(np.trace(shared)) / READERS
+    others = float(shared.sum() - np.trace(shared)) / (READERS * (READERS - 1))
+    return max(own - others, 0.0) / max(1.0 - others, 1e-9)
+
+
+def _first(scores: npt.NDArray[np.floating], k: int) -> npt.NDArray[np.intp]:
+    """(n, k) columns of the highest scores (n, m), in any order."""
+    return np.argpartition(-scores, k - 1, axis=1)[:, :k]
 
 
 def public_table(bundle: Bundle) -> TopicTable:

@@ -29,12 +29,14 @@ def written(table: pl.DataFrame, folder: Path, suffix: str) -> Path:
     path = folder / f"clicks{suffix}"
     if suffix == ".parquet":
         table.write_parquet(path)
+    elif suffix == ".jsonl":
+        table.write_ndjson(path)
     else:
         table.write_csv(path, separator="\t" if suffix == ".tsv" else ",")
     return path
 
 
-@pytest.mark.parametrize("suffix", [".csv", ".tsv", ".parquet"])
+@pytest.mark.parametrize("suffix", [".csv", ".tsv", ".parquet", ".jsonl"])
 def test_a_table_becomes_a_folder_that_is_served_and_guesses_are_said(
     suffix: str,
     table: pl.DataFrame,

@@ -160,3 +160,25 @@ def test_a_verb_of_the_command_line_is_found(installed: tuple[Path, Path]) -> No
         command, env={**os.environ, "PYTHONPATH": path}, capture_output=True, text=True, check=True
     )
     assert done.stdout == "hello Ada\n"
+
+
+def test_a_verb_that_cannot_be_loaded_is_named_in_one_line_and_all_others_go_on(
+    installed: tuple[Path, Path],
+) -> None:
+    modules, metadata = installed
+    points = metadata / "outside-1.0.dist-info" / "entry_points.txt"
+    broken = "missing = no_such_module:app\nnothing = outside_data:first_is_hit\n"
+    points.write_text(points.read_text() + broken)
+    path = os.pathsep.join([str(modules), str(metadata), os.environ.get("PYTHONPATH", "")])
+    done = subprocess.run(
+        [sys.executable, "-m", "fedrec.cli", "greet", "Ada"],
+        env={**os.environ, "PYTHONPATH": path},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout == "hello Ada\n"
+    missing, nothing = done.stderr.splitlines()
+    assert "'missing' of outside are left out (ModuleNotFoundError: No module" in missing
+    assert "'nothing' of outside are left out" in nothing
+    assert missing.endswith("Upgrade or uninstall that package.")

@@ -22,6 +22,8 @@ from fedrec_client.recommending import Recommender
 
 from .conftest import HISTORY, ITEMS, TOPICS, WIDTH, PlainServer, write_bundle
 
+pytestmark = pytest.mark.filterwarnings("ignore::fedrec.errors.GenericListWarning")
+
 X = 17
 HISTORIES = (
     Clicks.of(["i3", f"i{X}", "i5"]),

@@ -30,6 +30,8 @@ from fedrec_client.recommending import Recommender
 
 from .conftest import HISTORY, ITEMS, TOPICS, PlainServer, by_rows, write_bundle
 
+pytestmark = pytest.mark.filterwarnings("ignore::fedrec.errors.GenericListWarning")
+
 CLICKS = Clicks.of(by_rows(np.arange(7)))
 Open = Callable[..., Recommender]
 

@@ -24,6 +24,8 @@ from fedrec_client.recommending import Recommender
 
 from .conftest import HISTORY, ITEMS, TOPICS, PlainServer, by_rows
 
+pytestmark = pytest.mark.filterwarnings("ignore::fedrec.errors.GenericListWarning")
+
 
 def some_clicks(seed: int, count: int) -> Clicks:
     return Clicks.of(by_rows(np.random.default_rng(seed).integers(0, ITEMS, count)))

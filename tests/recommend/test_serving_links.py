@@ -28,6 +28,8 @@ from fedrec_client.serving_link import ServingQuery, Trust
 from .conftest import HISTORY, PlainServer, write_bundle
 
 CLICKS = Clicks.of(["i1", "i2", "i3"])
+pytestmark = pytest.mark.filterwarnings("ignore::fedrec.errors.GenericListWarning")
+
 Start = Callable[..., Any]
 
 

@@ -24,8 +24,9 @@ from fedrec.news.trained import Catalogue, TrainedNews
 from fedrec.news.variant import train_news
 from fedrec.news.variants.additive import AdditiveRecommender
 from fedrec.privacy.guarantee import Guarantee, non_private
+from fedrec.serving import asking
 from fedrec.serving import bundle as files
-from fedrec.serving.asking import ask, exact
+from fedrec.serving.asking import HIDDEN, ask, exact, told
 from fedrec.serving.exporting import Origin
 from fedrec.serving.news_bundles import news_bundle
 from fedrec.settings import Scenario, validated
@@ -199,3 +200,33 @@ def test_a_list_knows_how_often_items_were_shown_and_nothing_of_those_that_never
     some = log_exposure(np.array([1, 0, 100]))
     np.testing.assert_allclose(some, [0, math.log(100) / 2, math.log(100)])
     assert log_exposure(np.zeros(2, np.int64)).tolist() == [0, 0]
+
+
+def test_lists_of_news_are_known_to_be_everybodys_by_invented_readers_alone(
+    world: tuple[PlantedNews, Catalogue], tmp_path: Path
+) -> None:
+    model = trained(world, scenario("additive"))
+    bundle = written(tmp_path, model, world[0])
+    shares = [
+        told(bundle, 8, guarantee=Guarantee(epsilon, 1e-5, "click", "replace"))
+        for epsilon in (0.1, 5.0, 1e6)
+    ]
+    assert shares[0] is not None
+    assert shares[0] < HIDDEN < shares[2]
+    assert shares == sorted(shares)
+    assert told(bundle, 8, guarantee=FREE) == pytest.approx(1.0)
+    assert told(bundle, 0, guarantee=CLICK) == 0.0
+    same = replace(bundle, items=np.zeros_like(bundle.items))  # every list is the prior's
+    assert told(same, 8, guarantee=FREE) == 0.0
+
+
+def test_a_bundle_that_fails_at_some_numbers_of_clicks_says_nothing_and_raises_nothing(
+    world: tuple[PlantedNews, Catalogue], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bundle = written(tmp_path, trained(world, scenario("additive")), world[0])
+
+    def fails(*_: object, **__: object) -> None:
+        raise FloatingPointError
+
+    monkeypatch.setattr(asking, "ask", fails)
+    assert told(bundle, 8, guarantee=CLICK) is None

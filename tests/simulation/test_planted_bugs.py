@@ -31,7 +31,10 @@ from tests.simulation import auditor, simulator, verdict, visitor
 from tests.simulation.script import script
 from tests.simulation.simulator import simulate
 
-pytestmark = pytest.mark.slow
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.filterwarnings("ignore::fedrec.errors.GenericListWarning"),
+]
 
 SEEDS = range(60)
 

@@ -34,6 +34,8 @@ from tests.simulation.script import (
 )
 from tests.simulation.simulator import Outcome, simulate
 
+pytestmark = pytest.mark.filterwarnings("ignore::fedrec.errors.GenericListWarning")
+
 PARTIES = (AGGREGATOR, "server-0", "client-0", "client-1")
 TWO = Setup(clients=2)
 

@@ -26,6 +26,8 @@ from tests.simulation.script import (
 from tests.simulation.simulator import simulate
 from tests.simulation.verdict import EXACT_PLUS_NOISE
 
+pytestmark = pytest.mark.filterwarnings("ignore::fedrec.errors.GenericListWarning")
+
 
 def chunks(**seeds: tuple[int, int, int]) -> list[Any]:
     """By topology: from which seed to which, and how many a test."""

@@ -65,7 +65,8 @@ def train(
     file: Annotated[
         Path,
         typer.Argument(
-            metavar="FILE", help="Your data: CSV, TSV, Parquet, or what fedrec data formats lists."
+            metavar="FILE",
+            help="Your data: CSV, TSV, JSON lines, Parquet, or what fedrec data formats lists.",
         ),
     ],
     output: Annotated[
