@@ -36,8 +36,8 @@ def _own(folder: Path) -> bool:
     """Whether the folder is there, this user's and nobody else's to write."""
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        found = folder.lstat()
+        found = folder.lstat()  # links are everybody's to write
     except OSError:
         return False
     mine = found.st_uid == os.geteuid() and not found.st_mode & 0o022
-    return mine and not folder.is_symlink() and os.access(folder, os.W_OK)
+    return mine and os.access(folder, os.W_OK)

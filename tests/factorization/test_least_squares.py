@@ -128,6 +128,9 @@ def test_a_matrix_that_is_not_positive_definite_is_named_and_not_solved() -> Non
         solve_packed(pack(A), np.ones((3, 3)), ridge=0.0)
     with pytest.raises(ValueError, match="not positive definite"):
         solve_rows(np.array([0, 1]), np.zeros(1, np.int32), np.ones((1, 2)), ridge=0.0)
+    rows = np.array([0, 1, 2]), np.zeros(2, np.int32), np.ones((1, 2))
+    with pytest.raises(ValueError, match="1 of 2 systems are not positive definite"):
+        solve_rows(*rows, ridge=np.array([3.0, -9.0]))
 
 
 @pytest.mark.parametrize("d", [1, 2, 7, 16, 40])
