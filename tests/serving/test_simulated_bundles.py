@@ -41,7 +41,7 @@ def simulated(folder: Path, *keys: str) -> tuple[dict[str, Any], Path]:
     ("keys", "family"),
     [
         (FAST, "ratings"),
-        ([*FAST, "data.kind=clicks"], "clicks"),
+        ([*FAST, "data.kind=clicks", "privacy.epsilon=20"], "clicks"),
         ([*FAST, "recipe=published"], "ratings"),
         (NEWS, "news"),
     ],
