@@ -104,8 +104,9 @@ def told(bundle: Bundle, clicks: int, *, guarantee: Guarantee) -> float | None:
 
 
 def _told_of_invented(bundle: Bundle, clicks: int, *, guarantee: Guarantee) -> float:
-    """Of `READERS` invented readers of one subject each, who say more than most people do: how much
-    more of their own list without noise the noised one has than of another reader's, at most 1."""
+    """The share of an own list that a noised answer has beyond that of another reader, at most 1.
+
+    A mean over `READERS` invented readers of one subject each, who say more than most people do."""
     rng = np.random.default_rng(0)
     n = min(clicks, bundle.about.history, bundle.size)
     centred = bundle.items - bundle.items.mean(axis=0)
