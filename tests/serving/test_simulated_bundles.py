@@ -57,7 +57,10 @@ def test_a_run_ends_with_a_bundle_of_its_family(
         bundle.coefficients,
         bundle.about.form,
     )
-    assert (bundle.about.family, bundle.about.training["epsilon"]) == (family, load(None, keys).privacy.epsilon)
+    assert (bundle.about.family, bundle.about.training["epsilon"]) == (
+        family,
+        load(None, keys).privacy.epsilon,
+    )
     ranked = files.read_ranked(path)
     assert ranked.items.shape[0] == bundle.size == len(bundle.ids)
     assert ranked.version == bundle.version
