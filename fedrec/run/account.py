@@ -54,9 +54,12 @@ def describe(scenario: Scenario, *, users: int = 0, items: int = 0) -> dict[str,
         facts = public_facts(scenario, dataset, load_split(scenario, dataset))
     known = facts.features if facts.features is not None and facts.features.bags else None
     everything = replace(facts, features=known)
-    # a plan depends on whether there are features, not on what they say: nothing is decomposed for
-    # it
-    facts = replace(facts, features=None if facts.features is None else PublicFeatures({}))
+    if facts.rated:
+        # a plan of ratings depends on whether there are features, not on what they say: nothing is
+        # decomposed for it
+        facts = replace(facts, features=None if facts.features is None else PublicFeatures({}))
+    else:
+        facts = everything
     plan = prepare(scenario, facts).plan
     if max((release.noise_multiplier for release in plan.releases), default=0.0) > _MUCH:
         # refused where training would be, as the first question's noise is beyond its grid

@@ -148,10 +148,6 @@ def test_a_result_names_its_runtime_and_keeps_its_own_folder(tmp_path: Path) -> 
         for result in (alone, over_flower)
     ]
     assert released[0] == released[1]
-    assert (
-        "3 clients really sent it (flower)"
-        in Path(over_flower["run_dir"], "report.html").read_text()
-    )
 
 
 # --- real processes ---
