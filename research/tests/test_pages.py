@@ -13,7 +13,9 @@ def test_all_pages_and_pictures_are_what_the_kept_results_make(tmp_path: Path) -
     pages(HOME / "results", tmp_path)
     made = {path.relative_to(tmp_path): path.read_bytes() for path in tmp_path.rglob("*.*")}
     kept = HOME / "docs"
-    assert made == {path.relative_to(kept): path.read_bytes() for path in kept.rglob("*.*")}
+    found = {path.relative_to(kept): path.read_bytes() for path in kept.rglob("*.*")}
+    assert found.pop(Path("papers.md")).startswith(b"# Five papers")  # written by hand
+    assert made == found
 
 
 def test_without_results_there_is_no_section(tmp_path: Path) -> None:
