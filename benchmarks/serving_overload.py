@@ -108,8 +108,7 @@ async def _offered(server: Served, job: Job, bout: Bout, rate: float, seconds: f
             free.append(await connected(job.address, _Heard))
         for kind in (_reads_slowly, _writes_slowly):
             for _ in range(_SLOW):
-                task = asyncio.create_task(kind(job, messages[0]))
-                stack.callback(task.cancel)
+                stack.push_async_callback(_ended, asyncio.create_task(kind(job, messages[0])))
         begun = time.perf_counter()
         number = 0
         while (now := time.perf_counter() - begun) < seconds:
@@ -131,6 +130,12 @@ async def _offered(server: Served, job: Job, bout: Bout, rate: float, seconds: f
         for line in free:
             line.close()
     return min(took, seconds + DEADLINE_S)
+
+
+async def _ended(task: asyncio.Task[None]) -> None:
+    task.cancel()
+    with suppress(asyncio.CancelledError):
+        await task
 
 
 async def _asked(bout: Bout, line: Line, message: bytes, free: list[Line], address: str) -> None:
@@ -157,11 +162,13 @@ async def _reads_slowly(job: Job, message: bytes) -> None:
     while True:
         with suppress(OSError):
             reader, writer = await asyncio.open_connection(host, int(port), limit=1)
-            for _ in range(50):
-                writer.write(message)
-                await asyncio.sleep(0.5)
-            writer.close()
-            del reader
+            try:
+                for _ in range(50):
+                    writer.write(message)
+                    await asyncio.sleep(0.5)
+            finally:
+                writer.close()
+                del reader
 
 
 async def _writes_slowly(job: Job, message: bytes) -> None:
@@ -171,8 +178,10 @@ async def _writes_slowly(job: Job, message: bytes) -> None:
     while True:
         with suppress(OSError):
             _, writer = await asyncio.open_connection(host, int(port))
-            for byte in message:
-                writer.write(bytes([byte]))
-                await asyncio.sleep(1.0)
-            writer.close()
+            try:
+                for byte in message:
+                    writer.write(bytes([byte]))
+                    await asyncio.sleep(1.0)
+            finally:
+                writer.close()
         await asyncio.sleep(1.0)

@@ -36,7 +36,7 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore::fedrec.errors.GenericListWarning"),
 ]
 
-SEEDS = range(60)
+SEEDS = range(150)  # `stuck`, which few scripts reach, is found in one of 22: missed once in 1,000
 
 
 @dataclass(frozen=True)
