@@ -12,6 +12,12 @@ from fedrec.numerics.packed import pack, unpack
 LARGEST = 2**15 - 1
 
 
+@pytest.fixture(params=[-1, 1 << 23], ids=["compiled", "few"])
+def form(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The kernel of many numbers, and SciPy's form of few."""
+    monkeypatch.setattr("fedrec.federation.sums._FEW_NUMBERS", request.param)
+
+
 def some_interactions(
     rng: np.random.Generator, *, users: int = 60, items: int = 23, events: int = 700
 ) -> Interactions:
@@ -144,6 +150,7 @@ def test_grouping_by_item_equals_a_stable_sort() -> None:
     )
 
 
+@pytest.mark.usefixtures("form")
 @pytest.mark.parametrize("width", [1, 7, 16, 25])
 def test_exact_sums_equal_those_of_unlimited_integers(width: int) -> None:
     reports, specs = some_reports(np.random.default_rng(width), width)
@@ -154,6 +161,7 @@ def test_exact_sums_equal_those_of_unlimited_integers(width: int) -> None:
         assert (found.astype(object) == expected).all()
 
 
+@pytest.mark.usefixtures("form")
 def test_a_thousand_terms_of_the_largest_and_of_alternating_sign_lose_no_bit() -> None:
     n = 1000
     width = 9
@@ -169,6 +177,7 @@ def test_a_thousand_terms_of_the_largest_and_of_alternating_sign_lose_no_bit() -
     ).all()
 
 
+@pytest.mark.usefixtures("form")
 def test_shuffled_and_resharded_users_give_the_same_bytes() -> None:
     rng = np.random.default_rng(3)
     reports, specs = some_reports(rng, 10)
@@ -183,6 +192,7 @@ def test_shuffled_and_resharded_users_give_the_same_bytes() -> None:
         assert [block.tobytes() for block in sums.blocks] == expected
 
 
+@pytest.mark.usefixtures("form")
 def test_the_number_of_threads_does_not_show(monkeypatch: pytest.MonkeyPatch) -> None:
     rng = np.random.default_rng(4)
     reports, specs = some_reports(rng, 10)
