@@ -103,11 +103,6 @@ class Dataset:
         >>> fedrec.Dataset.from_frame(log, **columns, rating_range=(1, 5))
         Dataset(ratings, 2 users, 2 items, 3 events)
         """
-        if click_threshold is not None and rating is None and rating_range is None:
-            raise SettingsError(
-                "click_threshold needs ratings, and no column of ratings is named",
-                "Name it: rating=...",
-            )
         policies: dict[str, Any] = {
             "duplicates": duplicates,
             "out_of_range": out_of_range,
