@@ -50,6 +50,10 @@ const jobs = {
     const [read, { told }] = [await bundle(), await load("mechanism")];
     return asked.cases.map(([titles, noiseStd]) => told(read, titles, noiseStd));
   },
+  async toldOfInvented() {
+    const [read, { toldOfInvented }] = [await bundle(), await load("invented")];
+    return asked.cases.map(([titles, mu]) => toldOfInvented(read, titles, mu));
+  },
   async asks() {
     const [read, { ask }, { Uniform }] = [await bundle(), await load("mechanism"), await load("discrete_gaussian")];
     const uniform = new Uniform(seeded(asked.seed));

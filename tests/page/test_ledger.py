@@ -173,12 +173,14 @@ def test_attention_of_many_titles_costs_a_person_no_more_than_its_bound(node, pa
         ["person", 20, question],
         ["ask", question, [0.0]],
         ["person", 20, question],
+        ["person", 20, question | {"edit": "later"}],
     ]
-    one_title, twenty, _, after = node("ledger", limit=LIMIT, steps=steps)
+    one_title, twenty, _, again, after = node("ledger", limit=LIMIT, steps=steps)
     event = PaddedEvent(
         "attention", inner_mu(Guarantee(5.0, DELTA, "click", "replace"), padding), padding
     )
     for found, titles in ((one_title, 1), (twenty, 20)):
         price = epsilon_of_events([of_person(event, titles)], DELTA)
         assert found["one"] == pytest.approx(price, rel=1e-4)
+    assert again["together"] <= again["one"]  # the same answer costs nothing again
     assert after["together"] == pytest.approx(epsilon_of(event.mu * np.sqrt(2), DELTA), rel=1e-6)

@@ -62,15 +62,16 @@ export class Ledger {
 
   /**
    * What a person with so many titles pays (unit: user, neighbours: replace; neighbours differ in any number of these titles):
-   * {one, together} are the epsilons of one answer and of all answers after it. Each title moves the mean that is sent by as much
+   * {one, together} are the epsilons of one answer and of all answers after it, which costs nothing again. Each title moves the mean that is sent by as much
    * as one title may, and attention is bounded whatever the titles; all of them are hidden with probability padding ** titles.
    */
   ofPerson(titles, question) {
     const { delta } = this.limit;
     const of = ({ mu, padding = 0, bounded = false }) => ({ mu: bounded ? mu : titles * mu, padding: padding ** titles });
     const now = this.#price(question);
-    const [one, together] = [[now], [...this.entries, now]].map((prices) => epsilonOfAll(prices.map(of), delta));
-    return { one, together };
+    const again = this.remembered(question) !== null;
+    const [one, together] = [[now], again ? this.entries : [...this.entries, now]].map((prices) => epsilonOfAll(prices.map(of), delta));
+    return { one, together, again };
   }
 
   /** Whether one more answer is within the limit. */
