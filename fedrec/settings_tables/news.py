@@ -126,8 +126,8 @@ class NewsSettings(Table):
         ge=0,
         le=100_000,
         description=(
-            "rounds of training; local, printed, fedrec and dp-fedrec round up to whole passes over "
-            "all users; 0 = chosen by the variant"
+            "rounds of training; local, printed, fedrec and dp-fedrec round up to whole passes "
+            "over all users; 0 = chosen by the variant"
         ),
     )
     users_per_round: int = Field(
