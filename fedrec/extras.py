@@ -32,6 +32,7 @@ EXTRAS: Mapping[str, Sequence[str]] = {
     "lenskit": ("lenskit",),
     "mlflow": ("mlflow",),
     "dpsgd": ("opacus",),
+    "plm": ("transformers",),
     "bench": ("implicit",),
 }
 """Modules by the extra that installs them; `deploy` and `ray` install those of `serve` as well."""
@@ -41,6 +42,7 @@ _INCLUDED = {
     "cluster": ("store",),
     "ray": ("serve", "deploy"),
     "dpsgd": ("news",),
+    "plm": ("news",),
     "bench": ("news", "dpsgd"),
 }
 
