@@ -282,7 +282,12 @@ class ReleaseLedger(DurableLedger):
         return hashlib.sha256(content).hexdigest()
 
     def stored(self, run: str, round: int) -> bytes | None:
-        """What `store` kept last, published or not. Raises as `content`."""
+        """What `store` kept last, published or not. Raises as `content`.
+
+        Nothing of a run that was never opened: its name, which is a folder here, was not checked.
+        """
+        if self.plan(run) is None:
+            return None
         if self.released(run, round) is not None:
             return self.content(run, round)
         try:
