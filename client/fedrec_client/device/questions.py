@@ -205,9 +205,10 @@ def _no_constant(name: str) -> float:
 def number(value: object) -> float:
     """A finite number. Raises TypeError on anything else: a string or a list that would become one
     is shown to a person as one thing and compared as another."""
-    numeric = isinstance(value, int | float) and not isinstance(value, bool)
-    if not (numeric and abs(value) <= sys.float_info.max):  # a whole number may be past every float
+    if isinstance(value, bool) or not isinstance(value, int | float):
         raise TypeError(f"expected a number, found {value!r:.60}")
+    if not abs(value) <= sys.float_info.max:  # a whole number may be past every float
+        raise TypeError(f"expected a finite number, found {value!r:.60}")
     return float(value)
 
 
