@@ -245,7 +245,7 @@ def _opened(
             about = _about((file.metadata() or {}).get("about", "null"))
             names = [name for name in file.keys() if wanted is None or name.startswith(wanted)]  # noqa: SIM118
             return about, {name: file.get_tensor(name) for name in names}
-    except (OSError, SafetensorError, ValueError) as failure:
+    except (OSError, SafetensorError, ValueError, RecursionError) as failure:
         raise RunError(
             f"{path} is not a serving bundle: {str(failure).splitlines()[0]}", _REMEDY
         ) from None
