@@ -29,13 +29,13 @@ from fedrec.federation.messages import (
     VECTOR_BITS,
     BlockReports,
     BlockSpec,
+    ClientStep,
     Question,
     ReleaseSpec,
     Reports,
     quantise,
     step_for,
 )
-from fedrec.federation.rounds import ClientStep
 from fedrec.news.central_client import named, user_gradients
 
 ENCODER_GRADIENT = "encoder-gradient"

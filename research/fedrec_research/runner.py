@@ -22,7 +22,7 @@ from fedrec.data.splits import Fold, Split, check_no_leak
 from fedrec.evaluation.ratings import rating_metrics
 from fedrec.factorization.facts import PublicFacts
 from fedrec.factorization.model import Model, predict
-from fedrec.federation.rounds import RoundDone, State, train
+from fedrec.federation.messages import RoundDone, State, train
 from fedrec.in_process.loopback import Loopback
 from fedrec.privacy.calibration import Plan
 from fedrec.privacy.guarantee import Guarantee

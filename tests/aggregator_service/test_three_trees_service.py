@@ -14,9 +14,9 @@ import pytest
 
 from fedrec.cli.doctor import parties
 from fedrec.errors import FedRecError, RefusedError, SettingsError
+from fedrec.federation.messages import train
 from fedrec.federation.protocol import LedgerGrowth, LedgerHead, Refusal
 from fedrec.federation.round_driver import AggregatedLink, Patience
-from fedrec.federation.rounds import train
 from fedrec.federation.wire import pack_release
 from fedrec.sharing.three_endpoints import ThreeEndpoints
 from fedrec.transport.aggregator_client import RemoteReleaseEndpoint, RemoteReportEndpoint

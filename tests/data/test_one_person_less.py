@@ -20,8 +20,7 @@ from fedrec.data.interactions import Interactions
 from fedrec.data.keyed_hash import id_words
 from fedrec.data.mind import read_mind
 from fedrec.data.splits import Split
-from fedrec.federation.messages import Question
-from fedrec.federation.rounds import ClientStep, train
+from fedrec.federation.messages import ClientStep, Question, train
 from fedrec.federation.sums import ExactSums
 from fedrec.in_process.loopback import Loopback
 from fedrec.privacy.ledger import Ledger

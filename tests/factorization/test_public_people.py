@@ -21,7 +21,7 @@ from fedrec.factorization.default_ratings.settings import settings_for
 from fedrec.factorization.empirical_bayes import expected_counts
 from fedrec.factorization.facts import PublicFacts, beside_known
 from fedrec.factorization.model import predict
-from fedrec.federation.rounds import State, train
+from fedrec.federation.messages import State, train
 from fedrec.in_process.loopback import Loopback
 from fedrec.privacy.calibration import calibrate
 from fedrec.privacy.guarantee import Guarantee
