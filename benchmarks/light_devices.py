@@ -30,7 +30,7 @@ import numpy as np
 
 from benchmarks.parties import Asked
 from benchmarks.results import Row, Tables
-from fedrec.data.dataset import Dataset
+from fedrec.data.interactions import Dataset
 from fedrec.data.planted import planted, shape_of_sizes
 from fedrec.factorization.facts import PublicFacts
 from fedrec.federation.messages import Question, train

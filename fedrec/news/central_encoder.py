@@ -31,7 +31,7 @@ import numpy.typing as npt
 
 from fedrec.arrays import Float32s, Float64s
 from fedrec.data.impressions import Impressions
-from fedrec.encoders.users import NrmsUsers
+from fedrec.encoders.news import NrmsUsers
 from fedrec.federation.messages import Question, Release, State
 from fedrec.federation.releases import noise_stds
 from fedrec.news import fedadam

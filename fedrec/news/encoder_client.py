@@ -24,7 +24,7 @@ from torch.func import functional_call, grad, vmap
 
 from fedrec.arrays import Float64s
 from fedrec.data.impressions import Impressions
-from fedrec.encoders.users import NrmsUsers
+from fedrec.encoders.news import NrmsUsers
 from fedrec.federation.messages import (
     VECTOR_BITS,
     BlockReports,

@@ -21,8 +21,7 @@ from fedrec.federation.wire import pack_release
 from fedrec.sharing.three_endpoints import ThreeEndpoints
 from fedrec.transport.aggregator_client import RemoteReleaseEndpoint, RemoteReportEndpoint
 from fedrec.transport.channel import Access
-from fedrec.transport.leaf_client import RemoteLeaf
-from fedrec.transport.share_client import RemotePeer
+from fedrec.transport.leaf_client import RemoteLeaf, RemotePeer
 from fedrec_aggregator.settings import validated
 from fedrec_simulations.runtimes.processes import free_addresses
 from tests.aggregator_service.conftest import ONCE, QUICK

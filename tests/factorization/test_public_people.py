@@ -10,9 +10,8 @@ import numpy as np
 import pytest
 from scipy import sparse
 
-from fedrec.data.dataset import Dataset
 from fedrec.data.features import FeatureBag, PublicFeatures
-from fedrec.data.interactions import Interactions
+from fedrec.data.interactions import Dataset, Interactions
 from fedrec.data.planted import SHAPES, planted
 from fedrec.data.public_sources import PUBLIC_USERS, with_users_made_public
 from fedrec.errors import SettingsError

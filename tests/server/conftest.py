@@ -16,8 +16,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedrec.data.dataset import Dataset
-from fedrec.data.interactions import Interactions
+from fedrec.data.interactions import Dataset, Interactions
 from fedrec.data.planted import PlantedShape, planted
 from fedrec.federation.messages import train
 from fedrec.federation.protocol import Answer, Invitation, LedgerGrowth, LedgerHead, Receipt, Terms

@@ -16,8 +16,7 @@ from typing import Any
 import numpy as np
 
 from fedrec.evaluation.intervals import mean_and_error
-from fedrec.federation.checked_grid import on_checked_grid
-from fedrec.federation.hostile_clients import opening_mu
+from fedrec.federation.hostile_clients import on_checked_grid, opening_mu
 from fedrec.federation.messages import Question, ReleaseSpec, train
 from fedrec.federation.reports import RealBlock, block, bounded
 from fedrec.in_process.loopback import Loopback
