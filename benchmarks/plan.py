@@ -24,7 +24,7 @@ from benchmarks.results import Row, Tables
 from fedrec.data.interactions import Interactions
 from fedrec.errors import DataError
 from fedrec.factorization.model import Model
-from fedrec.federation.rounds import train
+from fedrec.federation.messages import train
 from fedrec.in_process.loopback import Loopback
 from fedrec.preparing import Prepared
 from fedrec.privacy.accounting import mu_for

@@ -12,16 +12,16 @@ import numpy as np
 import polars as pl
 
 from fedrec.api.tables import html_table
-from fedrec.data import dataset as stored
+from fedrec.data import interactions as stored
 from fedrec.data.atomic_files import write_recbole
 from fedrec.data.frames import polars_frame, read_frame
 from fedrec.data.interactions import Interactions
-from fedrec.data.public_checks import require_public
 from fedrec.data.public_sources import (
     ITEM_VECTORS,
     SIMILAR_ITEMS,
     item_vectors_bag,
     pairs_of_frame,
+    require_public,
     similar_items_bag,
     with_bag,
 )

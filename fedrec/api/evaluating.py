@@ -16,7 +16,7 @@ from fedrec.api.datasets import TestSet
 from fedrec.api.promises import PrivacyGuarantee
 from fedrec.api.released import Released
 from fedrec.api.tables import html_table
-from fedrec.data.dataset import Dataset as Source
+from fedrec.data.interactions import Dataset as Source
 from fedrec.data.splits import Split, require_unseen
 from fedrec.errors import DataError, SettingsError
 from fedrec.evaluation.controls import Verdict, in_one_line

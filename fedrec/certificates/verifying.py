@@ -28,9 +28,8 @@ from fedrec.certificates.writing import (
     round_file,
 )
 from fedrec.errors import FedRecError, RunError
-from fedrec.federation.messages import Question, Release
+from fedrec.federation.messages import Question, Release, State
 from fedrec.federation.releases import priced
-from fedrec.federation.rounds import State
 from fedrec.federation.wire import unpack_release
 from fedrec.privacy.accounting import LARGEST_CHECKED, GaussianEvent, Opinions, opinions
 from fedrec.privacy.calibration import Plan

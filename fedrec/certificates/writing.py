@@ -25,8 +25,7 @@ from typing import Any
 
 from fedrec import __version__
 from fedrec.certificates.inputs import PublicInputs, settings_of
-from fedrec.federation.messages import Question
-from fedrec.federation.rounds import Recipe
+from fedrec.federation.messages import Question, Recipe
 from fedrec.federation.wire import question_digest, question_header, unpack_release
 from fedrec.privacy.calibration import Plan
 from fedrec.settings import Scenario

@@ -17,7 +17,7 @@ from typing import Any
 import polars as pl
 
 from fedrec.data.columns import meant
-from fedrec.data.dataset import Dataset, FileDigest
+from fedrec.data.interactions import Dataset, FileDigest
 from fedrec.data.item_tables import ItemTable, item_table, rows_of_frame
 from fedrec.data.resolving import Duplicates, Missing, OutOfRange, Policies
 from fedrec.data.table_files import clicks_from, complete, typed

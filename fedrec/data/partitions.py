@@ -32,9 +32,15 @@ from scipy import sparse
 
 from fedrec.arrays import Int64s
 from fedrec.data import planted_parts
-from fedrec.data.dataset import Catalogue, Dataset, FileDigest, Provenance, ReadReport
 from fedrec.data.features import FeatureBag, PublicFeatures
-from fedrec.data.interactions import Interactions
+from fedrec.data.interactions import (
+    Catalogue,
+    Dataset,
+    FileDigest,
+    Interactions,
+    Provenance,
+    ReadReport,
+)
 from fedrec.data.keyed_hash import Words, hashed, id_words
 from fedrec.data.kinds import KINDS, Kind
 from fedrec.data.planted_parts import PlantedParts

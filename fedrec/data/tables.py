@@ -22,25 +22,33 @@ import numpy as np
 import polars as pl
 
 from fedrec.arrays import Int32s
-from fedrec.data.columns import guessed, opinions, usual
-from fedrec.data.dataset import (
+from fedrec.data.columns import guessed, opinions, require_distinct, usual
+from fedrec.data.delimited import decoded, is_integer, number_ids, require_file
+from fedrec.data.features import PublicFeatures
+from fedrec.data.interactions import (
     CATALOGUE_OF_ROWS,
     Catalogue,
     Dataset,
     FileDigest,
+    Interactions,
     Provenance,
     ReadReport,
     added,
     digest_file,
 )
-from fedrec.data.delimited import decoded, is_integer, number_ids, require_file
-from fedrec.data.divided_files import alike, apart, sources
-from fedrec.data.features import PublicFeatures
-from fedrec.data.interactions import Interactions
 from fedrec.data.item_tables import PARQUET, ItemTable, read_item_table
 from fedrec.data.kinds import KINDS, Kind
-from fedrec.data.plain_ids import require_distinct
-from fedrec.data.resolving import Duplicates, Missing, OutOfRange, Policies, Rows, resolve
+from fedrec.data.resolving import (
+    Duplicates,
+    Missing,
+    OutOfRange,
+    Policies,
+    Rows,
+    alike,
+    apart,
+    resolve,
+    sources,
+)
 from fedrec.data.table_files import (
     JSON_LINES,
     clicks_from,

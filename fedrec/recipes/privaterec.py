@@ -11,7 +11,7 @@ from typing import Any, Literal, NoReturn
 
 from fedrec.data.kinds import Kind
 from fedrec.errors import SettingsError
-from fedrec.federation.rounds import ClientStep
+from fedrec.federation.messages import ClientStep
 from fedrec.news.variant import find, names, of
 from fedrec.preparing import RecipeFacts
 from fedrec.registry import RecipeSpec, whole_scenario

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fedrec import __version__
-from fedrec.data.dataset import Dataset
+from fedrec.data.interactions import Dataset
 from fedrec.data.splits import Split
 from fedrec.factorization.model import Model
 from fedrec.federation.coding import deflated

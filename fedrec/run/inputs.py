@@ -18,7 +18,7 @@ import numpy as np
 from scipy import sparse
 
 from fedrec import __version__
-from fedrec.data.dataset import Dataset
+from fedrec.data.interactions import Dataset
 from fedrec.errors import RunError
 from fedrec.storage import read_json, write_json
 

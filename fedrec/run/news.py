@@ -20,8 +20,8 @@ from rich.console import Console
 from fedrec import __version__
 from fedrec.certificates.news import certify_news
 from fedrec.data.clicklog import liked_in
-from fedrec.data.dataset import Dataset, FileDigest
 from fedrec.data.impressions import Impressions
+from fedrec.data.interactions import Dataset, FileDigest
 from fedrec.errors import SettingsError
 from fedrec.evaluation.controls import SHUFFLED, in_one_line
 from fedrec.evaluation.impressions import ImpressionMetrics, evaluate_impressions, history_swap

@@ -11,7 +11,7 @@ from typing import Any
 
 from rich.console import Console
 
-from fedrec.data.dataset import Dataset, FileDigest
+from fedrec.data.interactions import Dataset, FileDigest
 from fedrec.data.kinds import KINDS
 from fedrec.data.splits import Split
 from fedrec.errors import SettingsError

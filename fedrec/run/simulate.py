@@ -9,7 +9,7 @@ from typing import Any
 
 from rich.console import Console
 
-from fedrec.data.dataset import Dataset
+from fedrec.data.interactions import Dataset
 from fedrec.run import code_version
 from fedrec.run.console import stage
 from fedrec.run.data.budget import budget_of

@@ -23,8 +23,8 @@ from fedrec.evaluation.ratings import rating_metrics
 from fedrec.evaluation.toplists import dot_product
 from fedrec.factorization.facts import PublicFacts
 from fedrec.factorization.model import Model, predict, ranker_of
+from fedrec.federation.messages import State
 from fedrec.federation.releases import Charge, priced
-from fedrec.federation.rounds import State
 from fedrec.federation.wire import unpack_release
 from fedrec.privacy.accounting import GaussianEvent, Opinions, opinions
 from fedrec.privacy.ledger import Ledger

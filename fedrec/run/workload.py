@@ -16,7 +16,7 @@ from typing import Any, Protocol, Self, TypeVar
 
 from rich.console import Console
 
-from fedrec.data.dataset import Dataset, FileDigest
+from fedrec.data.interactions import Dataset, FileDigest
 from fedrec.report.content import ReportContent
 from fedrec.report.page import write
 from fedrec.report.table import print_result

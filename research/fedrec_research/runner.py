@@ -16,13 +16,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from fedrec.data.dataset import Dataset
-from fedrec.data.interactions import Interactions
+from fedrec.data.interactions import Dataset, Interactions
 from fedrec.data.splits import Fold, Split, check_no_leak
 from fedrec.evaluation.ratings import rating_metrics
 from fedrec.factorization.facts import PublicFacts
 from fedrec.factorization.model import Model, predict
-from fedrec.federation.rounds import RoundDone, State, train
+from fedrec.federation.messages import RoundDone, State, train
 from fedrec.in_process.loopback import Loopback
 from fedrec.privacy.calibration import Plan
 from fedrec.privacy.guarantee import Guarantee

@@ -15,8 +15,7 @@ import numpy.typing as npt
 import pytest
 
 import fedrec_research
-from fedrec.data.dataset import Dataset
-from fedrec.data.interactions import Interactions
+from fedrec.data.interactions import Dataset, Interactions
 from fedrec.data.splits import Split, random_split
 from fedrec.run.data import datasets, sealed
 from fedrec.run.data.sealed import SealedSplit

@@ -20,7 +20,7 @@ from flwr.serverapp import Grid, ServerApp
 from threadpoolctl import threadpool_limits
 
 from fedrec.cli.supervisor import Supervisor
-from fedrec.data.dataset import Catalogue
+from fedrec.data.interactions import Catalogue
 from fedrec.errors import RunError
 from fedrec.run import simulate
 from fedrec.run.job import AnyJob, Runtime, loopback

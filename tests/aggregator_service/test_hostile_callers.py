@@ -14,8 +14,8 @@ import grpc
 import pytest
 from google.protobuf.message import Message
 
+from fedrec.federation.messages import train
 from fedrec.federation.round_driver import AggregatedLink, Patience
-from fedrec.federation.rounds import train
 from fedrec.federation.versions import KEY
 from fedrec.federation.wire import pack_release, question_digest, question_header
 from fedrec.sharing.three_endpoints import ThreeEndpoints

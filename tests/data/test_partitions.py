@@ -13,7 +13,7 @@ import polars as pl
 import pytest
 
 from fedrec.data import partitioning, planted_parts
-from fedrec.data.dataset import Dataset
+from fedrec.data.interactions import Dataset
 from fedrec.data.partitions import MANIFEST, open_partitions
 from fedrec.data.planted import SHAPES, planted
 from fedrec.data.read import read

@@ -17,9 +17,9 @@ import pytest
 from fedrec.data.interactions import Interactions
 from fedrec.errors import SettingsError
 from fedrec.federation.leaves import even_ranges
+from fedrec.federation.messages import train
 from fedrec.federation.protocol import Answer, Invitation, Opening, Terms
 from fedrec.federation.round_driver import AggregatedLink, Patience
-from fedrec.federation.rounds import train
 from fedrec.federation.wire import pack_release, question_digest, question_header
 from fedrec.in_process.loopback import Loopback
 from fedrec.preparing import Prepared, prepare

@@ -15,9 +15,8 @@ import pytest
 from starlette.routing import BaseRoute
 
 from fedrec.data.interactions import Interactions
-from fedrec.federation.messages import Question
+from fedrec.federation.messages import Question, train
 from fedrec.federation.protocol import Invitation, Opening, Terms
-from fedrec.federation.rounds import train
 from fedrec.federation.wire import (
     question_digest,
     question_header,

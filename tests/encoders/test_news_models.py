@@ -17,10 +17,8 @@ from torch.nn import functional
 from fedrec import extras
 from fedrec.data.impressions import News
 from fedrec.encoders import language_model
-from fedrec.encoders.attention import Dropout, SelfAttention
-from fedrec.encoders.needed import needed_news
-from fedrec.encoders.news import PlmNews
-from fedrec.encoders.news_model import NewsModel, NewsModelSettings, naml, nrms, plm_nr
+from fedrec.encoders.news import Dropout, PlmNews, SelfAttention
+from fedrec.encoders.news_model import NewsModel, NewsModelSettings, naml, needed_news, nrms, plm_nr
 from fedrec.encoders.tokens import tokenise, word_vectors
 from fedrec.errors import DataError, SettingsError
 from fedrec.news.models import news_model

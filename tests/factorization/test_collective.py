@@ -20,7 +20,7 @@ from fedrec.factorization.facts import PublicFacts
 from fedrec.factorization.item_similarity import neighbours
 from fedrec.factorization.item_statistics import ItemStatistics
 from fedrec.factorization.model import predict
-from fedrec.federation.rounds import train
+from fedrec.federation.messages import train
 from fedrec.in_process.loopback import Loopback
 from fedrec.numerics.packed import pack
 from fedrec.privacy.ledger import Ledger

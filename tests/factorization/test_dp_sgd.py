@@ -20,7 +20,7 @@ from fedrec.data.kinds import Kind
 from fedrec.errors import BudgetExceededError
 from fedrec.factorization.descent.dp_sgd import summed_gradients
 from fedrec.factorization.facts import PublicFacts
-from fedrec.federation.rounds import train
+from fedrec.federation.messages import train
 from fedrec.in_process.curator import Curator
 from fedrec.preparing import Prepared
 from fedrec.privacy.ledger import Ledger

@@ -16,8 +16,8 @@ from fedrec.budget import weights
 from fedrec.data.multitask import TaskData, TaskShape, planted_tasks
 from fedrec.factorization.tasks import descent as task_descent
 from fedrec.factorization.tasks.descent import TaskDescent, TaskDescentSettings
+from fedrec.federation.messages import RoundDone, train
 from fedrec.federation.reports import within_radius
-from fedrec.federation.rounds import RoundDone, train
 from fedrec.in_process.loopback import Loopback
 from fedrec.privacy.guarantee import Guarantee, non_private
 from fedrec.privacy.ledger import Ledger

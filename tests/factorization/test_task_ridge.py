@@ -18,9 +18,8 @@ from fedrec.budget.allocation import Adaptive, Allocation
 from fedrec.data.multitask import TaskData, TaskShape, planted_tasks
 from fedrec.factorization.tasks import ridge as task_ridge
 from fedrec.factorization.tasks.ridge import TaskRidge, TaskRidgeSettings
-from fedrec.federation.messages import Question, ReleaseSpec
+from fedrec.federation.messages import Question, ReleaseSpec, State, train
 from fedrec.federation.reports import squared_norms, within_radius
-from fedrec.federation.rounds import State, train
 from fedrec.in_process.loopback import Loopback
 from fedrec.numerics.packed import unpack
 from fedrec.privacy.guarantee import Guarantee, non_private

@@ -17,8 +17,7 @@ from typing import Any
 import pytest
 
 from fedrec.cli.supervisor import Supervisor
-from fedrec.data.dataset import Catalogue
-from fedrec.data.interactions import Interactions
+from fedrec.data.interactions import Catalogue, Interactions
 from fedrec.errors import RunError
 from fedrec.in_process.loopback import Loopback
 from fedrec.privacy.ledger import Ledger

@@ -17,7 +17,7 @@ from fedrec.data.interactions import Interactions
 from fedrec.data.planted_news import PlantedNewsShape, planted_news
 from fedrec.errors import SettingsError
 from fedrec.factorization.facts import PublicFacts
-from fedrec.federation.rounds import train
+from fedrec.federation.messages import train
 from fedrec.in_process import three_aggregators as in_process
 from fedrec.in_process.loopback import Loopback
 from fedrec.in_process.three_aggregators import ThreeAggregators

@@ -14,9 +14,8 @@ from fedrec.arrays import UInt64s
 from fedrec.cli.disclosure.aggregator import aggregator as inspected
 from fedrec.errors import RefusedError, RunError, UnreachableError
 from fedrec.federation.hostile_clients import ATTEMPTS
-from fedrec.federation.messages import Reports
+from fedrec.federation.messages import Reports, train
 from fedrec.federation.protocol import Answer, Invitation, Phase, Refusal
-from fedrec.federation.rounds import train
 from fedrec.federation.wire import pack_release
 from fedrec.sharing.layout import RowLayout, layout
 from fedrec.sharing.protocol import Standing

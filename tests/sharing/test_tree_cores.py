@@ -11,8 +11,8 @@ import pytest
 from fedrec.errors import ProtocolError, RefusedError, UnreachableError
 from fedrec.federation.hostile_clients import ATTEMPTS
 from fedrec.federation.leaves import read_partial
+from fedrec.federation.messages import train
 from fedrec.federation.protocol import Invitation, Phase, Refusal
-from fedrec.federation.rounds import train
 from fedrec.federation.wire import pack_release
 from fedrec_aggregator.leaf_visits import LeafVisits, ListedLeaf
 from tests.sharing.test_three_cores import CHECKED, PUBLISHED

@@ -18,8 +18,8 @@ import polars as pl
 import pytest
 
 from fedrec.cli.main import guarded
-from fedrec.data.dataset import FileDigest
 from fedrec.data.frames import read_frame
+from fedrec.data.interactions import FileDigest
 from fedrec.errors import BudgetExceededError, RunError
 from fedrec.federation import releases
 from fedrec.privacy.accounting import GaussianEvent, epsilon_of, mu_for

@@ -22,7 +22,7 @@ from flwr.app import Context, Message, RecordDict
 
 import fedrec_app
 from fedrec.cli.supervisor import Supervisor
-from fedrec.data.dataset import Catalogue
+from fedrec.data.interactions import Catalogue
 from fedrec.errors import RunError, SettingsError
 from fedrec.operations.addresses import free_port
 from fedrec.run import simulate

@@ -21,7 +21,7 @@ from flwr.serverapp import Grid, ServerApp
 from fedrec import extras
 from fedrec.cli import main
 from fedrec.cli.supervisor import Supervisor
-from fedrec.data.dataset import Catalogue
+from fedrec.data.interactions import Catalogue
 from fedrec.errors import RunError, SettingsError
 from fedrec.run.data.datasets import load_dataset, load_split, public_facts
 from fedrec.run.job import Carried, Job, Runtime

@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from fedrec.arrays import Float64s
 from fedrec.factorization.empirical_bayes import USUAL_BIASES, ItemPosterior
-from fedrec.federation.rounds import State
+from fedrec.federation.messages import State
 
 USUAL_DEVIATIONS = 0.18
 FEW_DIRECTIONS = 9

@@ -53,9 +53,8 @@ from fedrec.factorization.default_ratings.settings import BLEND, DefaultSettings
 from fedrec.factorization.empirical_bayes import USUAL_BIASES, denoise_counts, expected_counts
 from fedrec.factorization.facts import PublicFacts, beside_known
 from fedrec.federation.coding import rounded_numbers, rounded_rows
-from fedrec.federation.messages import BlockSpec, Question, Release, ReleaseSpec
+from fedrec.federation.messages import BlockSpec, ClientStep, Question, Release, ReleaseSpec, State
 from fedrec.federation.reports import block
-from fedrec.federation.rounds import ClientStep, State
 from fedrec.privacy.calibration import Plan
 
 Arrays = dict[str, npt.NDArray[np.generic]]

@@ -36,8 +36,7 @@ import numpy.typing as npt
 
 from fedrec.arrays import Float64s
 from fedrec.factorization.default_ratings.client import UNITS
-from fedrec.federation.messages import Release
-from fedrec.federation.rounds import State
+from fedrec.federation.messages import Release, State
 
 MOST = 4.0
 """A user's averages count in proportion to the root of its number of ratings, up to so many times

@@ -27,9 +27,8 @@ from fedrec.budget import counts as item_counts
 from fedrec.budget import weights
 from fedrec.data.multitask import TaskData
 from fedrec.factorization.tasks.ridge import SIZES_PUBLIC, counts_question, report_counts
-from fedrec.federation.messages import Question, Release, ReleaseSpec, Reports
+from fedrec.federation.messages import ClientStep, Question, Release, ReleaseSpec, Reports, State
 from fedrec.federation.reports import RealBlock, block, bounded
-from fedrec.federation.rounds import ClientStep, State
 from fedrec.numerics import segments
 from fedrec.privacy.calibration import Plan, calibrate
 from fedrec.privacy.clipping import clip_rows, clip_values

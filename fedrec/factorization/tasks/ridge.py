@@ -33,9 +33,8 @@ from fedrec.budget.allocation import Allocation
 from fedrec.data.multitask import TaskData
 from fedrec.factorization.am_ssp import closed_form
 from fedrec.factorization.item_statistics import ItemStatistics
-from fedrec.federation.messages import Question, Release, ReleaseSpec, Reports
+from fedrec.federation.messages import ClientStep, Question, Release, ReleaseSpec, Reports, State
 from fedrec.federation.reports import RealBlock, block, bounded
-from fedrec.federation.rounds import ClientStep, State
 from fedrec.privacy.calibration import Plan, calibrate
 from fedrec.privacy.clipping import clip_rows, clip_values
 from fedrec.privacy.guarantee import Guarantee

@@ -26,7 +26,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
-from fedrec.data.dataset import Dataset, FileDigest, digest_file
+from fedrec.data.interactions import Dataset, FileDigest, digest_file
 from fedrec.errors import BudgetExceededError, RunError, SettingsError
 from fedrec.ledgers.chain import EntryType, genesis, head_after
 from fedrec.ledgers.head_file import HeadFile

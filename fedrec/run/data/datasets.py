@@ -7,14 +7,13 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Protocol
 
-from fedrec.data.dataset import Dataset, with_events
 from fedrec.data.features import PublicFeatures
-from fedrec.data.interactions import Interactions
+from fedrec.data.interactions import Dataset, Interactions, with_events
 from fedrec.data.kinds import KINDS, assumed
 from fedrec.data.partitions import is_partitioned
 from fedrec.data.planted import DEMO, SHAPES, PlantedShape, planted, shape_of_sizes
-from fedrec.data.public_checks import require_public
 from fedrec.data.public_sources import (
+    require_public,
     with_item_vectors,
     with_public_users,
     with_similar_items,

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from fedrec.data.impressions import Impressions
-from fedrec.data.mind import splits_of
+from fedrec.data.news_files import splits_of
 from fedrec.data.planted import write_parquet
 from fedrec.data.read import formats as readers
 from fedrec.errors import SettingsError

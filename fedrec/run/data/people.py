@@ -31,7 +31,7 @@ import numpy.typing as npt
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
-from fedrec.data.dataset import Dataset
+from fedrec.data.interactions import Dataset
 from fedrec.errors import RunError, SettingsError
 from fedrec.storage import PRIVATE, write_bytes, writing
 

@@ -18,8 +18,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from fedrec.data.dataset import Dataset
-from fedrec.data.interactions import Interactions
+from fedrec.data.interactions import Dataset, Interactions
 from fedrec.data.splits import Fold, Split
 from fedrec.errors import LeakageError
 from fedrec.run.data.datasets import load_dataset, load_split

@@ -9,8 +9,7 @@ import numpy as np
 import polars as pl
 
 from fedrec.arrays import Int32s
-from fedrec.data.dataset import Catalogue
-from fedrec.data.interactions import Interactions
+from fedrec.data.interactions import Catalogue, Interactions
 from fedrec.data.splits import Fold
 from fedrec.errors import RunError, SettingsError
 from fedrec.run.data.datasets import load_dataset, load_split

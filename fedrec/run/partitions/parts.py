@@ -8,9 +8,8 @@ from functools import cached_property
 
 import numpy as np
 
-from fedrec.data.dataset import Catalogue, Dataset
 from fedrec.data.features import PublicFeatures
-from fedrec.data.interactions import Interactions
+from fedrec.data.interactions import Catalogue, Dataset, Interactions
 from fedrec.data.partitions import PartitionedData, open_partitions
 from fedrec.data.splits import Split
 from fedrec.errors import SettingsError

@@ -64,7 +64,7 @@ class RoundTask:
 
 @dataclass
 class EngineLink:
-    """A way to all devices of a partitioned data set, as `federation.rounds.Link`."""
+    """A way to all devices of a partitioned data set, as `federation.messages.Link`."""
 
     engine: Engine
     recipe: str

@@ -12,8 +12,7 @@ from typing import Any
 import numpy as np
 from rich.console import Console
 
-from fedrec.data.dataset import Dataset
-from fedrec.data.interactions import Interactions
+from fedrec.data.interactions import Dataset, Interactions
 from fedrec.data.kinds import KINDS
 from fedrec.data.partitions import is_partitioned
 from fedrec.data.splits import Fold, Split

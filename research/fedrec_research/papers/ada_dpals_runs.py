@@ -23,8 +23,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fedrec.arrays import Floats
-from fedrec.data.dataset import Dataset
-from fedrec.data.interactions import Interactions, order_by_item
+from fedrec.data.interactions import Dataset, Interactions, order_by_item
 from fedrec.data.kinds import KINDS, Kind, assumed
 from fedrec.evaluation.als import als_model
 from fedrec.evaluation.neighbours import neighbour_lists, overlap

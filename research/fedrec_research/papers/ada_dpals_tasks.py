@@ -27,7 +27,7 @@ from fedrec.factorization.tasks import descent as task_descent
 from fedrec.factorization.tasks import ridge as task_ridge
 from fedrec.factorization.tasks.descent import TaskDescent, TaskDescentSettings
 from fedrec.factorization.tasks.ridge import TaskRidge, TaskRidgeSettings
-from fedrec.federation.rounds import ClientStep, Recipe, State, train
+from fedrec.federation.messages import ClientStep, Recipe, State, train
 from fedrec.in_process.loopback import Loopback
 from fedrec.privacy.guarantee import Guarantee
 from fedrec.privacy.ledger import Ledger

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from fedrec.data.dataset import Dataset
+from fedrec.data.interactions import Dataset
 from fedrec.data.kinds import KINDS, assumed
 from fedrec.privacy.guarantee import Guarantee
 from fedrec.randomness import Streams

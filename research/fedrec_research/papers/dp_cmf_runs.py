@@ -19,8 +19,8 @@ from typing import Any
 
 import numpy as np
 
-from fedrec.data.dataset import Dataset
 from fedrec.data.features import PublicFeatures
+from fedrec.data.interactions import Dataset
 from fedrec.data.public_sources import PUBLIC_USERS, SIMILAR_ITEMS
 from fedrec.evaluation.als import als_model
 from fedrec.evaluation.ratings import by_popularity

@@ -25,8 +25,7 @@ from fedrec.factorization.default_ratings.directions import public_content
 from fedrec.factorization.default_ratings.settings import DefaultSettings, settings_for
 from fedrec.factorization.empirical_bayes import ItemPosterior, regress
 from fedrec.factorization.facts import PublicFacts
-from fedrec.federation.messages import BlockReports, Question, Release, Reports
-from fedrec.federation.rounds import ClientStep
+from fedrec.federation.messages import BlockReports, ClientStep, Question, Release, Reports
 from fedrec.in_process.loopback import Loopback
 from fedrec.numerics import segments
 from fedrec.privacy.accounting import epsilon_of

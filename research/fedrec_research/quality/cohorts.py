@@ -16,8 +16,7 @@ import numpy as np
 
 from fedrec.data.interactions import Interactions
 from fedrec.evaluation.intervals import mean_and_error
-from fedrec.federation.messages import Question, Release
-from fedrec.federation.rounds import train
+from fedrec.federation.messages import Question, Release, train
 from fedrec.in_process.loopback import Loopback
 from fedrec.privacy.ledger import Ledger
 from fedrec.randomness import Streams

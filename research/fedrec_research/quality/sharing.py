@@ -16,11 +16,9 @@ from typing import Any
 import numpy as np
 
 from fedrec.evaluation.intervals import mean_and_error
-from fedrec.federation.checked_grid import on_checked_grid
-from fedrec.federation.hostile_clients import opening_mu
-from fedrec.federation.messages import Question, ReleaseSpec
+from fedrec.federation.hostile_clients import on_checked_grid, opening_mu
+from fedrec.federation.messages import Question, ReleaseSpec, train
 from fedrec.federation.reports import RealBlock, block, bounded
-from fedrec.federation.rounds import train
 from fedrec.in_process.loopback import Loopback
 from fedrec.privacy.calibration import among_three, calibrate
 from fedrec.privacy.guarantee import Guarantee

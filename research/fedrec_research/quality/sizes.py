@@ -20,7 +20,7 @@ from dataclasses import asdict, dataclass
 
 import numpy as np
 
-from fedrec.data.dataset import Dataset
+from fedrec.data.interactions import Dataset
 from fedrec.data.splits import Fold
 from fedrec.evaluation.controls import paired
 from fedrec.evaluation.intervals import mean_and_error

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from fedrec.data.dataset import Dataset
+from fedrec.data.interactions import Dataset
 from fedrec.data.kinds import KINDS
 from fedrec.data.public_sources import PUBLIC_USERS
 from fedrec.errors import SettingsError

@@ -9,8 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from fedrec.data.dataset import Dataset
-from fedrec.data.interactions import Interactions
+from fedrec.data.interactions import Dataset, Interactions
 from fedrec.data.splits import Fold, Split
 from fedrec.factorization.model import Model
 from fedrec.randomness import Streams

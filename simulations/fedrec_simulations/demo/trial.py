@@ -11,7 +11,7 @@ from fedrec.cli import recommend as asking
 from fedrec.cli.supervisor import Supervisor
 from fedrec.factorization.facts import Earlier, PublicFacts
 from fedrec.factorization.released import save
-from fedrec.federation.rounds import State
+from fedrec.federation.messages import State
 from fedrec.privacy.accounting import epsilon_of, mu_for
 from fedrec.privacy.guarantee import Guarantee
 from fedrec.recipes import Prepared, prepare

@@ -11,7 +11,7 @@ from collections.abc import Generator, Sequence
 from contextlib import ExitStack
 from typing import Any
 
-from fedrec.data.dataset import Catalogue
+from fedrec.data.interactions import Catalogue
 from fedrec.run.job import AnyJob, Job, Runtime
 from fedrec_client.flower import Answering, client_app
 from fedrec_server.flower import FlowerBroadcast

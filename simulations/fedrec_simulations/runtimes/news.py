@@ -163,7 +163,7 @@ class Finished:
         return self
 
     def answer(self, question: Question) -> NoReturn:
-        """See `federation.rounds.Link`."""
+        """See `federation.messages.Link`."""
         raise _unfinished()
 
     def data(self) -> Impressions:

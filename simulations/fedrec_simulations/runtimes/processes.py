@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from fedrec.cli.supervisor import Supervisor
-from fedrec.data.dataset import Catalogue
+from fedrec.data.interactions import Catalogue
 from fedrec.errors import RunError
 from fedrec.run.job import AnyJob, Runtime
 from fedrec.storage import read_json

@@ -10,8 +10,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from fedrec.data.dataset import Catalogue
-from fedrec.data.interactions import Interactions
+from fedrec.data.interactions import Catalogue, Interactions
 from fedrec.federation.protocol import ReleaseEndpoint
 from fedrec.federation.round_driver import Patience
 from fedrec.public_data import PublicData, write_public

@@ -27,7 +27,7 @@ from flwr.serverapp import ServerApp
 from flwr.supercore import telemetry
 
 from fedrec.cli.supervisor import Supervisor
-from fedrec.data.dataset import Catalogue
+from fedrec.data.interactions import Catalogue
 from fedrec.errors import RunError
 from fedrec.extras import require
 from fedrec.run.job import AnyJob, Runtime
