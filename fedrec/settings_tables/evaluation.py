@@ -54,8 +54,8 @@ class CompareSettings(Table):
     als: bool = Field(
         True,
         description=(
-            "non-private alternating least squares and item-item similarities: references, no "
-            "upper bound"
+            "non-private alternating least squares and item-item similarities, references and no "
+            "upper bound; dp-bias, or dp-popularity and dp-item-item, at the run's epsilon"
         ),
     )
 
