@@ -3,11 +3,12 @@
 An open loop: queries arrive at fixed times whether or not earlier ones were answered, at 1, 2 and 5
 times the capacity, which is what 64 callers that wait for their answers get in the same run.
 200,000 items of 64 over HTTP, on 1,000 connections that stay open. Meanwhile slow readers ask and
-do not take their answers, and slow writers send a byte of a request a second. The server has one
-core and the generator another one, for the capacity too: what the generator does for a query that
-is refused takes nothing from the server. Goodput is answers within five seconds, over the
-capacity. The rest is refused with 429 and Retry-After, or answered later. A query for which no
-connection is free is not sent. Memory is the server's resident set. `--seconds 3600` is the hour.
+do not take their answers, slow writers send a byte of a request a second, and others connect some
+hundred times a second and hang up. The server has one core and the generator another one, for the
+capacity too: what the generator does for a query that is refused takes nothing from the server.
+Goodput is answers within five seconds, over the capacity. The rest is refused with 429 and
+Retry-After, or answered later. A query for which no connection is free is not sent. Memory is the
+server's resident set. `--seconds 3600` is the hour.
 """
 
 from __future__ import annotations
@@ -71,7 +72,7 @@ def run(*, quick: bool, seconds: float = 60.0) -> Tables:
             before_mb = memory_mb(server.process.pid)
             rows = [
                 _row(server, job, times, seen.per_second, each_s, before_mb)
-                | {"server_ms_at_capacity": at_capacity_ms}
+                | {"server_ms_an_answer_at_capacity": at_capacity_ms}
                 for times in TIMES
             ]
             alive = server.process.poll() is None
@@ -186,7 +187,7 @@ async def _offered(job: Job, bout: Bout, rate: float, seconds: float) -> None:
     async with AsyncExitStack() as stack:
         for _ in range(1_000):
             await lines.more()
-        for kind in (_reads_slowly, _writes_slowly):
+        for kind in (_reads_slowly, _writes_slowly, _hangs_up):
             for _ in range(_SLOW):
                 stack.push_async_callback(_ended, asyncio.create_task(kind(job, messages[0])))
         begun = time.perf_counter()
@@ -211,11 +212,9 @@ async def _ended(task: asyncio.Task[None]) -> None:
 
 async def _reads_slowly(job: Job, message: bytes) -> None:
     """Ask again and again, and take nothing."""
-    place = job.address.rpartition("/")[2]
-    host, _, port = place.rpartition(":")
     while True:
         with suppress(OSError):
-            reader, writer = await asyncio.open_connection(host, int(port), limit=1)
+            reader, writer = await asyncio.open_connection(*_place(job), limit=1)
             try:
                 for _ in range(50):
                     writer.write(message)
@@ -227,11 +226,9 @@ async def _reads_slowly(job: Job, message: bytes) -> None:
 
 async def _writes_slowly(job: Job, message: bytes) -> None:
     """A request of which one byte comes a second."""
-    place = job.address.rpartition("/")[2]
-    host, _, port = place.rpartition(":")
     while True:
         with suppress(OSError):
-            _, writer = await asyncio.open_connection(host, int(port))
+            _, writer = await asyncio.open_connection(*_place(job))
             try:
                 for byte in message:
                     writer.write(bytes([byte]))
@@ -239,3 +236,17 @@ async def _writes_slowly(job: Job, message: bytes) -> None:
             finally:
                 writer.close()
         await asyncio.sleep(1.0)
+
+
+async def _hangs_up(job: Job, message: bytes) -> None:
+    """A handshake, and nothing else."""
+    while True:
+        with suppress(OSError):
+            _, writer = await asyncio.open_connection(*_place(job))
+            writer.close()
+        await asyncio.sleep(0.05)
+
+
+def _place(job: Job) -> tuple[str, int]:
+    host, _, port = job.address.rpartition("/")[2].rpartition(":")
+    return host, int(port)

@@ -28,6 +28,7 @@ EXTRAS: Mapping[str, Sequence[str]] = {
     "store": ("fsspec",),
     "cluster": ("ray",),
     "postgres": ("psycopg",),
+    "telemetry": ("opentelemetry.sdk", "opentelemetry.exporter.otlp.proto.http"),
     "ray": ("ray",),
     "lenskit": ("lenskit",),
     "mlflow": ("mlflow",),
