@@ -172,8 +172,8 @@ class Dataset:
 
     @staticmethod
     def planted(preset: str = "small", *, seed: int = 1, **settings: Any) -> Dataset:
-        """Invented data with known tastes: "small", "demo", "ml10m" or "ml10m_x10", or sizes of
-        your own.
+        """Invented data with known tastes: "small", "demo", "skewed", "ml10m", "ml10m_x10" or
+        "ml20m", or sizes of your own.
 
         >>> import fedrec
         >>> fedrec.Dataset.planted("small", kind="clicks")

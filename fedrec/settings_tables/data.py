@@ -138,7 +138,8 @@ class DataSettings(Table):
     )
     preset: str = Field(
         "",
-        description="size of the planted data set: small, demo, ml10m, ml10m_x10; empty takes demo",
+        description="size of the planted data set: small, demo, skewed (a tenth of the items has "
+        "86% of the events), ml10m, ml10m_x10, ml20m (skewed too); empty takes demo",
     )
     planted: PlantedSettings | None = Field(
         None,
