@@ -63,3 +63,37 @@ def test_no_release_makes_a_step_endless(std: float) -> None:
     assert 0.02 <= found.noise <= 2
     assert float(found.known.min()) > 0
     assert found.added > 0
+
+
+def test_means_of_few_ratings_are_what_items_learned_without_them_would_leave() -> None:
+    """Ratings of a user's mean, an item's bias and its taste; both numbers of an item are least
+    squares over its eight ratings: leaving each of them out says what the means should be."""
+    rng = np.random.default_rng(3)
+    items, each = 4000, 8
+    own = rng.normal(0, 1, (items, each))
+    own -= own.mean(axis=1, keepdims=True)  # the parts are then fitted apart
+    seen = 0.3 * own * rng.normal(0, 1, (items, 1)) + rng.normal(0, 0.8, (items, each))
+    plain = seen - seen.mean(axis=1, keepdims=True)
+    taste = np.sum(own * plain, axis=1, keepdims=True) / np.sum(own**2, axis=1, keepdims=True)
+    residual = plain - own * taste
+
+    without = plain * each / (each - 1)
+    leverage = 1 / each + own**2 / np.sum(own**2, axis=1, keepdims=True)
+    left = residual / (1 - leverage)
+    expected = scales(1_000_000)
+
+    def told(plain: np.ndarray, residual: np.ndarray, **fitted: tuple[float, float]) -> StepScales:
+        gain = plain - residual
+        squares = np.mean(residual**2)
+        means = [0.5, squares, squares - expected.noise, np.mean(gain * plain), np.mean(gain**2)]
+        sums = expected.users * np.array([1.0, *means, 0.2, 0.02]) * np.sqrt(ENERGY)
+        units = units_of(expected.units, 2)
+        release = Release({"scales/0": (sums / units)[None]}, {"scales/0": 0.0})
+        return expected.after(release, "scales/0", units=units, energy=ENERGY, **fitted)
+
+    truth = told(without, left)
+    corrected = told(plain, residual, fitted=(1 / each, 1 / each))
+    naive = told(plain, residual)
+    for name in ("noise", "residual", "slope"):
+        error = abs(getattr(corrected, name) - getattr(truth, name))
+        assert error < abs(getattr(naive, name) - getattr(truth, name)) / 4, name
