@@ -70,16 +70,13 @@ def test_means_of_few_ratings_are_what_items_learned_without_them_would_leave() 
     squares over its eight ratings: leaving each of them out says what the means should be."""
     rng = np.random.default_rng(3)
     items, each = 4000, 8
-    own = rng.normal(0, 1, (items, each))
-    own -= own.mean(axis=1, keepdims=True)  # the parts are then fitted apart
+    # as many of either sign, of one size: bias and taste follow every rating by 1 / each
+    own = rng.permuted(np.tile([1.0, -1.0], (items, each // 2)), axis=1)
     seen = 0.3 * own * rng.normal(0, 1, (items, 1)) + rng.normal(0, 0.8, (items, each))
     plain = seen - seen.mean(axis=1, keepdims=True)
-    taste = np.sum(own * plain, axis=1, keepdims=True) / np.sum(own**2, axis=1, keepdims=True)
-    residual = plain - own * taste
-
-    without = plain * each / (each - 1)
-    leverage = 1 / each + own**2 / np.sum(own**2, axis=1, keepdims=True)
-    left = residual / (1 - leverage)
+    residual = plain - own * np.mean(own * plain, axis=1, keepdims=True)
+    without = plain / (1 - 1 / each)
+    left = residual / (1 - 2 / each)
     expected = scales(1_000_000)
 
     def told(plain: np.ndarray, residual: np.ndarray, **fitted: tuple[float, float]) -> StepScales:
@@ -95,5 +92,5 @@ def test_means_of_few_ratings_are_what_items_learned_without_them_would_leave() 
     corrected = told(plain, residual, fitted=(1 / each, 1 / each))
     naive = told(plain, residual)
     for name in ("noise", "residual", "slope"):
-        error = abs(getattr(corrected, name) - getattr(truth, name))
-        assert error < abs(getattr(naive, name) - getattr(truth, name)) / 4, name
+        assert getattr(corrected, name) == pytest.approx(getattr(truth, name), rel=1e-6), name
+        assert getattr(naive, name) != pytest.approx(getattr(truth, name), rel=0.2), name
