@@ -113,7 +113,7 @@ const jobs = {
     const { questionBody } = await load("server");
     return asked.questions.map((question) => questionBody({ ...question, coefficients: [...Float32Array.from(question.coefficients)] }));
   },
-  /** Each step of a ledger in turn: ["ask", question, [numbers that would be drawn]], ["person", titles, question], ["forget"], ["fail"], ["work"]. */
+  /** Each step of a ledger in turn: ["ask", question, [numbers that would be drawn]], ["person", titles, question], ["everything", mus], ["forget"], ["fail"], ["work"]. */
   async ledger() {
     const { Ledger, SpentError } = await load("ledger");
     const kept = new Map();
@@ -133,6 +133,7 @@ const jobs = {
       let outcome = {};
       try {
         if (what === "person") outcome = ledger.ofPerson(question, numbers);
+        if (what === "everything") outcome = { together: ledger.ofEverything(question) };
         if (what === "ask") outcome = ledger.ask(question, "model", () => ((drawn = true), numbers));
       } catch (failure) {
         outcome = { refused: failure instanceof SpentError ? "spent" : failure.message };

@@ -124,7 +124,9 @@ def test_people_with_ids_of_their_own_are_the_same_whatever_rows_they_have(peopl
         here = sketch(ids, activity(people, 1))
         again = People.opened(here.sealed(KEY_A), KEY_A)
         for one in (here, again, again.with_more(here)):
-            assert one.same_as(sketch(ids, activity(people, 2))) is same
+            other = sketch(ids, activity(people, 2))
+            assert one.same_as(other) is same
+            assert one.same_as(People.opened(other.sealed(KEY_A), KEY_A)) is same
             assert one.same_as(sketch(ids, activity(people, 1))) is True
 
 

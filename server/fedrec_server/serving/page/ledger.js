@@ -15,6 +15,7 @@ import { compose, epsilonBehind, epsilonLeft, epsilonOf, muBehind } from "./acco
 const KEY = "fedrec.ledger";
 const UNIT = "click";
 const NEIGHBOURS = "replace";
+const MOST_PLACES = 1_000; // of a history, in an entry of a version that did not write them
 const ROUNDING = 1e-9; // relative; an answer that takes all that is left reaches the limit up to the last bits
 
 /** A question that the limit does not allow. left: the largest epsilon that is still possible. */
@@ -35,7 +36,7 @@ export class Ledger {
     this.now = now;
   }
 
-  /** [{time, model, version, epsilon, delta, mu, padding, bounded, unit, neighbours}], oldest first; mu: behind the padding. */
+  /** [{time, model, version, epsilon, delta, mu, padding, bounded, places, unit, neighbours}], oldest first; mu: behind the padding. */
   get entries() {
     return this.#read().entries;
   }
@@ -74,6 +75,15 @@ export class Ledger {
     return { one, together, again };
   }
 
+  /**
+   * Epsilon of everything that one person paid in this browser (unit: user, neighbours: replace), as `fedrec account --person`: answers,
+   * whatever the history held then, and trainings: mus of releases per user (add/remove), as an exchange is one step out and one in.
+   */
+  ofEverything(trainings) {
+    const answers = this.entries.map(({ mu, bounded = false, places = MOST_PLACES }) => (bounded ? mu : places * mu));
+    return epsilonOf(compose([...answers, ...trainings.map((mu) => 2 * mu)]), this.limit.delta);
+  }
+
   /** Whether one more answer is within the limit. */
   allows(question) {
     return this.after(question) <= this.limit.epsilon * (1 + ROUNDING);
@@ -107,9 +117,9 @@ export class Ledger {
     this.#storage.setItem(KEY, JSON.stringify({ ...this.#read(), answers: [] }));
   }
 
-  #price({ epsilon, padding = 0, bounded = false }) {
+  #price({ epsilon, padding = 0, bounded = false, places = MOST_PLACES }) {
     const { delta } = this.limit;
-    return { epsilon, delta, mu: muBehind(epsilon, delta, padding), padding, bounded, unit: UNIT, neighbours: NEIGHBOURS };
+    return { epsilon, delta, mu: muBehind(epsilon, delta, padding), padding, bounded, places, unit: UNIT, neighbours: NEIGHBOURS };
   }
 
   #read() {

@@ -10,6 +10,7 @@ import { makePicker, plain } from "./picker.js";
 import { ranking, scores } from "./ranking.js";
 import { sensitivityOf } from "./sensitivity.js";
 import { bundleBytes, models, questionBody, recommend, ServerError } from "./server.js";
+import { TrainingLedger } from "./training/ledger.js";
 import { part, say, showBytes, showLedger, showList, showModel, showPicked, showPrivate, showSlope } from "./views.js";
 import { howMade, inWords, short, size, whatShows } from "./words.js";
 
@@ -23,10 +24,16 @@ const state = { epsilon: BEGINNING, category: null, answer: null, asking: false 
 
 /** Load the newest model and make the page work with it. */
 async function begin() {
-  await load();
+  await Promise.all([load(), readTrainings()]);
   setUpControls();
   document.querySelector("main").hidden = false;
   render();
+}
+
+/** What trainings of this browser cost (the page at /training), mus of releases; null where its ledger is damaged. */
+async function readTrainings() {
+  const read = new TrainingLedger(localStorage).entries();
+  state.trainings = await read.then((entries) => entries.map(({ mu }) => mu), () => null);
 }
 
 async function load() {
@@ -62,7 +69,7 @@ function setUpControls() {
   part("epsilon").value = String(EPSILONS.indexOf(state.epsilon));
   part("epsilon").addEventListener("input", () => change({ epsilon: EPSILONS[Number(part("epsilon").value)] }));
   part("category").addEventListener("change", () => change({ category: part("category").value || null }));
-  addEventListener("storage", render); // another tab picked or paid
+  addEventListener("storage", () => readTrainings().then(render)); // another tab picked or paid
   addEventListener("resize", renderAnswer);
 }
 
@@ -100,9 +107,10 @@ function question() {
   return { ...priced(state.epsilon), edit: state.history.edit, version: state.bundle.version };
 }
 
-/** What decides on the price of an answer: epsilon, the padding of the model, and whether its numbers are bounded as attention is. */
+/** What decides on the price of an answer: epsilon, the padding of the model, and whether its numbers are bounded as attention is, and of how many titles. */
 function priced(epsilon) {
-  return { epsilon, padding: paddingOf(state.bundle), bounded: state.bundle.encoder !== null };
+  const { about, encoder } = state.bundle;
+  return { epsilon, padding: paddingOf(state.bundle), bounded: encoder !== null, places: about.history };
 }
 
 /** With which probability the model hides a title. */
@@ -142,7 +150,7 @@ async function askServer() {
   });
   const k = Math.min(SHOWN + bundle.about.history, bundle.m); // always as many: what is picked is taken out here
   const body = questionBody({ version: bundle.version, coefficients, k, category });
-  showLedger(ledger, paddingOf(bundle));
+  showLedger(ledger, paddingOf(bundle), state.trainings);
   const reply = await recommend(body);
   if (!isListOf(bundle, reply.items, k)) {
     throw new ServerError({ code: "damaged", cause: "The server's list is not one of this model.", remedy: "Do not use this server." });
@@ -203,7 +211,7 @@ function render() {
   const picked = state.history.ids.map((id) => ({ id, title: state.rowOf.has(id) ? titleOf(state.rowOf.get(id)) : id }));
   showPicked(picked, { longest: state.history.longest, bounded: priced(state.epsilon).bounded, onRemove: takeOut });
   renderPrice(picked.length);
-  showLedger(state.ledger, paddingOf(state.bundle));
+  showLedger(state.ledger, paddingOf(state.bundle), state.trainings);
   rankHere();
   showList("exact", state.exactOrder.slice(0, SHOWN).map((row) => ({ title: titleOf(row) })), "Pick a title to see this list.");
   renderAnswer();
