@@ -5,9 +5,6 @@ Figures and quality tables load their data here. Before the opening there are tr
 the opening takes the model's arrays and keeps their SHA-256, which a row may record; after it,
 train and validation are closed to whoever holds the seal. So no choice and no training of that seal
 can have seen a test event. Data read from disk is kept and sealed anew for every training.
-
-A scenario's split can be written as files, `train.parquet`, `validation.parquet` and
-`test.parquet`, with the ids of the source.
 """
 
 from __future__ import annotations
@@ -16,20 +13,16 @@ import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import polars as pl
 
-from fedrec.arrays import Int32s
-from fedrec.data.interactions import Catalogue, Dataset, Interactions
+from fedrec.data.interactions import Dataset, Interactions
 from fedrec.data.splits import Fold, Split
-from fedrec.errors import LeakageError, RunError, SettingsError
+from fedrec.errors import LeakageError
 from fedrec.run.data.datasets import load_dataset, load_split
 from fedrec.settings import Scenario
-from fedrec.storage import write_json
 
 _REMEDY = "Take a seal of its own for every training, finish the model, then open it."
 PUBLIC_SOURCES = {"users_file", "users_format", "users_ids", "users_share", "similar_file"}
@@ -115,77 +108,3 @@ def _digest(arrays: Mapping[str, npt.NDArray[Any]]) -> str:
             f"{name} {array.shape} {array.dtype}".encode() + np.ascontiguousarray(array).tobytes()
         )
     return found.hexdigest()
-
-
-def write_split(scenario: Scenario, folder: Path, *, overwrite: bool = False) -> str:
-    """Divide the scenario's data and write the parts; a line for each file, and one for what no
-    guarantee covers.
-
-    Columns: user, item, then `rating` (ratings only), `timestamp` (where there are times), and for
-    held-out users `target`: whether the row is to be predicted or shown beforehand. `split.json`
-    tells the settings, sizes and digests, and what is not covered. Raises SettingsError for news,
-    RunError where the folder holds something and `overwrite` is false, and what reading raises.
-    """
-    if scenario.learns_news:
-        raise SettingsError(
-            "news are divided by whole users, and are no table of ratings",
-            "Give ratings or clicks.",
-        )
-    if folder.exists() and not folder.is_dir():
-        raise RunError(f"{folder} is a file", "Name a folder.")
-    if not overwrite and folder.exists() and any(folder.iterdir()):
-        raise RunError(f"{folder} is not empty", "Name another folder, or give --overwrite.")
-    dataset = load_dataset(scenario)
-    split = load_split(scenario, dataset)
-    frames = {"train": _frame(split.train, split.train_users, dataset.catalogue)}
-    frames |= {
-        name: _fold(fold, dataset.catalogue)
-        for name, fold in (("validation", split.validation), ("test", split.test))
-    }
-    about = {"provenance": dataset.provenance.describe(), "split": split.describe()}
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        for name, frame in frames.items():
-            frame.write_parquet(folder / f"{name}.parquet")
-        write_json(folder / "split.json", about)
-    except OSError as failure:
-        raise RunError(
-            f"{folder} cannot be written: {failure.strerror or failure}", "Name another folder."
-        ) from None
-    lines = [
-        f"{folder / f'{name}.parquet'}  {len(frame):,} rows of {frame['user'].n_unique():,} users"
-        for name, frame in frames.items()
-    ]
-    return "\n".join(
-        [
-            *lines,
-            *(f"not covered by a guarantee for training: {what}" for what in split.not_covered),
-        ]
-    )
-
-
-def _fold(fold: Fold, catalogue: Catalogue) -> pl.DataFrame:
-    """The targets; of users whom train does not have, their history too."""
-    targets = _frame(fold.targets, fold.users, catalogue)
-    if fold.users is None:
-        return targets
-    shown = _frame(fold.history, fold.users, catalogue)
-    return pl.concat(
-        [shown.with_columns(target=pl.lit(False)), targets.with_columns(target=pl.lit(True))]
-    )
-
-
-def _frame(events: Interactions, numbers: Int32s | None, catalogue: Catalogue) -> pl.DataFrame:
-    """numbers: the data set's number of each user of the part, where the part numbers them anew."""
-    users = events.users if numbers is None else numbers[events.users]
-    columns = {
-        "user": pl.Series(catalogue.user_ids, dtype=pl.String).gather(users.astype(np.uint32)),
-        "item": pl.Series(catalogue.item_ids, dtype=pl.String).gather(
-            events.items.astype(np.uint32)
-        ),
-    }
-    if events.rated:
-        columns["rating"] = pl.Series(events.values)
-    if events.times is not None:
-        columns["timestamp"] = pl.Series(events.times)
-    return pl.DataFrame(columns)
