@@ -26,11 +26,10 @@ from fedrec.extras import require
 from fedrec.factorization.facts import PublicFacts
 from fedrec.randomness import Streams
 from fedrec.run.data.datasets import load_dataset, load_split, public_facts
-from fedrec.run.data.partitioning import partition
-from fedrec.run.partitions.baselines import CountTask, Sizes
+from fedrec.run.data.describing import partition
+from fedrec.run.partitions.methods import CountTask, Sizes, over
 from fedrec.run.partitions.on_ray import OnRay
 from fedrec.run.partitions.parts import Parts
-from fedrec.run.partitions.rounds import over
 from fedrec.run.training import Training
 from fedrec.settings import Scenario, load
 

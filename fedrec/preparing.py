@@ -19,7 +19,7 @@ from fedrec.privacy.calibration import Plan, among_three, calibrate
 from fedrec.privacy.guarantee import Guarantee, non_private, with_sound_delta
 from fedrec.registry import fitting, require
 from fedrec.settings import Scenario, validated
-from fedrec.settings_tables.privacy import PrivacySettings
+from fedrec.settings_tables.training import PrivacySettings
 from fedrec.storage import finite
 
 # of [model]; clients of version 1 refuse them, so defaults are left out

@@ -32,7 +32,7 @@ from fedrec.preparing import Prepared, RecipeFacts
 from fedrec.public_sides import clicks_of_people, metadata_of, people_of
 from fedrec.registry import RecipeSpec, reading, whole_scenario
 from fedrec.settings import RecipeScenario, Scenario
-from fedrec.settings_tables.collective import CollectiveSettings
+from fedrec.settings_tables.training import CollectiveSettings
 
 
 def build(scenario: RecipeScenario, facts: RecipeFacts) -> Prepared:

@@ -21,7 +21,7 @@ from fedrec.preparing import Prepared, RecipeFacts
 from fedrec.privacy.conversions import am_ssp_plan
 from fedrec.registry import RecipeSpec, whole_scenario
 from fedrec.settings import RecipeScenario
-from fedrec.settings_tables.model import ModelSettings
+from fedrec.settings_tables.training import ModelSettings
 
 KEYS = frozenset(ModelSettings.model_fields) - {"loss", "click_weight", "biases", "own_vectors"}
 """Of [model]."""

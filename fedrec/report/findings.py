@@ -32,8 +32,7 @@ from fedrec.report.content import (
 )
 from fedrec.report.departures import departed, departed_in_shares
 from fedrec.run import statement
-from fedrec.run.finished import BY_RULE, Run, versions
-from fedrec.run.outcomes import Outcome
+from fedrec.run.outcomes import BY_RULE, Outcome, Run, versions
 from fedrec.run.training import Trained
 from fedrec.sharing import promises
 from fedrec.storage import Checkpoints

@@ -31,8 +31,8 @@ from fedrec.report.content import (
 )
 from fedrec.report.news_person import ForAPerson, tables
 from fedrec.run import statement
-from fedrec.run.finished import versions
 from fedrec.run.news_run import NewsRun, answer_promise
+from fedrec.run.outcomes import versions
 
 _COLUMNS = {"auc": "AUC", "mrr": "MRR", "ndcg@5": "nDCG@5", "ndcg@10": "nDCG@10"}
 

@@ -7,7 +7,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from fedrec.settings_tables.table import Epsilon, Table
+from fedrec.settings_tables.data import Epsilon, Table
 
 
 class NewsSettings(Table):

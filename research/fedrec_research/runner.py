@@ -29,10 +29,10 @@ from fedrec.privacy.ledger import Ledger
 from fedrec.randomness import Streams
 from fedrec.recipes import Prepared, prepare
 from fedrec.run.data.datasets import public_facts
-from fedrec.run.data.sealed import SealedSplit, load_sealed
 from fedrec.run.job import limit_of
 from fedrec.run.outcomes import Outcome, evaluate
 from fedrec.settings import Scenario
+from fedrec_research.sealed import SealedSplit, load_sealed
 from fedrec_research.trials import Row
 
 

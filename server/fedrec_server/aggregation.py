@@ -16,7 +16,7 @@ from fedrec.operations import logs
 from fedrec.operations.certificates import PLACES
 from fedrec.operations.metrics import Metrics
 from fedrec.operations.party_settings import AggregatorAccess
-from fedrec.settings_tables.privacy import PrivacySettings
+from fedrec.settings_tables.training import PrivacySettings
 from fedrec.sharing.three_endpoints import ThreeEndpoints
 from fedrec.transport.aggregator_client import RemoteReleaseEndpoint, Retry
 from fedrec.transport.channel import Access

@@ -21,7 +21,7 @@ from fedrec.data.splits import random_split
 from fedrec.data.table_batches import row_batches
 from fedrec.data.tables import TableOptions, asked_table
 from fedrec.errors import DataError, MalformedRowError, RunError, SettingsError
-from fedrec.run.data.partitioning import partition
+from fedrec.run.data.describing import partition
 from fedrec.settings import load
 
 

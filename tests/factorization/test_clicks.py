@@ -32,7 +32,7 @@ from fedrec.privacy.guarantee import Guarantee
 from fedrec.privacy.ledger import Ledger
 from fedrec.public_sides import clicks_of_people
 from fedrec.randomness import Streams
-from fedrec.settings_tables.collective import CollectiveSettings
+from fedrec.settings_tables.training import CollectiveSettings
 
 ITEMS = 25
 

@@ -29,7 +29,7 @@ from fedrec.public_sides import metadata_of, people_of
 from fedrec.randomness import Streams
 from fedrec.recipes import prepare
 from fedrec.settings import load
-from fedrec.settings_tables.collective import CollectiveSettings
+from fedrec.settings_tables.training import CollectiveSettings
 
 BOTH = 'collective.sides=["metadata", "public-users"]'
 SHARE = "collective.users_share=0.4"

@@ -15,7 +15,7 @@ import polars as pl
 import pytest
 
 from fedrec.errors import DataError, SettingsError
-from fedrec.run.data.partitioning import partition
+from fedrec.run.data.describing import partition
 from fedrec.run.partitions.run import run as run_over
 from fedrec.run.runtime_choice import RuntimeChoice
 from fedrec.run.simulate import run

@@ -260,7 +260,7 @@ def simulate(
             f"--seeds is not for --runtime {choice.runtime}", "Leave one of the two out."
         )
     if seeds > 1:
-        from fedrec.run.seeds import run as run_seeds
+        from fedrec.run.comparing import run as run_seeds
 
         if resume:
             raise SettingsError(

@@ -37,7 +37,7 @@ from fedrec.privacy.mixtures import epsilon_of_events
 from fedrec.privacy.padding import PaddedEvent
 from fedrec.privacy.selection import PureEvent
 from fedrec.run.data.people import People, budget_with, people_of, remember
-from fedrec.settings_tables.privacy import PrivacySettings
+from fedrec.settings_tables.training import PrivacySettings
 
 Event = GaussianEvent | PureEvent | PaddedEvent
 Noise = Literal["system", "seeded"]

@@ -21,8 +21,7 @@ from fedrec.errors import DataError, SettingsError
 from fedrec.news.trained import Catalogue, item_vectors
 from fedrec.randomness import Streams
 from fedrec.settings import NewsScenario, Scenario
-from fedrec.settings_tables.data import DataSettings
-from fedrec.settings_tables.split import SplitSettings
+from fedrec.settings_tables.data import DataSettings, SplitSettings
 
 
 @dataclass(frozen=True)

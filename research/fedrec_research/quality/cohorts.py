@@ -22,10 +22,10 @@ from fedrec.privacy.ledger import Ledger
 from fedrec.randomness import Streams
 from fedrec.recipes import Prepared, prepare
 from fedrec.run.data.datasets import public_facts
-from fedrec.run.data.sealed import load_sealed
 from fedrec.storage import finite
 from fedrec_research.quality.sizes import Cell
 from fedrec_research.runner import rmse
+from fedrec_research.sealed import load_sealed
 from fedrec_research.trials import Asked, Row
 
 SIZES = (6_000, 1_000)

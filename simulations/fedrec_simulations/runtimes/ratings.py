@@ -23,8 +23,7 @@ from fedrec_server.flower import FlowerBroadcast
 from fedrec_server.gathering import Gathering
 from fedrec_server.rounds import check, run_rounds
 from fedrec_server.runs import run_folder
-from fedrec_simulations.runtimes.deployment_files import Holdings
-from fedrec_simulations.runtimes.parties import SLOWEST_ROUND_S, Aggregated
+from fedrec_simulations.runtimes.deployment_files import SLOWEST_ROUND_S, Aggregated, Holdings
 
 
 @dataclass(frozen=True)

@@ -13,15 +13,15 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from fedrec.budget import weights
-from fedrec.data.multitask import TaskData, TaskShape, planted_tasks
-from fedrec.factorization.tasks import descent as task_descent
-from fedrec.factorization.tasks.descent import TaskDescent, TaskDescentSettings
 from fedrec.federation.messages import RoundDone, train
 from fedrec.federation.reports import within_radius
 from fedrec.in_process.loopback import Loopback
 from fedrec.privacy.guarantee import Guarantee, non_private
 from fedrec.privacy.ledger import Ledger
 from fedrec.randomness import Streams
+from fedrec_research.papers import task_descent as task_descent
+from fedrec_research.papers.multitask import TaskData, TaskShape, planted_tasks
+from fedrec_research.papers.task_descent import TaskDescent, TaskDescentSettings
 
 SHAPE = TaskShape(users=60, tasks=12, dimension=3, tasks_per_user=5)
 SETTINGS = TaskDescentSettings(dimension=3, mu=0.5, steps=3, rate=0.5, gradient_radius=0.3)

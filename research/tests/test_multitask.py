@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from fedrec.data.multitask import TaskData, TaskShape, planted_tasks
 from fedrec.randomness import Streams
+from fedrec_research.papers.multitask import TaskData, TaskShape, planted_tasks
 
 
 @pytest.mark.parametrize("skew", [1.0, 2.0])

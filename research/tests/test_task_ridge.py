@@ -14,10 +14,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from fedrec.budget.allocation import Adaptive, Allocation
-from fedrec.data.multitask import TaskData, TaskShape, planted_tasks
-from fedrec.factorization.tasks import ridge as task_ridge
-from fedrec.factorization.tasks.ridge import TaskRidge, TaskRidgeSettings
 from fedrec.federation.messages import Question, ReleaseSpec, State, train
 from fedrec.federation.reports import squared_norms, within_radius
 from fedrec.in_process.loopback import Loopback
@@ -25,6 +21,10 @@ from fedrec.numerics.packed import unpack
 from fedrec.privacy.guarantee import Guarantee, non_private
 from fedrec.privacy.ledger import Ledger
 from fedrec.randomness import Streams
+from fedrec_research.papers import task_ridge as task_ridge
+from fedrec_research.papers.allocation import Adaptive, Allocation
+from fedrec_research.papers.multitask import TaskData, TaskShape, planted_tasks
+from fedrec_research.papers.task_ridge import TaskRidge, TaskRidgeSettings
 
 ALLOCATIONS: Mapping[str, Allocation] = {
     "the same for all": Adaptive(0.0),

@@ -29,8 +29,6 @@ import numpy as np
 
 from fedrec.arrays import Float64s
 from fedrec.budget import counts as item_counts
-from fedrec.budget.allocation import Allocation
-from fedrec.data.multitask import TaskData
 from fedrec.factorization.am_ssp import closed_form
 from fedrec.factorization.item_statistics import ItemStatistics
 from fedrec.federation.messages import ClientStep, Question, Release, ReleaseSpec, Reports, State
@@ -39,6 +37,8 @@ from fedrec.privacy.calibration import Plan, calibrate
 from fedrec.privacy.clipping import clip_rows, clip_values
 from fedrec.privacy.guarantee import Guarantee
 from fedrec.randomness import Streams
+from fedrec_research.papers.allocation import Allocation
+from fedrec_research.papers.multitask import TaskData
 
 CountEstimate = Callable[[Float64s, float], Float64s]
 """From noisy counts and their noise std to counts of at least 1; `estimated`."""

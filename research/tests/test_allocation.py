@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedrec.budget import weights
-from fedrec.budget.allocation import Adaptive, Allocation
 from fedrec.data.interactions import Interactions
+from fedrec_research.papers.allocation import Adaptive, Allocation
 
 ALLOCATIONS = (Adaptive(0.0), Adaptive(0.5), Adaptive(1.0))
 

@@ -25,14 +25,14 @@ import numpy as np
 from fedrec.arrays import Float64s
 from fedrec.budget import counts as item_counts
 from fedrec.budget import weights
-from fedrec.data.multitask import TaskData
-from fedrec.factorization.tasks.ridge import SIZES_PUBLIC, counts_question, report_counts
 from fedrec.federation.messages import ClientStep, Question, Release, ReleaseSpec, Reports, State
 from fedrec.federation.reports import RealBlock, block, bounded
 from fedrec.numerics import segments
 from fedrec.privacy.calibration import Plan, calibrate
 from fedrec.privacy.clipping import clip_rows, clip_values
 from fedrec.privacy.guarantee import Guarantee
+from fedrec_research.papers.multitask import TaskData
+from fedrec_research.papers.task_ridge import SIZES_PUBLIC, counts_question, report_counts
 
 
 @dataclass(frozen=True)

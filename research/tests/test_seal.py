@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from fedrec.errors import LeakageError
-from fedrec.run.data.sealed import load_sealed
 from fedrec.settings import load
+from fedrec_research.sealed import load_sealed
 
 PLANTED = ["data.preset=small"]
 
