@@ -106,9 +106,7 @@ def test_python_and_the_browser_refuse_every_odd_value_of_what_a_model_says_of_i
     about = ABOUT.model_dump(mode="json")
     deep, long = "[" * 3000 + "]" * 3000, "1" + "0" * 400
     cases = [
-        (field, value)
-        for field, kind in odd["about"].items()
-        for value in (*odd[kind], deep, long)
+        (field, value) for field, kind in odd["about"].items() for value in (*odd[kind], deep, long)
     ]
     paths = [str(tmp_path / f"{number}") for number in range(len(cases))]
     taken = list[tuple[str, str]]()
