@@ -14,7 +14,7 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from fedrec.certificates.inputs import Arrays, ServerSide, read_inputs
+from fedrec.certificates.inputs import Arrays, ServerSide, read_inputs, settings_of
 from fedrec.certificates.statements import Signed, require_signed
 from fedrec.certificates.writing import (
     FILE,
@@ -188,6 +188,7 @@ def verify(folder: str | Path, *, up_to_rounding: bool = False) -> Verified:
 def _verified(folder: Path, *, up_to_rounding: bool) -> Verified:
     content = _read(folder)
     scenario = validated(content["settings"], source=f"{folder / FILE}")
+    _require(settings_of(scenario) == content["settings"], "its settings say what decides nothing")
     inputs = read_inputs(folder / FOLDER, content["users"])
     side = inputs.server_side(scenario)
     plan: Plan = side.recipe.plan

@@ -226,3 +226,20 @@ def test_a_certificate_nested_past_what_python_reads_does_not_hold(
     model = copied(certified, tmp_path / "model")
     (model / FILE).write_text("[" * 5000 + "]" * 5000)
     assert not holds(model)
+
+
+@pytest.mark.parametrize(
+    "more",
+    [{"run": {"directory": "elsewhere"}}, {"privacy": {"budget_file": "b"}}],
+    ids=str,
+)
+def test_settings_that_decide_nothing_are_not_certified(
+    more: dict[str, Any], certified: Path, tmp_path: Path
+) -> None:
+    model = copied(certified, tmp_path / "model")
+    settings = parsed(model)["settings"]
+    for table, keys in more.items():
+        settings[table] = {**settings.get(table, {}), **keys}
+    sealed(model, settings=settings)
+    with pytest.raises(RunError, match="decides nothing"):
+        verify(model)
