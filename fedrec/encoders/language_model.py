@@ -109,7 +109,9 @@ def cached_vectors(folder: Path, texts: Sequence[str], encoder: TextEncoder) -> 
     if path.is_file():
         kept: Float32s = np.load(path, allow_pickle=False)
         return kept
-    vectors = np.ascontiguousarray(encoder.encode(texts), np.float32)
+    place = {text: at for at, text in enumerate(dict.fromkeys(texts))}  # most of a part have none
+    found = encoder.encode(list(place))
+    vectors = np.ascontiguousarray(found[[place[text] for text in texts]], np.float32)
     folder.mkdir(parents=True, exist_ok=True)
     with (partial := path.with_suffix(".partial")).open("wb") as file:
         np.save(file, vectors)

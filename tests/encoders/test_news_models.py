@@ -390,6 +390,8 @@ def test_vectors_are_computed_once_and_again_only_for_other_texts_or_another_enc
         for texts, encoder in calls
     ]
     assert values == [1, 1, 2, 3, 1]
+    assert len(language_model.cached_vectors(tmp_path / "cache", ["x", "", "x", ""], one)) == 4
+    assert asked[-1] == ("one", ("x", "")), "equal texts are encoded once"
     assert not list((tmp_path / "cache").glob("*.partial"))
 
 
