@@ -10,6 +10,7 @@ from typing import Literal
 
 from fedrec.arrays import Float32s, Float64s
 from fedrec.data.kinds import KINDS, Kind, assumed
+from fedrec.data.public_sources import ITEM_VECTORS, SIMILAR_ITEMS
 from fedrec.errors import SettingsError
 from fedrec.factorization import public_people
 from fedrec.factorization.default_clicks import recipe as clicks
@@ -22,7 +23,7 @@ from fedrec.factorization.default_clicks.public_part import (
     vector_directions,
 )
 from fedrec.factorization.default_ratings import recipe as default
-from fedrec.factorization.default_ratings.directions import public_content
+from fedrec.factorization.default_ratings.directions import public_content, together
 from fedrec.factorization.default_ratings.model import DefaultModel
 from fedrec.factorization.default_ratings.settings import settings_for
 from fedrec.factorization.facts import PublicFacts
@@ -56,10 +57,18 @@ def public_sources(
 ) -> tuple[Float64s | None, tuple[Float32s, ...]]:
     """(m, f) directions of features, None without any; and those of features, links and vectors, as
     they are broadcast."""
-    content = public_content(_with_metadata(scenario, facts), dimension=clicks.CONTENT_DIRECTIONS)
+    content, *others = _sides(scenario, facts, clicks.CONTENT_DIRECTIONS)
+    known = [P for P in (content, *others) if P is not None]
+    return content, tuple(rounded_rows(P, bits=BITS) for P in known)
+
+
+def _sides(
+    scenario: RecipeScenario, facts: PublicFacts, dimension: int
+) -> tuple[Float64s | None, Float64s | None, Float64s | None]:
+    """Directions of features, links and vectors; None of what is not there."""
     known = facts.features if scenario.model.encoder == "features" else None
-    sides = (content, link_directions(known), vector_directions(known))
-    return content, tuple(rounded_rows(P, bits=BITS) for P in sides if P is not None)
+    content = public_content(_with_metadata(scenario, facts), dimension=dimension)
+    return content, link_directions(known), vector_directions(known)
 
 
 def _of_ratings(scenario: RecipeScenario, facts: RecipeFacts) -> Prepared:
@@ -75,7 +84,6 @@ def _of_ratings(scenario: RecipeScenario, facts: RecipeFacts) -> Prepared:
             ),
             "Leave them out.",
         )
-    known_items = _with_metadata(scenario, facts)
     with_people = "public-users" in sides.sides
     earlier = facts.earlier
     known = with_people or earlier is not None
@@ -83,11 +91,14 @@ def _of_ratings(scenario: RecipeScenario, facts: RecipeFacts) -> Prepared:
         facts.guarantee,
         users=facts.num_users,
         items=facts.num_items,
-        features=known_items.features is not None,
+        features=_tells_items(scenario, facts),
         people=known,
     )
     plan = facts.plan(settings.shares)
-    content = public_content(known_items, dimension=settings.feature_dimension)
+    dimension = settings.feature_dimension
+    content, *others = _sides(scenario, facts, dimension)
+    if content is None or any(P is not None for P in others):
+        content = together((content, *others), dimension=dimension)
 
     def start() -> State:
         if earlier is not None and not with_people:
@@ -97,6 +108,16 @@ def _of_ratings(scenario: RecipeScenario, facts: RecipeFacts) -> Prepared:
     return Prepared(
         default.DefaultRecipe(plan, settings, facts, content, start), default.CLIENT_STEPS, plan
     )
+
+
+def _tells_items(scenario: RecipeScenario, facts: PublicFacts) -> bool:
+    """Whether a plan of ratings counts on public sides of items, whatever they say: a release for
+    first directions is then not needed."""
+    known = facts.features
+    if scenario.model.encoder != "features" or known is None:
+        return False
+    linked = bool({SIMILAR_ITEMS, ITEM_VECTORS} & known.bags.keys())
+    return linked or _with_metadata(scenario, facts).features is not None
 
 
 def _with_metadata(scenario: RecipeScenario, facts: PublicFacts) -> PublicFacts:
