@@ -27,8 +27,11 @@ _OTHER_OPINIONS = (
     *("thumb", "thumbs", "thumb_up", "thumbs_up", "vote", "votes", "like", "liked", "likes"),
     *("dislike", "feedback", "label", "clicked", "click", "plays", "playcount", "play_count"),
     *("count", "counts", "listens", "views", "weight", "quantity", "qty", "watch_time"),
+    *("watch_ratio", "playtime", "hours", "reaction", "event", "event_type", "action"),
+    *("behavior", "behavior_type"),
 )
-"""Thumbs and counts: what says how much somebody liked an item without being a rating."""
+"""Thumbs, counts and kinds of events: what says how much somebody liked an item without being a
+rating."""
 
 
 def plain_name(column: str) -> str:
@@ -47,9 +50,11 @@ def usual(role: str, found: Iterable[str]) -> list[str]:
 
 def guessed(role: str, found: Sequence[str], taken: str) -> str:
     """The column of users or items where none was named: the one that is called so, or of two
-    columns the one that is not `taken`; empty where there is none, or more than one."""
+    columns the one that is not `taken` and not called as another role is; empty where there
+    is none, or more than one."""
     alike = usual(role, found)
-    others = [name for name in found if name != taken]
+    elsewhere = {name for other in USUAL if other != role for name in usual(other, found)}
+    others = [name for name in found if name not in {taken, *elsewhere, *opinions(found)}]
     if not alike and len(found) == 2 and len(others) == 1:
         return others[0]
     return alike[0] if len(alike) == 1 or (alike and plain_name(alike[0]) == role) else ""
