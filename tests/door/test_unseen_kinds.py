@@ -3,6 +3,8 @@ that is another role's, an id written as a number with a gap, a history that tur
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pandas as pd
 import pytest
 
@@ -76,3 +78,12 @@ def test_a_history_that_turned_out_empty_gets_everybodys_list_with_a_warning() -
 def test_a_model_that_was_not_trained_says_so_to_whoever_asks_for_a_user() -> None:
     with pytest.raises(RunError, match="ItemBias is not trained"):
         fedrec.ItemBias().recommend("ann")
+
+
+@pytest.mark.parametrize("suffix", [".xlsx", ".feather", ".pkl", ".sqlite"])
+def test_a_table_of_another_program_is_refused_with_what_to_do(suffix: str, tmp_path: Path) -> None:
+    file = tmp_path / f"log{suffix}"
+    file.write_bytes(b"PK\x03\x04")
+    with pytest.raises(DataError, match="is not read") as refused:
+        fedrec.Dataset.from_file(file)
+    assert "as CSV or Parquet" in refused.value.remedy
