@@ -201,7 +201,8 @@ class UnusedColumnsWarning(DataWarning):
 
 
 class GenericListWarning(DataWarning):
-    """A private answer is about to be paid for whose noise hides the clicks."""
+    """A list is everybody's: the history is empty, or noise hides the clicks of a private answer
+    that is about to be paid for."""
 
 
 def warn(said: DataWarning) -> None:

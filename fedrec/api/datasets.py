@@ -287,9 +287,10 @@ class Dataset:
         return len(self.source.interactions)
 
     def __repr__(self) -> str:
+        unused = "".join(f"; {note}" for note in self.notes if note.startswith("columns not used"))
         return (
             f"Dataset({self.kind}, {self.num_users:,} users, {self.num_items:,} items, "
-            f"{len(self):,} events)"
+            f"{len(self):,} events{unused})"
         )
 
     def _repr_html_(self) -> str:

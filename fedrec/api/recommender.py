@@ -416,6 +416,7 @@ class Recommender(Parameters):
         return -found["rmse"] if rated else found["ndcg@10"]
 
     def _history_of(self, users: Sequence[str]) -> Any:
+        _ = self.released  # an untrained model says so
         if self._evaluated is None:
             raise RunError(
                 "this model was loaded, and a file holds nobody's history",

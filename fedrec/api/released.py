@@ -18,7 +18,14 @@ from fedrec.api.histories import Entry, Histories, one_id, warn_of_unknown
 from fedrec.api.promises import PrivacyGuarantee
 from fedrec.data.interactions import Interactions
 from fedrec.data.kinds import KINDS, Kind
-from fedrec.errors import DataError, RunError, SettingsError, UnusedColumnsWarning, warn
+from fedrec.errors import (
+    DataError,
+    GenericListWarning,
+    RunError,
+    SettingsError,
+    UnusedColumnsWarning,
+    warn,
+)
 from fedrec.evaluation.neighbours import nearest
 from fedrec.evaluation.toplists import dot_product, top_items
 from fedrec.factorization.model import Model, predictor, ranker_of
@@ -104,6 +111,9 @@ class Released:
         warn_of_unknown(
             [[item for item, _ in own] for own in histories], self.rows, self.item_ids[0]
         )
+        if not any(histories):
+            what = "the history is" if len(histories) == 1 else "all histories are"
+            warn(GenericListWarning(f"{what} empty: the answer is everybody's"))
         given = any(value not in (None, 1) for own in histories for _, value in own)
         if given and not KINDS[self.kind].rated:
             said = "the ratings of the history are not used: the model knows only clicks"

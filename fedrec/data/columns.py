@@ -22,14 +22,15 @@ _UNSEEN = "\u200b\u200c\u200d\u2060\ufeff"
 
 
 def plain_id(text: str) -> str:
-    """An id as it looks.
+    """An id as it looks; 7.0 is 7, which a column of numbers with a gap was written as.
 
     >>> from fedrec.data.columns import plain_id
     >>> plain_id(" ann\\ufeff")
     'ann'
     """
     if text.isascii():
-        return text.strip()
+        plain = text.strip()
+        return plain[:-2] if plain.endswith(".0") and plain[:-2].isdigit() else plain
     return unicodedata.normalize("NFC", text).strip().strip(_UNSEEN).strip()
 
 
@@ -45,9 +46,9 @@ def require_distinct(ids: Iterable[str], what: str, where: Path | str) -> None:
     if same := [(one, other) for one, other in twins if one != other]:
         one, other = same[0]
         raise DataError(
-            f"{len(same):,} {what} ids of {where} are another's but for blanks or the Unicode "
-            f"form, such as {one!r} and {other!r}: each would be {what} of its own",
-            "Strip the blanks and write one form (NFC) of each id.",
+            f"{len(same):,} {what} ids of {where} are another's but for blanks, '.0' or the "
+            f"Unicode form, such as {one!r} and {other!r}: each would be {what} of its own",
+            "Strip the blanks and write one form (NFC; 7, not 7.0) of each id.",
         )
 
 
@@ -150,8 +151,11 @@ _OTHER_OPINIONS = (
     *("thumb", "thumbs", "thumb_up", "thumbs_up", "vote", "votes", "like", "liked", "likes"),
     *("dislike", "feedback", "label", "clicked", "click", "plays", "playcount", "play_count"),
     *("count", "counts", "listens", "views", "weight", "quantity", "qty", "watch_time"),
+    *("watch_ratio", "playtime", "hours", "reaction", "event", "event_type", "action"),
+    *("behavior", "behavior_type"),
 )
-"""Thumbs and counts: what says how much somebody liked an item without being a rating."""
+"""Thumbs, counts and kinds of events: what says how much somebody liked an item without being a
+rating."""
 
 
 def plain_name(column: str) -> str:
@@ -170,9 +174,11 @@ def usual(role: str, found: Iterable[str]) -> list[str]:
 
 def guessed(role: str, found: Sequence[str], taken: str) -> str:
     """The column of users or items where none was named: the one that is called so, or of two
-    columns the one that is not `taken`; empty where there is none, or more than one."""
+    columns the one that is not `taken` and not called as another role is; empty where there
+    is none, or more than one."""
     alike = usual(role, found)
-    others = [name for name in found if name != taken]
+    elsewhere = {name for other in USUAL if other != role for name in usual(other, found)}
+    others = [name for name in found if name not in {taken, *elsewhere, *opinions(found)}]
     if not alike and len(found) == 2 and len(others) == 1:
         return others[0]
     return alike[0] if len(alike) == 1 or (alike and plain_name(alike[0]) == role) else ""

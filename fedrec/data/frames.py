@@ -14,6 +14,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import polars as pl
 
 from fedrec.data.columns import meant
@@ -46,7 +47,7 @@ def polars_frame(frame: Any, *, what: str = "frame") -> pl.DataFrame:
             return pl.DataFrame(dict(frame))
         # column by column: `pl.from_pandas` would need pyarrow
         if type(frame).__module__.partition(".")[0] == "pandas" and hasattr(frame, "columns"):
-            return pl.DataFrame([_series(str(name), frame[name]) for name in frame.columns])
+            return _of_pandas(frame, what)
         # a series of either has it too
         if hasattr(frame, "__arrow_c_stream__") and type(frame).__name__ != "Series":
             return pl.DataFrame(frame)
@@ -61,11 +62,25 @@ def polars_frame(frame: Any, *, what: str = "frame") -> pl.DataFrame:
     )
 
 
+def _of_pandas(frame: Any, what: str) -> pl.DataFrame:
+    """Columns, and before them the levels of the index that have a name of their own."""
+    names = [str(name) for name in frame.columns]
+    if twice := [name for name in names if names.count(name) > 1]:
+        raise DataError(f"the {what} has several columns {twice[0]!r}", "Keep one of them.")
+    index = frame.index
+    levels = [
+        _series(str(name), index.get_level_values(level))
+        for level, name in enumerate(index.names)
+        if name is not None and str(name) not in names
+    ]
+    return pl.DataFrame([*levels, *(_series(str(name), frame[name]) for name in frame.columns)])
+
+
 def _series(name: str, column: Any) -> pl.Series:
     """One column of pandas; what pandas calls missing is null."""
     values = column.to_numpy()
     if values.dtype.kind in "OUST":
-        missing = column.isna().to_numpy()
+        missing = np.asarray(column.isna())
         return pl.Series(
             name,
             [None if gone else value for value, gone in zip(values.tolist(), missing, strict=True)],

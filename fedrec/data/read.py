@@ -140,6 +140,13 @@ def read(path: str | Path, format: str = "auto", **options: object) -> Dataset:
     )
 
 
+_CONVERTED = (
+    *(".xlsx", ".xls", ".ods", ".feather", ".arrow", ".ipc", ".orc", ".avro", ".h5", ".hdf5"),
+    *(".pkl", ".pickle", ".npy", ".mat", ".db", ".sqlite", ".sqlite3", ".sql"),
+)
+"""Suffixes of tables that another program can write as CSV."""
+
+
 def detect(path: Path) -> str:
     """The name of the only format a path looks like; one of an installed package goes before ours.
 
@@ -160,6 +167,11 @@ def detect(path: Path) -> str:
         raise DataError(
             f"{path} may be {' or '.join(found)}",
             f"Say which: data.format = {found[0]} (format= in Python); table reads any rows.",
+        )
+    if path.suffix.lower() in _CONVERTED:
+        raise DataError(
+            f"{path} is a {path.suffix} file, which is not read",
+            "Save its rows as CSV or Parquet, with a row for each rating or click.",
         )
     raise DataError(
         f"{path} is in no known format",

@@ -17,7 +17,13 @@ import pytest
 
 import fedrec
 from fedrec.cli.main import guarded
-from fedrec.errors import BudgetExceededError, LeakageError, RunError, SettingsError
+from fedrec.errors import (
+    BudgetExceededError,
+    GenericListWarning,
+    LeakageError,
+    RunError,
+    SettingsError,
+)
 
 KEYS = [
     "data.preset=small",
@@ -133,7 +139,9 @@ def test_a_new_user_gets_a_list_without_training_and_never_what_was_given(
 
 
 def test_everything_of_a_catalogue_may_be_asked_for(model: fedrec.Recommender) -> None:
-    assert len(model.recommend(history=[], k=10_000)) == len(model.item_ids)
+    with pytest.warns(GenericListWarning, match="the history is empty"):
+        everything = model.recommend(history=[], k=10_000)
+    assert len(everything) == len(model.item_ids)
     assert len(model.recommend(history=model.item_ids, k=5)) == 0
     with pytest.raises(fedrec.DataError, match="no 'no such item'"):
         model.recommend(history=["no such item"], k=2)
