@@ -30,13 +30,12 @@ import numpy as np
 
 from benchmarks.parties import Asked
 from benchmarks.results import Row, Tables
-from fedrec.data.dataset import Dataset
+from fedrec.data.interactions import Dataset
 from fedrec.data.planted import planted, shape_of_sizes
 from fedrec.factorization.facts import PublicFacts
-from fedrec.federation.messages import Question
+from fedrec.federation.messages import Question, train
 from fedrec.federation.protocol import Invitation, Phase, Terms
 from fedrec.federation.report_batches import Batch, pack_reports
-from fedrec.federation.rounds import train
 from fedrec.federation.wire import pack_release, pack_terms, report_digest
 from fedrec.in_process.loopback import Loopback
 from fedrec.preparing import Prepared

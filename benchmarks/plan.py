@@ -24,7 +24,7 @@ from benchmarks.results import Row, Tables
 from fedrec.data.interactions import Interactions
 from fedrec.errors import DataError
 from fedrec.factorization.model import Model
-from fedrec.federation.rounds import train
+from fedrec.federation.messages import train
 from fedrec.in_process.loopback import Loopback
 from fedrec.preparing import Prepared
 from fedrec.privacy.accounting import mu_for
@@ -32,7 +32,6 @@ from fedrec.privacy.ledger import Ledger
 from fedrec.randomness import Streams
 from fedrec.recipes import prepare
 from fedrec.run.data.datasets import load_dataset, load_split, public_facts
-from fedrec.run.data.sealed import SealedSplit
 from fedrec.run.job import limit_of
 from fedrec.run.outcomes import evaluate
 from fedrec.run.planned_error import fitted, left_out
@@ -101,15 +100,14 @@ def _row(source: Source, epsilon: float) -> Row:
     name, of, words = source
     scenario = load(None, [*words, *fixed, *privacy])
     dataset = load_dataset(scenario)
-    sealed = SealedSplit(load_split(scenario, dataset))
-    events = sealed.train
-    facts = public_facts(scenario, dataset, sealed)
+    split = load_split(scenario, dataset)
+    events = split.train
+    facts = public_facts(scenario, dataset, split)
     sizes = {"users": events.num_users, "items": events.num_items}
     # first: it compiles kernels
     predicted = plan(scenario, users=events.num_users, items=events.num_items, events=len(events))
     model, did = _trained(scenario, prepare(scenario, facts), events)
-    test = sealed.open(model.arrays()).split.test
-    ratings = evaluate(model, test, events, cutoffs=(10,), ranking=False).ratings
+    ratings = evaluate(model, split.test, events, cutoffs=(10,), ranking=False).ratings
     assert ratings is not None
     said = {
         "sent": predicted["bytes_up_per_user"],

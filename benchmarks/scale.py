@@ -20,11 +20,9 @@ from typing import Any
 from benchmarks.measuring import memory_mb
 from benchmarks.results import Row, Tables
 from fedrec.data.planted import SHAPES
-from fedrec.run.data.partitioning import partition
-from fedrec.run.partitions.baselines import CountTask
-from fedrec.run.partitions.parts import Parts
-from fedrec.run.partitions.protocol import PartTask, Told, merged
-from fedrec.run.partitions.rounds import RoundTask
+from fedrec.run.data.describing import partition
+from fedrec.run.partitions.methods import CountTask, RoundTask
+from fedrec.run.partitions.parts import Parts, PartTask, Told, merged
 from fedrec.run.partitions.run import run as run_over
 from fedrec.run.runtime_choice import RuntimeChoice
 from fedrec.settings import load

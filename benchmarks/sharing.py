@@ -32,8 +32,7 @@ from benchmarks.measuring import fastest, memory_mb, processor_s
 from benchmarks.parties import CLIENTS, Asked, Span, length_s, listening, names, said, started
 from benchmarks.results import Row, Tables
 from fedrec.arrays import Int64s
-from fedrec.federation.checked_grid import on_checked_grid
-from fedrec.federation.hostile_clients import opening_mu
+from fedrec.federation.hostile_clients import on_checked_grid, opening_mu
 from fedrec.federation.messages import Question, ReleaseSpec, Reports
 from fedrec.federation.protocol import Phase
 from fedrec.federation.reports import RealBlock, block, bounded
@@ -50,7 +49,7 @@ from fedrec.sharing.shares import Shares, fresh_seeds, share
 from fedrec.sharing.three_endpoints import ThreeEndpoints
 from fedrec.transport.aggregator_client import RemoteReleaseEndpoint
 from fedrec.transport.channel import Access
-from fedrec.transport.share_client import RemoteShareEndpoint
+from fedrec.transport.leaf_client import RemoteShareEndpoint
 from fedrec_client.three_way import ThreeWay, names_of
 from fedrec_simulations.runtimes.processes import free_addresses
 

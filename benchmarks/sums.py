@@ -31,7 +31,7 @@ from fedrec.arrays import Float64s
 from fedrec.data.partitions import open_partitions
 from fedrec.federation.messages import BlockReports, BlockSpec, Reports, triangle
 from fedrec.federation.sums import ExactSums
-from fedrec.run.data.partitioning import partition
+from fedrec.run.data.describing import partition
 from fedrec.settings import load
 
 WIDTH = 32

@@ -12,16 +12,14 @@ from fedrec.data.kinds import Kind
 from fedrec.errors import DataError, SettingsError
 from fedrec.factorization.facts import PublicFacts
 from fedrec.factorization.model import Model
-from fedrec.federation.checked_grid import on_checked_grid
-from fedrec.federation.hostile_clients import checks
-from fedrec.federation.messages import Question
+from fedrec.federation.hostile_clients import checks, on_checked_grid
+from fedrec.federation.messages import ClientStep, Curated, Question, Recipe, State
 from fedrec.federation.personal import Limits, mean_weight, with_limits
-from fedrec.federation.rounds import ClientStep, Curated, Recipe, State
 from fedrec.privacy.calibration import Plan, among_three, calibrate
 from fedrec.privacy.guarantee import Guarantee, non_private, with_sound_delta
 from fedrec.registry import fitting, require
 from fedrec.settings import Scenario, validated
-from fedrec.settings_tables.privacy import PrivacySettings
+from fedrec.settings_tables.training import PrivacySettings
 from fedrec.storage import finite
 
 # of [model]; clients of version 1 refuse them, so defaults are left out

@@ -19,8 +19,8 @@ import numpy.typing as npt
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from scipy import sparse
 
-from fedrec.data.dataset import Catalogue
 from fedrec.data.features import FeatureBag, PublicFeatures
+from fedrec.data.interactions import Catalogue
 from fedrec.data.kinds import Kind
 from fedrec.errors import DataError, RunError
 from fedrec.factorization.facts import PublicFacts

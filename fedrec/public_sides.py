@@ -14,7 +14,7 @@ from fedrec.factorization.collective import Side
 from fedrec.factorization.facts import PublicFacts
 from fedrec.factorization.item_similarity import learned_vectors, neighbours
 from fedrec.randomness import Streams
-from fedrec.settings_tables.collective import CollectiveSettings
+from fedrec.settings_tables.training import CollectiveSettings
 
 
 def sides_of(chosen: CollectiveSettings, facts: PublicFacts) -> tuple[Side, ...]:

@@ -21,14 +21,16 @@ from fedrec.data.kinds import KINDS
 from fedrec.errors import SettingsError
 from fedrec.registry import BUILT_IN, RecipeSpec, find, fitting, outside, reading, require
 from fedrec.settings_keys import apply, load_content
-from fedrec.settings_tables.collective import CollectiveSettings
-from fedrec.settings_tables.data import DataSettings
-from fedrec.settings_tables.evaluation import CompareSettings, EvaluationSettings, RunSettings
-from fedrec.settings_tables.model import ModelSettings
+from fedrec.settings_tables.data import (
+    CompareSettings,
+    DataSettings,
+    EvaluationSettings,
+    RunSettings,
+    SplitSettings,
+    Table,
+)
 from fedrec.settings_tables.news import NewsSettings
-from fedrec.settings_tables.privacy import PrivacySettings
-from fedrec.settings_tables.split import SplitSettings
-from fedrec.settings_tables.table import Table
+from fedrec.settings_tables.training import CollectiveSettings, ModelSettings, PrivacySettings
 
 NEWS_FORMATS = {
     "mind": "MIND: folders of train and dev, each with news.tsv and behaviors.tsv",

@@ -30,10 +30,9 @@ from fedrec.evaluation.ranking import evaluate_ranking
 from fedrec.evaluation.toplists import dot_product
 from fedrec.factorization.facts import PublicFacts
 from fedrec.factorization.model import predict, ranker_of
-from fedrec.federation.messages import Question
+from fedrec.federation.messages import Question, RoundDone, train
 from fedrec.federation.releases import noise_stds, release
 from fedrec.federation.reports import within_radius
-from fedrec.federation.rounds import RoundDone, train
 from fedrec.federation.sums import ExactSums
 from fedrec.in_process.loopback import Loopback
 from fedrec.privacy.accounting import epsilon_of

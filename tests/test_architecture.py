@@ -70,7 +70,7 @@ def test_what_only_an_import_or_an_unreached_definition_names_is_unreached() -> 
             "which fedrec_server may not",
         ),
         (
-            "fedrec.federation.rounds",
+            "fedrec.federation.messages",
             (
                 "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from fedrec.recipes "
                 "import Prepared"

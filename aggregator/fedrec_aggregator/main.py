@@ -20,16 +20,14 @@ from fedrec.operations import logs
 from fedrec.operations.addresses import Address
 from fedrec.operations.certificates import pins
 from fedrec.operations.clock import ClockJump, Clocks
-from fedrec.operations.machine_metrics import watch_machine
-from fedrec.operations.metrics import Metrics
+from fedrec.operations.metrics import Metrics, watch_machine
 from fedrec.operations.party_settings import insecure_name, require_three_keys
 from fedrec.operations.party_state import Doing
 from fedrec.operations.reloading import LOOK_S, WatchedFiles
 from fedrec.storage import write_json
 from fedrec.transport.channel import Access
-from fedrec.transport.leaf_client import RemoteLeaf
+from fedrec.transport.leaf_client import RemoteLeaf, RemotePeer
 from fedrec.transport.server_tls import server_credentials
-from fedrec.transport.share_client import RemotePeer
 from fedrec_aggregator.core import Aggregator
 from fedrec_aggregator.credentials import Roster
 from fedrec_aggregator.leaf import LeafAggregator

@@ -33,6 +33,7 @@ from fedrec.federation.messages import (
     VECTOR_BITS,
     BlockReports,
     BlockSpec,
+    ClientStep,
     Question,
     ReleaseSpec,
     Reports,
@@ -40,7 +41,6 @@ from fedrec.federation.messages import (
 from fedrec.federation.protocol import Refusal, Terms
 from fedrec.federation.report_batches import MAX_EVENTS_PER_USER, batch_bytes
 from fedrec.federation.reports import within_radius
-from fedrec.federation.rounds import ClientStep
 from fedrec.operations import logs
 
 log = logging.getLogger(__name__)

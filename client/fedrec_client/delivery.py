@@ -10,10 +10,9 @@ import numpy as np
 import numpy.typing as npt
 
 from fedrec.arrays import UInt8s
-from fedrec.federation.messages import Question
+from fedrec.federation.messages import ClientStep, Question
 from fedrec.federation.protocol import Receipt, Refusal, ReportEndpoint
 from fedrec.federation.report_batches import Batch, pack_reports
-from fedrec.federation.rounds import ClientStep
 from fedrec_client.answering import Private, answered, batches
 
 _ROUND_IS_OVER = {

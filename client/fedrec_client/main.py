@@ -27,9 +27,7 @@ from fedrec.ledgers.lock import FileLock
 from fedrec.operations import logs
 from fedrec.operations.addresses import Address
 from fedrec.operations.flower_process import require_tested_flower
-from fedrec.operations.machine_metrics import watch_machine
-from fedrec.operations.memory import keep_little
-from fedrec.operations.metrics import Metrics
+from fedrec.operations.metrics import Metrics, keep_little, watch_machine
 from fedrec.storage import write_json
 from fedrec_client.executor import Executor
 from fedrec_client.settings import ClientSettings

@@ -13,7 +13,7 @@ from fedrec.operations.party_settings import AggregatorAccess, names_of_three
 from fedrec.operations.party_state import Awaited, PartyState, noting
 from fedrec.transport.aggregator_client import RemoteReportEndpoint, Retry
 from fedrec.transport.channel import Access
-from fedrec.transport.share_client import RemoteShareEndpoint
+from fedrec.transport.leaf_client import RemoteShareEndpoint
 from fedrec_client.leaf_settings import range_of, three_by_range
 from fedrec_client.leaves import LeafEndpoints
 from fedrec_client.leaves_of_three import LeavesOfThree

@@ -31,7 +31,7 @@ from fedrec.errors import (
 )
 from fedrec.federation.hostile_clients import ATTEMPTS, checks
 from fedrec.federation.ledger_heads import follow
-from fedrec.federation.messages import Question
+from fedrec.federation.messages import ClientStep, Question
 from fedrec.federation.personal import weight, weighted
 from fedrec.federation.protocol import (
     Answer,
@@ -42,7 +42,6 @@ from fedrec.federation.protocol import (
     Terms,
     refused,
 )
-from fedrec.federation.rounds import ClientStep
 from fedrec.federation.wire import question_digest, question_header, read_header, report_digest
 from fedrec.news.messages import Ask, Reply
 from fedrec.operations import logs

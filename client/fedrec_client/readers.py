@@ -18,7 +18,7 @@ from safetensors.numpy import save
 
 from fedrec.data.features import PublicFeatures
 from fedrec.data.impressions import Impressions, News
-from fedrec.data.mind import read_mind
+from fedrec.data.news_files import read_mind
 from fedrec.errors import DataError
 from fedrec.federation.protocol import Terms
 from fedrec.storage import PRIVATE, write_bytes

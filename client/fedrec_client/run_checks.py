@@ -12,10 +12,9 @@ import json
 import math
 from dataclasses import replace
 
-from fedrec.federation.messages import Question
+from fedrec.federation.messages import ClientStep, Question
 from fedrec.federation.personal import announced
 from fedrec.federation.protocol import Refusal, Terms, refused
-from fedrec.federation.rounds import ClientStep
 from fedrec.privacy.accounting import epsilon_of, mu_for
 from fedrec.privacy.calibration import Aggregation, Plan
 from fedrec.privacy.guarantee import Guarantee

@@ -30,7 +30,7 @@ from fedrec.operations.party_settings import (
     three_pinned,
 )
 from fedrec.privacy.guarantee import Guarantee
-from fedrec.settings_tables.table import Epsilon
+from fedrec.settings_tables.data import Epsilon
 from fedrec_client.leaf_settings import require_leaves
 
 NEWS_FORMATS = ("mind", "news-shard")

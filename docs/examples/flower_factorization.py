@@ -11,7 +11,7 @@ from flwr.serverapp import strategy
 from fedrec.privacy.accounting import GaussianEvent, opinions
 from fedrec_app.mods import Mod, bounded_update
 from fedrec_app.strategy import PrivateSum
-from fedrec_simulations.runtimes.in_process_grid import InProcessGrid
+from fedrec_simulations.runtimes.in_process import InProcessGrid
 
 NODES, ITEMS, WIDTH, ROUNDS, EPSILON, DELTA, RADIUS = 150, 20, 2, 10, 8.0, 1e-5, 1.0
 torch.manual_seed(1)

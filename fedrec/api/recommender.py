@@ -23,8 +23,8 @@ from fedrec.api.promises import PrivacyGuarantee
 from fedrec.api.released import Kept, Released, ids_of, require_length
 from fedrec.api.tables import html_table
 from fedrec.certificates.writing import ReleasedRound
-from fedrec.data.dataset import Dataset as Source
 from fedrec.data.frames import polars_frame
+from fedrec.data.interactions import Dataset as Source
 from fedrec.data.interactions import Interactions
 from fedrec.data.kinds import KINDS
 from fedrec.data.splits import Split

@@ -21,9 +21,8 @@ import numpy.typing as npt
 from fedrec.auditing.finding import Finding
 from fedrec.auditing.replays import Exposure, drawn_finding, exact_finding, exact_mu, views
 from fedrec.data.impressions import Impressions
-from fedrec.federation.messages import Question, Reports
-from fedrec.federation.rounds import ClientStep, Recipe
-from fedrec.federation.rounds import train as rounds_of
+from fedrec.federation.messages import ClientStep, Question, Recipe, Reports
+from fedrec.federation.messages import train as rounds_of
 from fedrec.federation.sums import ExactSums
 from fedrec.in_process.loopback import Loopback
 from fedrec.news import central, central_client

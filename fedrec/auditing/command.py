@@ -9,7 +9,7 @@ from typing import Any
 from fedrec.auditing import membership
 from fedrec.auditing.finding import Effort, Finding
 from fedrec.auditing.whole import whole_finding
-from fedrec.data.dataset import Dataset
+from fedrec.data.interactions import Dataset
 from fedrec.errors import PrivacyError
 from fedrec.randomness import Streams
 from fedrec.recipes import prepare

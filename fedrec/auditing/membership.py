@@ -28,10 +28,9 @@ from fedrec.auditing.replays import (
 )
 from fedrec.data.interactions import Interactions
 from fedrec.federation.hostile_clients import ATTEMPTS, checks
-from fedrec.federation.messages import Question
+from fedrec.federation.messages import Question, train
 from fedrec.federation.releases import noise_stds
 from fedrec.federation.reports import squared_norms
-from fedrec.federation.rounds import train
 from fedrec.federation.sums import ExactSums
 from fedrec.in_process.loopback import Loopback
 from fedrec.privacy.guarantee import non_private

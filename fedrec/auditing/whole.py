@@ -44,9 +44,8 @@ from fedrec.auditing.bounds import separation_bound
 from fedrec.auditing.finding import Finding
 from fedrec.auditing.planted_files import planted_neighbours
 from fedrec.factorization.facts import PublicFacts
-from fedrec.federation.messages import Question, Release
+from fedrec.federation.messages import ClientStep, Question, Recipe, Release, Shared, train
 from fedrec.federation.releases import noise_stds, release
-from fedrec.federation.rounds import ClientStep, Recipe, Shared, train
 from fedrec.federation.sums import ExactSums
 from fedrec.in_process.loopback import Loopback
 from fedrec.privacy.accounting import mu_for

@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from fedrec.factorization.facts import Earlier
 from fedrec.factorization.released import arrays_of
-from fedrec.federation.rounds import Recipe, State
+from fedrec.federation.messages import Recipe, State
 from fedrec.privacy.bounded_mean import TopicTable
 from fedrec.public_data import PublicData, read_public
 from fedrec.recipes import prepare

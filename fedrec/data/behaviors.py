@@ -25,10 +25,10 @@ import numpy.typing as npt
 import polars as pl
 
 from fedrec.arrays import Int32s, Int64s
+from fedrec.data.columns import require_distinct
 from fedrec.data.delimited import decoded, require_file
 from fedrec.data.impressions import Impressions, News
 from fedrec.data.keyed_hash import id_words
-from fedrec.data.plain_ids import require_distinct
 from fedrec.errors import DataError, MalformedRowError
 
 Unknown = Literal["refuse", "add", "drop"]

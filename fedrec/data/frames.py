@@ -17,7 +17,7 @@ from typing import Any
 import polars as pl
 
 from fedrec.data.columns import meant
-from fedrec.data.dataset import Dataset, FileDigest
+from fedrec.data.interactions import Dataset, FileDigest
 from fedrec.data.item_tables import ItemTable, item_table, rows_of_frame
 from fedrec.data.resolving import Duplicates, Missing, OutOfRange, Policies
 from fedrec.data.table_files import clicks_from, complete, typed
@@ -99,7 +99,10 @@ def read_frame(
     """
     train = polars_frame(frame)
     columns, notes = used_columns(
-        TableColumns(user, item, rating, time), train.columns, rating_range, name="the frame"
+        TableColumns(user, item, rating, time),
+        train.columns,
+        rated=rating_range is not None or click_threshold is not None,
+        name="the frame",
     )
     given = {"train": train} | {
         part: polars_frame(rows, what=f"frame of {part} rows")

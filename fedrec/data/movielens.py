@@ -23,15 +23,6 @@ from pathlib import Path
 
 import numpy as np
 
-from fedrec.data.dataset import (
-    CATALOGUE_OF_ROWS,
-    Catalogue,
-    Dataset,
-    Provenance,
-    ReadReport,
-    added,
-    digest_file,
-)
 from fedrec.data.delimited import (
     Ids,
     NumericColumns,
@@ -43,7 +34,16 @@ from fedrec.data.delimited import (
     require_file,
 )
 from fedrec.data.features import PublicFeatures, bag_of
-from fedrec.data.interactions import Interactions
+from fedrec.data.interactions import (
+    CATALOGUE_OF_ROWS,
+    Catalogue,
+    Dataset,
+    Interactions,
+    Provenance,
+    ReadReport,
+    added,
+    digest_file,
+)
 from fedrec.data.metadata import read_metadata, title_bags, title_year
 from fedrec.data.resolving import Duplicates, OutOfRange, Policies, Rows, resolve
 from fedrec.data.text_tables import stray_quote

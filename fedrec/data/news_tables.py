@@ -14,7 +14,7 @@ from pathlib import Path
 
 import polars as pl
 
-from fedrec.data.times import times_of
+from fedrec.data.columns import times_of
 from fedrec.errors import DataError, RunError
 from fedrec.storage import write_bytes
 

@@ -21,8 +21,9 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from fedrec.data.dataset import Dataset, Provenance, ReadReport, added
+from fedrec.data.columns import plain_id, require_distinct
 from fedrec.data.features import PublicFeatures
+from fedrec.data.interactions import Dataset, Provenance, ReadReport, added
 from fedrec.data.keyed_hash import id_words
 from fedrec.data.kinds import KINDS, Kind
 from fedrec.data.partitions import (
@@ -35,7 +36,6 @@ from fedrec.data.partitions import (
     write_manifest,
     write_part,
 )
-from fedrec.data.plain_ids import plain_id, require_distinct
 from fedrec.data.planted import PlantedShape, generate_chunks, planted_items
 from fedrec.data.planted_parts import PlantedParts
 from fedrec.data.resolving import Rows, resolve

@@ -20,11 +20,9 @@ import polars as pl
 from scipy.special import ndtr
 
 from fedrec.arrays import Float32s, Int64s
-from fedrec.data.dataset import Catalogue, Dataset, Provenance, ReadReport
-from fedrec.data.interactions import Interactions
+from fedrec.data.interactions import Catalogue, Dataset, Interactions, Provenance, ReadReport
 from fedrec.data.kinds import KINDS, Kind
-from fedrec.data.planted_draws import alias_table, fill_users
-from fedrec.data.planted_items import PlantedItems, plant_items
+from fedrec.data.planted_items import PlantedItems, alias_table, fill_users, plant_items
 from fedrec.numerics.threads import map_ranges
 from fedrec.randomness import Streams
 
@@ -38,7 +36,8 @@ class PlantedShape:
 
     explained: share of the variance of item vectors, and of item biases, that the public features
     explain. least_events: of any user. selectivity: how strongly affinity decides what a user meets
-    (0: popularity alone); None takes 0.5 for ratings and 6 for clicks.
+    (0: popularity alone); None takes 0.5 for ratings and 6 for clicks. skew: power to which
+    popularity is raised.
     """
 
     users: int
@@ -56,6 +55,7 @@ class PlantedShape:
     interaction_std: float = 0.45
     noise_std: float = 0.75
     selectivity: float | None = None
+    skew: float = 1.0
 
     def __post_init__(self) -> None:
         if (
@@ -111,6 +111,25 @@ SHAPES: dict[str, PlantedShape] = {
         least_events=20,
         value_range=(0.5, 5.0),
         step=0.5,
+    ),
+    # a tenth of the items has 86% of the events, as in data of AM-SSP's and Ada-DPALS's papers
+    "skewed": PlantedShape(
+        users=6_000,
+        items=4_000,
+        events=400_000,
+        least_events=20,
+        value_range=(0.5, 5.0),
+        step=0.5,
+        skew=1.65,
+    ),
+    "ml20m": PlantedShape(
+        users=138_493,
+        items=26_744,
+        events=20_000_263,
+        least_events=20,
+        value_range=(0.5, 5.0),
+        step=0.5,
+        skew=1.36,
     ),
 }
 
@@ -292,13 +311,17 @@ def _users(shape: PlantedShape, items: PlantedItems, rng: np.random.Generator) -
     d = shape.dimension
     spread = np.arange(1, d + 1) ** -0.5  # tastes differ more in some directions than in others
     spread *= shape.interaction_std / np.sqrt(np.sum(spread**2))
+    popularity = items.popularity
+    if shape.skew != 1:
+        popularity = popularity**shape.skew
+        popularity /= popularity.sum()
     return PlantedTruth(
         shape=shape,
         user_vectors=(rng.standard_normal((shape.users, d)) * spread).astype(np.float32),
         item_vectors=items.vectors,
         user_bias=(shape.user_bias_std * rng.standard_normal(shape.users)).astype(np.float32),
         item_bias=(shape.item_bias_std * items.quality).astype(np.float32),
-        popularity=items.popularity,
+        popularity=popularity,
         user_events=_activity(shape, rng),
     )
 

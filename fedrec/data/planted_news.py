@@ -24,8 +24,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fedrec.arrays import Float32s, Float64s, Int32s, Int64s
-from fedrec.data.clicklog import ClickLog
-from fedrec.data.drawing import draw_one
+from fedrec.data.clicklog import ClickLog, draw_one
 from fedrec.data.impressions import Impressions, News
 from fedrec.randomness import Streams
 

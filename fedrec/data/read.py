@@ -18,14 +18,19 @@ from functools import partial
 from importlib import metadata
 from pathlib import Path
 
-from fedrec.data.book_crossing import is_book_crossing, read_book_crossing
-from fedrec.data.click_files import read_click_lists, read_click_matrices
-from fedrec.data.dataset import Dataset
-from fedrec.data.divided_files import is_divided
+from fedrec.data.interactions import Dataset
 from fedrec.data.item_tables import PARQUET
 from fedrec.data.movielens import ML_1M, ML_10M, ML_20M, ML_100K, MovieLensFormat, read_movielens
-from fedrec.data.netflix import is_netflix, read_netflix
 from fedrec.data.partitions import MANIFEST, read_partitions
+from fedrec.data.published import (
+    is_book_crossing,
+    is_netflix,
+    read_book_crossing,
+    read_click_lists,
+    read_click_matrices,
+    read_netflix,
+)
+from fedrec.data.resolving import is_divided
 from fedrec.data.table_files import JSON_LINES
 from fedrec.data.tables import TableOptions, read_recbole, read_table
 from fedrec.data.text_tables import SEPARATORS, suffix_of
@@ -119,6 +124,8 @@ def read(path: str | Path, format: str = "auto", **options: object) -> Dataset:
         name = "table" if _described(where, options) else detect(where)
     reader = known_formats[name]
     known = reader.keywords()
+    if "click_threshold" not in known:  # they have a scale, and become clicks once they are read
+        options.pop("click_threshold", None)
     if unknown := [key for key in options if key not in known]:
         meant = get_close_matches(unknown[0], known, n=1)
         did = f"Did you mean {meant[0]!r}? " if meant else ""

@@ -13,9 +13,8 @@ from dataclasses import replace
 import numpy as np
 import numpy.typing as npt
 
-from fedrec.data.dataset import Catalogue, Dataset, with_events
 from fedrec.data.features import FeatureBag, PublicFeatures
-from fedrec.data.interactions import Interactions
+from fedrec.data.interactions import Catalogue, Dataset, Interactions, with_events
 from fedrec.errors import DataError
 from fedrec.randomness import Streams
 

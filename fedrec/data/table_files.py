@@ -11,6 +11,7 @@ from typing import NoReturn
 
 import polars as pl
 
+from fedrec.data.columns import time_expected, times_of
 from fedrec.data.delimited import is_number, plain_ids, require_file
 from fedrec.data.item_tables import PARQUET
 from fedrec.data.resolving import Missing
@@ -23,7 +24,6 @@ from fedrec.data.text_tables import (
     rows_of,
     suffix_of,
 )
-from fedrec.data.times import time_expected, times_of
 from fedrec.errors import DataError, MalformedRowError
 
 _ONE_UNIT = "times of one unit"

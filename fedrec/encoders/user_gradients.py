@@ -29,8 +29,7 @@ from torch.func import functional_call, grad, vmap
 from torch.nn import functional
 
 from fedrec.arrays import Float32s, Int64s
-from fedrec.encoders.needed import ABSENT, NeededNews, needed_news
-from fedrec.encoders.news_model import NewsModel
+from fedrec.encoders.news_model import ABSENT, NeededNews, NewsModel, needed_news
 
 Loss = Callable[[Tensor, Tensor], Tensor]
 """From one user's scores (E, C), -inf for absent candidates, and labels (E,), -1 where there is no

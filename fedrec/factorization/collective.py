@@ -41,8 +41,7 @@ from fedrec.factorization.am_ssp.recipe import PublishedRecipe
 from fedrec.factorization.item_statistics import ItemStatistics, item_statistics
 from fedrec.factorization.least_squares import project_psd, solve_packed, solve_rows
 from fedrec.factorization.local_stage import LocalStageModel
-from fedrec.federation.messages import Question, Release
-from fedrec.federation.rounds import State
+from fedrec.federation.messages import Question, Release, State
 from fedrec.numerics.packed import pack, unpack
 from fedrec.privacy.calibration import Plan
 

@@ -21,7 +21,7 @@ import numpy as np
 from fedrec.arrays import Float64s
 from fedrec.data.features import PublicFeatures
 from fedrec.data.kinds import KINDS, Kind
-from fedrec.federation.rounds import State
+from fedrec.federation.messages import State
 from fedrec.randomness import Streams
 
 _KEPT = ("mean", "phi", "public_phi", "rest", "bias", "variance", "variances")

@@ -20,7 +20,7 @@ from fedrec.data.interactions import Interactions
 from fedrec.factorization.default_ratings import recipe as default
 from fedrec.factorization.default_ratings.settings import settings_for
 from fedrec.factorization.facts import PublicFacts
-from fedrec.federation.rounds import State, train
+from fedrec.federation.messages import State, train
 from fedrec.in_process.loopback import Loopback
 from fedrec.privacy.calibration import calibrate
 from fedrec.privacy.guarantee import non_private

@@ -1,5 +1,5 @@
 """Checks of hostile clients, their bounds, grid and cost: public arithmetic of a question and its
-plan.
+plan; and the grid of a checked question, the finest on which checks are cheap.
 
 Where three aggregate, nobody sees a report, so nobody can clip it. `fedrec.sharing.checks` opens
 two things of every user instead. The first is a public constant and costs nothing. The second are
@@ -33,13 +33,16 @@ A crash may open the checks of one round again in another attempt, with fresh no
 in at most `ATTEMPTS` attempts at a round, and all of them are priced: mu of a release, as planned
 and charged, is that of its noise and of its part of ATTEMPTS openings together, mu^2 = mu_noise^2 +
 ATTEMPTS mu_c^2. So plans and ledgers are as without checks, and the noise is a little wider.
+
+What checks cost on a grid is counted where releases are noised (`noise_mu`), so no promise rests on
+the grid that `finest` chooses.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from fedrec.errors import PrivacyError
 from fedrec.federation.messages import BlockSpec, Question, ReleaseSpec
@@ -183,3 +186,51 @@ def noise_mu(question: Question, plan: Plan) -> Mapping[str, float]:
             "Ask on a coarser grid.",
         )
     return {name: math.sqrt(mu**2 - opened[name] ** 2) for name, mu in planned.items()}
+
+
+SHARE = 0.02
+"""The most that checks take of a release's mu^2: decides the grid."""
+_LEAST_BITS = 7
+"""Of a vector's entry; below, a grid is no use."""
+
+
+def on_checked_grid(question: Question, plan: Plan) -> Question:
+    """The question on the finest grid on which checks take at most `SHARE` of every release's mu^2;
+    as it is where nothing is checked.
+
+    Raises PrivacyError where no grid of `_LEAST_BITS` or more does.
+    """
+    if not checks(plan):
+        return question
+    asked = question
+    for release in question.releases:
+        for block in release.blocks:
+            if block.form.matrix:
+                matrix_coefficient(release, block)
+    while not _cheap(asked, plan):
+        if min(-math.log2(block.vector_step) for block in asked.blocks) <= _LEAST_BITS:
+            cause = (
+                f"no grid of round {question.round} is fine enough for its model and coarse "
+                f"enough to be checked at {plan.guarantee}"
+            )
+            raise PrivacyError(
+                cause, 'Use privacy.hostile_clients = "trusted-sites", or a larger epsilon.'
+            )
+        asked = replace(asked, releases=tuple(_coarser(release) for release in asked.releases))
+    return asked
+
+
+def _cheap(question: Question, plan: Plan) -> bool:
+    try:
+        opened = opening_mu(question)
+    except PrivacyError:
+        return False
+    return all(mu**2 <= SHARE * plan[name].mu ** 2 for name, mu in opened.items())
+
+
+def _coarser(release: ReleaseSpec) -> ReleaseSpec:
+    blocks = (
+        replace(b, coefficient_step=2 * b.coefficient_step, vector_step=2 * b.vector_step)
+        for b in release.blocks
+    )
+    return replace(release, blocks=tuple(blocks))

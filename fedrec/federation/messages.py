@@ -1,4 +1,5 @@
-"""Reports of clients and releases of an aggregator: integers on a public grid.
+"""Messages and rounds of a federated training: reports of clients and releases of an aggregator as
+integers on a public grid, and the one loop in which a server asks and learns.
 
 A report is a list of blocks. A block of a user with n rated items is n integer coefficients and one
 integer vector x of length `width`; it stands for the rows `c_j * x` ("linear") or the packed
@@ -10,19 +11,27 @@ cross-fitted residuals several.
 
 Integers make sums exact: the order of arrival, the sharding and the process do not show in the sum
 (DESIGN.md, "Exact, order-free sums"). `step` maps them to real units: real = integer * step.
+
+A recipe is a pure state machine, so a run continues from any checkpoint to the same bytes, and the
+same recipe runs in one process, in many, and over Flower: only the `Link` differs.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 from fedrec.arrays import Int32s, Int64s
 from fedrec.federation.block_kinds import BlockKind, kind_named
+
+if TYPE_CHECKING:  # it brings scipy, which a light device does without
+    from fedrec.privacy.calibration import Plan
+
 
 COEFFICIENT_BITS = 15
 VECTOR_BITS = 15
@@ -200,3 +209,92 @@ def triangle(width: int) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]:
 def step_for(bound: float, *, bits: int) -> float:
     """The finest power-of-two step that holds magnitudes up to `bound` > 0 in `bits` bits."""
     return 2.0 ** (math.floor(math.log2(bound)) + 1 - bits)
+
+
+State = Mapping[str, npt.NDArray[np.generic]]
+"""Everything the server knows between rounds: named public arrays, ready for a checkpoint.
+
+`round` counts answers."""
+
+ClientStep = Callable[[Question, Any], Reports]
+"""What runs on a device: a question and the device's own users' data (interactions, or impressions
+of news) give bounded reports. A user's report depends on that user alone: on its data, and where a
+step draws, on its id."""
+
+
+Curated = Callable[[Question, Any, Any], Sequence[npt.NDArray[np.int64]]]
+"""What a trusted curator computes of everybody's data for a question, with a source of noise of its
+own: a sum for each block, in units of its grid, that moves by the release's radius at most when a
+user leaves; or of a release of infinite mu, what is released."""
+
+
+class Shared(Protocol):
+    """Private data of users: interactions, or impressions of news."""
+
+    @property
+    def num_users(self) -> int:
+        """Users, with or without data."""
+
+    def users_subset(self, users: npt.NDArray[np.integer]) -> Any:
+        """The given users' alone."""
+
+
+class Recipe(Protocol):
+    """A federated algorithm on the server's side: public data and releases in, questions and a
+    model out."""
+
+    @property
+    def plan(self) -> Plan:
+        """What the run promises, divided over its releases."""
+
+    def begin(self) -> State:
+        """The state before the first round: public data only."""
+
+    def ask(self, state: State) -> Question | None:
+        """The next question, or None when the model is trained."""
+
+    def tell(self, state: State, question: Question, answer: Release) -> State:
+        """The state after a release: post-processing only."""
+
+
+class Link(Protocol):
+    """A way to the clients and the aggregator."""
+
+    def answer(self, question: Question) -> Release:
+        """Broadcast, collect, sum, noise once.
+
+        Raises BudgetExceededError where the ledger refuses."""
+
+
+@dataclass(frozen=True)
+class RoundDone:
+    """Progress: the question just answered, what came back, and the state it led to."""
+
+    question: Question
+    answer: Release
+    state: State
+
+
+def told_before(
+    recipe: Recipe, state: State, kept: Callable[[int], State | None]
+) -> Mapping[str, npt.NDArray[np.generic]]:
+    """Public arrays of the question whose answer led to `state`: what devices have when a run goes
+    on.
+
+    kept: the state after so many answers. {} before the first question, and where its state is not
+    kept.
+    """
+    answers = int(state["round"])
+    before = None if answers == 0 else recipe.begin() if answers == 1 else kept(answers - 1)
+    question = None if before is None else recipe.ask(before)
+    return {} if question is None else question.public
+
+
+def train(recipe: Recipe, link: Link, state: State) -> Iterator[RoundDone]:
+    """Run `recipe` over `link` from `state` to its end, yielding after every round.
+
+    Keep the last state as the model."""
+    while (question := recipe.ask(state)) is not None:
+        answer = link.answer(question)
+        state = recipe.tell(state, question, answer)
+        yield RoundDone(question, answer, state)

@@ -30,8 +30,7 @@ import numpy as np
 
 from fedrec.arrays import Float64s, Int64s
 from fedrec.data.interactions import Interactions
-from fedrec.federation.messages import BlockReports, BlockSpec, Question, Reports
-from fedrec.federation.rounds import ClientStep
+from fedrec.federation.messages import BlockReports, BlockSpec, ClientStep, Question, Reports
 from fedrec.privacy.accounting import mu_for
 from fedrec.privacy.guarantee import Guarantee
 from fedrec.randomness import Streams

@@ -6,9 +6,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from fedrec.data.interactions import Interactions
-from fedrec.federation.messages import Question, Release
+from fedrec.federation.messages import Curated, Question, Release
 from fedrec.federation.releases import Charge, release
-from fedrec.federation.rounds import Curated
 from fedrec.privacy.calibration import Plan
 from fedrec.privacy.ledger import Ledger
 from fedrec.randomness import Streams, SystemStreams

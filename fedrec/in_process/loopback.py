@@ -8,10 +8,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fedrec.federation.messages import Question, Release, Reports
+from fedrec.federation.messages import ClientStep, Question, Release, Reports, Shared
 from fedrec.federation.releases import Charge, release
 from fedrec.federation.reports import within_radius
-from fedrec.federation.rounds import ClientStep, Shared
 from fedrec.federation.sums import ExactSums
 from fedrec.privacy.calibration import Plan
 from fedrec.privacy.ledger import Ledger

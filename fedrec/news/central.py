@@ -32,10 +32,9 @@ import numpy.typing as npt
 
 from fedrec.arrays import Float32s, Float64s
 from fedrec.data.impressions import Impressions
-from fedrec.federation import rounds
-from fedrec.federation.messages import Question, Release
+from fedrec.federation import messages
+from fedrec.federation.messages import Link, Question, Recipe, Release, State
 from fedrec.federation.releases import noise_stds
-from fedrec.federation.rounds import Link, State
 from fedrec.in_process.loopback import Loopback
 from fedrec.news import fedadam
 from fedrec.news.central_client import (
@@ -153,7 +152,7 @@ def plan_of(guarantee: Guarantee, settings: CentralSettings) -> Plan:
     )
 
 
-class SummedRecipe(rounds.Recipe, Protocol[Model]):
+class SummedRecipe(Recipe, Protocol[Model]):
     """A recipe on sums over users, whose first round is the population."""
 
     @property
@@ -166,7 +165,7 @@ class SummedRecipe(rounds.Recipe, Protocol[Model]):
 
 @dataclass(frozen=True)
 class CentralRecipe:
-    """The server's side as a `federation.rounds.Recipe`: `items` (m, p) are unit rows.
+    """The server's side as a `federation.messages.Recipe`: `items` (m, p) are unit rows.
 
     See `CentralRecipe.of`."""
 
@@ -289,7 +288,7 @@ def over(
     state = kept.latest() or recipe.begin()
     if int(state["round"]) > 1:
         yield recipe.done(state)
-    for answered in rounds.train(recipe, link, state):
+    for answered in messages.train(recipe, link, state):
         kept.release(answered.question.round, answered.answer)
         kept.save(answered.state, step=int(answered.state["round"]))
         if answered.question.round:

@@ -26,13 +26,13 @@ from fedrec.federation.messages import (
     VECTOR_BITS,
     BlockReports,
     BlockSpec,
+    ClientStep,
     Question,
     ReleaseSpec,
     Reports,
     quantise,
     step_for,
 )
-from fedrec.federation.rounds import ClientStep
 from fedrec.news.scoring import products
 from fedrec.privacy.bounded_mean import TopicTable, coefficients
 

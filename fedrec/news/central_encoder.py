@@ -31,10 +31,9 @@ import numpy.typing as npt
 
 from fedrec.arrays import Float32s, Float64s
 from fedrec.data.impressions import Impressions
-from fedrec.encoders.users import NrmsUsers
-from fedrec.federation.messages import Question, Release
+from fedrec.encoders.news import NrmsUsers
+from fedrec.federation.messages import Question, Release, State
 from fedrec.federation.releases import noise_stds
-from fedrec.federation.rounds import State
 from fedrec.news import fedadam
 from fedrec.news.central import SummedDone, population_of, population_told
 from fedrec.news.central_client import population_question
@@ -92,7 +91,7 @@ class EncoderModel:
 
 @dataclass(frozen=True)
 class EncoderRecipe:
-    """The server's side as a `federation.rounds.Recipe`: `items` (m, d) are unit rows."""
+    """The server's side as a `federation.messages.Recipe`: `items` (m, d) are unit rows."""
 
     plan: Plan
     settings: EncoderSettings

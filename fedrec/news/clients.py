@@ -8,7 +8,7 @@ from typing import Protocol
 
 from fedrec.arrays import Int64s
 from fedrec.data.impressions import Impressions
-from fedrec.federation.rounds import Link
+from fedrec.federation.messages import Link
 from fedrec.news.fedadam import FedAdam
 from fedrec.news.reports_training import Collected
 from fedrec.news.rounds import Course

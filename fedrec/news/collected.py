@@ -9,8 +9,7 @@ import numpy as np
 import torch
 
 from fedrec.arrays import Int64s
-from fedrec.encoders.needed import needed_news
-from fedrec.encoders.news_model import NewsModel
+from fedrec.encoders.news_model import NewsModel, needed_news
 from fedrec.news.checkpoints import Kept
 from fedrec.news.clients import NewsClients
 from fedrec.news.federated import recommender_of

@@ -24,18 +24,18 @@ from torch.func import functional_call, grad, vmap
 
 from fedrec.arrays import Float64s
 from fedrec.data.impressions import Impressions
-from fedrec.encoders.users import NrmsUsers
+from fedrec.encoders.news import NrmsUsers
 from fedrec.federation.messages import (
     VECTOR_BITS,
     BlockReports,
     BlockSpec,
+    ClientStep,
     Question,
     ReleaseSpec,
     Reports,
     quantise,
     step_for,
 )
-from fedrec.federation.rounds import ClientStep
 from fedrec.news.central_client import named, user_gradients
 
 ENCODER_GRADIENT = "encoder-gradient"

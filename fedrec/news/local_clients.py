@@ -10,7 +10,7 @@ from functools import cached_property
 from fedrec.arrays import Int64s
 from fedrec.data.impressions import Impressions
 from fedrec.encoders.news_model import NewsModel
-from fedrec.federation.rounds import Link
+from fedrec.federation.messages import Link
 from fedrec.in_process.loopback import Loopback
 from fedrec.in_process.three_aggregators import ThreeAggregators
 from fedrec.news.checkpoints import NOTHING, Kept

@@ -28,11 +28,9 @@ from torch import Tensor
 
 from fedrec.arrays import Bools, Float32s, Float64s, Int64s
 from fedrec.data.impressions import Impressions
-from fedrec.encoders.basis import Release, exact, noised, relu_share
-from fedrec.encoders.needed import needed_news
-from fedrec.encoders.news_model import NewsModel
+from fedrec.encoders.news import NamlUsers
+from fedrec.encoders.news_model import NewsModel, Release, exact, needed_news, noised, relu_share
 from fedrec.encoders.user_gradients import UserExamples, per_user_gradients
-from fedrec.encoders.users import NamlUsers
 from fedrec.news import attention
 from fedrec.news.attention import LaplaceAttention, Plan
 from fedrec.news.device_noise import DeviceNoise

@@ -19,9 +19,9 @@ from scipy import sparse
 from torch import Tensor
 
 from fedrec.arrays import Float32s, Int32s
+from fedrec.encoders.news import NamlUsers, NrmsUsers
 from fedrec.encoders.news_model import NewsModel
 from fedrec.encoders.tokens import NewsTokens
-from fedrec.encoders.users import NamlUsers, NrmsUsers
 from fedrec.news.local_update import recentre, user_vectors
 from fedrec.news.topics import kmeans
 

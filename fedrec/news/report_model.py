@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from fedrec.arrays import Float32s
-from fedrec.encoders.attention import Dropout, dropped, matrix, offset
+from fedrec.encoders.news import Dropout, dropped, matrix, offset
 
 
 @dataclass(frozen=True)

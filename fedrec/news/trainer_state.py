@@ -12,7 +12,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from fedrec.encoders.attention import Dropout
+from fedrec.encoders.news import Dropout
 from fedrec.news.checkpoints import State, packed
 from fedrec.news.report_model import ReportModelSettings
 from fedrec.randomness import Streams

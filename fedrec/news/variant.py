@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from fedrec.arrays import Float32s
 from fedrec.data.impressions import Impressions
 from fedrec.errors import SettingsError
-from fedrec.federation.rounds import ClientStep, Recipe
+from fedrec.federation.messages import ClientStep, Recipe
 from fedrec.news.checkpoints import NOTHING, Kept
 from fedrec.news.device_noise import DeviceNoise
 from fedrec.news.sensitivity import exempt

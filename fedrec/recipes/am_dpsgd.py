@@ -10,7 +10,7 @@ from typing import Literal
 from fedrec.data.kinds import KINDS, Kind
 from fedrec.errors import SettingsError
 from fedrec.factorization.descent import am_dpsgd, click_descent, noisy_descent, two_layer
-from fedrec.federation.rounds import ClientStep
+from fedrec.federation.messages import ClientStep
 from fedrec.preparing import Prepared, RecipeFacts
 from fedrec.recipes import dp_gd
 from fedrec.recipes import noisy_descent as unweighted

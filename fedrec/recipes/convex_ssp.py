@@ -10,7 +10,7 @@ from fedrec.data.kinds import Kind
 from fedrec.factorization.convex import recipe as convex_ssp
 from fedrec.factorization.convex.losses import LOSSES, Loss
 from fedrec.factorization.default_clicks import settings as click_settings
-from fedrec.federation.rounds import ClientStep
+from fedrec.federation.messages import ClientStep
 from fedrec.preparing import Prepared, RecipeFacts
 from fedrec.registry import RecipeSpec, whole_scenario
 from fedrec.settings import RecipeScenario

@@ -27,12 +27,12 @@ from fedrec.factorization.default_ratings.model import DefaultModel
 from fedrec.factorization.default_ratings.settings import settings_for
 from fedrec.factorization.facts import PublicFacts
 from fedrec.federation.coding import rounded_rows
-from fedrec.federation.rounds import ClientStep, State
+from fedrec.federation.messages import ClientStep, State
 from fedrec.preparing import Prepared, RecipeFacts
 from fedrec.public_sides import clicks_of_people, metadata_of, people_of
 from fedrec.registry import RecipeSpec, reading, whole_scenario
 from fedrec.settings import RecipeScenario, Scenario
-from fedrec.settings_tables.collective import CollectiveSettings
+from fedrec.settings_tables.training import CollectiveSettings
 
 
 def build(scenario: RecipeScenario, facts: RecipeFacts) -> Prepared:

@@ -11,7 +11,7 @@ from fedrec.factorization.am_ssp import client as ssp_client
 from fedrec.factorization.am_ssp import recipe as ssp
 from fedrec.factorization.am_ssp import settings as ssp_settings
 from fedrec.factorization.collective import CollectiveRecipe
-from fedrec.federation.rounds import ClientStep
+from fedrec.federation.messages import ClientStep
 from fedrec.preparing import Prepared, RecipeFacts
 from fedrec.public_sides import sides_of
 from fedrec.recipes import published

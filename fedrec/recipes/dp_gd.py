@@ -12,7 +12,7 @@ from fedrec.data.kinds import KINDS, Kind
 from fedrec.errors import SettingsError
 from fedrec.factorization.am_ssp.model import PublishedModel
 from fedrec.factorization.descent import click_descent, noisy_descent, weighted_descent
-from fedrec.federation.rounds import ClientStep
+from fedrec.federation.messages import ClientStep
 from fedrec.preparing import Prepared, RecipeFacts
 from fedrec.recipes import noisy_descent as unweighted
 from fedrec.registry import RecipeSpec, whole_scenario

@@ -10,7 +10,7 @@ from typing import Literal
 from fedrec.data.kinds import Kind
 from fedrec.factorization.default_clicks import recipe as clicks
 from fedrec.factorization.simple import dp_item_item
-from fedrec.federation.rounds import ClientStep
+from fedrec.federation.messages import ClientStep
 from fedrec.preparing import Prepared, RecipeFacts
 from fedrec.registry import NoSettings, RecipeSpec
 

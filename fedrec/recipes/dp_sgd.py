@@ -25,8 +25,7 @@ from fedrec.factorization.am_ssp.model import PublishedModel
 from fedrec.factorization.descent.click_descent import CLICK_WEIGHT
 from fedrec.factorization.facts import PublicFacts
 from fedrec.factorization.local_stage import LocalStageModel
-from fedrec.federation.messages import BlockSpec, Question, Release, ReleaseSpec
-from fedrec.federation.rounds import ClientStep, State
+from fedrec.federation.messages import BlockSpec, ClientStep, Question, Release, ReleaseSpec, State
 from fedrec.preparing import Prepared, RecipeFacts
 from fedrec.privacy.calibration import Plan
 from fedrec.randomness import Streams, SystemStreams

@@ -25,9 +25,8 @@ from fedrec.errors import SettingsError
 from fedrec.factorization.facts import PublicFacts
 from fedrec.factorization.local_stage import LocalStageModel
 from fedrec.factorization.sampling.posterior import NOTE, PosteriorSettings, sample
-from fedrec.federation.messages import BlockSpec, Question, Release, ReleaseSpec
+from fedrec.federation.messages import BlockSpec, ClientStep, Question, Release, ReleaseSpec, State
 from fedrec.federation.personal import own_epsilons
-from fedrec.federation.rounds import ClientStep, State
 from fedrec.preparing import Prepared, RecipeFacts
 from fedrec.privacy.calibration import Plan, PlannedRelease
 from fedrec.randomness import Streams, SystemStreams

@@ -9,7 +9,7 @@ from typing import Literal
 from fedrec.data.kinds import Kind
 from fedrec.factorization.descent import noisy_descent
 from fedrec.factorization.local_stage import LocalStageModel
-from fedrec.federation.rounds import ClientStep
+from fedrec.federation.messages import ClientStep
 from fedrec.preparing import Prepared, RecipeFacts
 from fedrec.registry import RecipeSpec
 from fedrec.settings import RecipeScenario

@@ -11,13 +11,12 @@ from typing import Any, Literal, NoReturn
 
 from fedrec.data.kinds import Kind
 from fedrec.errors import SettingsError
-from fedrec.federation.rounds import ClientStep
+from fedrec.federation.messages import ClientStep
 from fedrec.news.variant import find, names, of
 from fedrec.preparing import RecipeFacts
 from fedrec.registry import RecipeSpec, whole_scenario
 from fedrec.settings import NEWS_FORMATS, NEWS_SPLITS, NewsScenario, Scenario
-from fedrec.settings_tables.data import DataSettings
-from fedrec.settings_tables.split import SplitSettings
+from fedrec.settings_tables.data import DataSettings, SplitSettings
 
 _SAYS = {
     "attention_noise": 'is of attention: a choice of "local" and "printed"',

@@ -16,12 +16,12 @@ from fedrec.factorization.am_ssp import recipe as ssp
 from fedrec.factorization.am_ssp import settings as ssp_settings
 from fedrec.factorization.am_ssp.optimizers import Adam, GradientDescent
 from fedrec.factorization.published_choices import Choice, choice_for
-from fedrec.federation.rounds import ClientStep
+from fedrec.federation.messages import ClientStep
 from fedrec.preparing import Prepared, RecipeFacts
 from fedrec.privacy.conversions import am_ssp_plan
 from fedrec.registry import RecipeSpec, whole_scenario
 from fedrec.settings import RecipeScenario
-from fedrec.settings_tables.model import ModelSettings
+from fedrec.settings_tables.training import ModelSettings
 
 KEYS = frozenset(ModelSettings.model_fields) - {"loss", "click_weight", "biases", "own_vectors"}
 """Of [model]."""

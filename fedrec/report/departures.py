@@ -16,7 +16,7 @@ from fedrec.sharing.record import upload_bytes
 from fedrec.sharing.shares import SEEDS, share
 
 if TYPE_CHECKING:  # which imports what is drawn from this
-    from fedrec.run.finished import Run
+    from fedrec.run.outcomes import Run
 
 INVENTED_ITEMS = 20
 

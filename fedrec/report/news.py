@@ -31,8 +31,8 @@ from fedrec.report.content import (
 )
 from fedrec.report.news_person import ForAPerson, tables
 from fedrec.run import statement
-from fedrec.run.finished import versions
 from fedrec.run.news_run import NewsRun, answer_promise
+from fedrec.run.outcomes import versions
 
 _COLUMNS = {"auc": "AUC", "mrr": "MRR", "ndcg@5": "nDCG@5", "ndcg@10": "nDCG@10"}
 
@@ -210,8 +210,9 @@ class PublishedRow:
 
     @property
     def name(self) -> str:
-        """Name in a table of methods."""
-        return f"paper, on MIND: {self.method}, {self.model.upper()}"
+        """Name in a table of methods; FedRec stands in both of the paper's."""
+        table = 1 if math.isinf(self.serving) else 2
+        return f"paper's Table {table}, on MIND: {self.method}, {self.model.upper()}"
 
     @property
     def note(self) -> str:

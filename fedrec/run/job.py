@@ -16,9 +16,9 @@ from fedrec.data.interactions import Interactions
 from fedrec.errors import SettingsError
 from fedrec.factorization.facts import PublicFacts
 from fedrec.federation.coding import coded
+from fedrec.federation.messages import Link, State, told_before, train
 from fedrec.federation.protocol import Invitation
 from fedrec.federation.releases import Charge
-from fedrec.federation.rounds import Link, State, told_before, train
 from fedrec.federation.wire import invitation_bytes, pack_release
 from fedrec.in_process.curator import Curator
 from fedrec.in_process.loopback import Loopback

@@ -11,7 +11,7 @@ from fedrec import __version__
 from fedrec.api.released import write_facts
 from fedrec.certificates.inputs import FactorizationInputs
 from fedrec.certificates.writing import ReleasedRound, certify
-from fedrec.data.dataset import Dataset
+from fedrec.data.interactions import Dataset
 from fedrec.factorization.facts import PublicFacts
 from fedrec.factorization.released import save
 from fedrec.privacy.guarantee import Guarantee

@@ -20,8 +20,8 @@ from rich.console import Console
 from fedrec import __version__
 from fedrec.certificates.news import certify_news
 from fedrec.data.clicklog import liked_in
-from fedrec.data.dataset import Dataset, FileDigest
 from fedrec.data.impressions import Impressions
+from fedrec.data.interactions import Dataset, FileDigest
 from fedrec.errors import SettingsError
 from fedrec.evaluation.controls import SHUFFLED, in_one_line
 from fedrec.evaluation.impressions import ImpressionMetrics, evaluate_impressions, history_swap
@@ -37,13 +37,12 @@ from fedrec.report.news import report_content
 from fedrec.report.news_person import for_a_person
 from fedrec.run import statement
 from fedrec.run.account import releases_of
-from fedrec.run.console import progress_bar, stage
 from fedrec.run.data.budget import DataBudget, files_of
 from fedrec.run.data.news import NewsData, catalogue_of, load_news
 from fedrec.run.job import Runtime
 from fedrec.run.news_run import _NOISED, NewsJob, NewsOutcome, NewsRun, loopback, serving_guarantee
 from fedrec.run.runtime_choice import RuntimeChoice
-from fedrec.run.training import epsilons_of
+from fedrec.run.training import epsilons_of, progress_bar, stage
 from fedrec.run.workload import Setting, cautions
 from fedrec.serving.bundle import FILE, read
 from fedrec.serving.exporting import Export, Origin

@@ -24,10 +24,9 @@ from fedrec.data.planted import planted, shape_of_sizes
 from fedrec.errors import SettingsError
 from fedrec.factorization.facts import PublicFacts
 from fedrec.federation.coding import coded
-from fedrec.federation.messages import Question, Release
+from fedrec.federation.messages import Question, Release, train
 from fedrec.federation.protocol import Invitation
 from fedrec.federation.releases import noise_stds, party_noise
-from fedrec.federation.rounds import train
 from fedrec.federation.sums import ExactSums
 from fedrec.federation.wire import invitation_bytes
 from fedrec.in_process.loopback import Loopback

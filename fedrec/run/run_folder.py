@@ -1,14 +1,34 @@
 """Folder where a run keeps everything: named by its scenario, so that the same run finds its folder
-again. One process at a time works in it."""
+again. One process at a time works in it.
+
+What a run is computed from is kept as digests: its checkpoints are those of these inputs, and go on
+with no others. A checkpoint of one data set under another would be a model of neither, and what was
+charged for it would be known to the budget of neither.
+
+code.json    {"version", "commit"} of every start of the run, in order: two where an interrupted
+             run went on with other code; the commit where the code is a checkout of git
+"""
 
 from __future__ import annotations
 
 import fcntl
+import hashlib
+import json
 import shutil
-from collections.abc import Iterator
+import subprocess
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import fields, is_dataclass
+from functools import cache
 from pathlib import Path
+from typing import Any, cast
 
+import numpy as np
+from scipy import sparse
+
+import fedrec
+from fedrec import __version__
+from fedrec.data.interactions import Dataset
 from fedrec.errors import RunError
 from fedrec.run.runtime_choice import RuntimeChoice
 from fedrec.settings import Scenario
@@ -99,3 +119,119 @@ def _empty(folder: Path, settings: object) -> None:
             shutil.rmtree(folder)
         folder.mkdir(parents=True, mode=0o700)  # it holds private data
         write_json(folder / SETTINGS, settings)
+
+
+CODE = "code.json"
+
+
+@cache
+def code_version() -> dict[str, str]:
+    """`commit` ends in -dirty where files were changed since, and is empty where the package was
+    installed from a wheel."""
+    return {"version": fedrec.__version__, "commit": _commit(Path(fedrec.__file__).parents[1])}
+
+
+def note_code(folder: Path) -> None:
+    """Note in a run folder which code goes to work in it."""
+    known = read_json(folder / CODE) if (folder / CODE).exists() else []
+    if code_version() not in known:
+        write_json(folder / CODE, [*known, code_version()])
+
+
+def _commit(root: Path) -> str:
+    if not (root / ".git").exists():
+        return ""
+    words = ["git", "-C", str(root), "describe", "--always", "--dirty", "--exclude=*"]
+    try:
+        asked = subprocess.run([*words, "--abbrev=40"], capture_output=True, text=True, check=True)
+        return asked.stdout.strip()
+    except (OSError, subprocess.CalledProcessError):
+        return ""  # without git, or a checkout that git refuses to read
+
+
+FILE = "inputs.json"
+
+
+def bind(folder: Path, inputs: Mapping[str, Any]) -> None:
+    """Keep the digest of each input, by its name, in a folder that has none; in one that a run
+    began, compare.
+
+    Raises RunError with the names of those that are others.
+    """
+    found = {"version of fedrec": __version__} | {
+        name: content_digest(value) for name, value in inputs.items()
+    }
+    path = folder / FILE
+    if not path.exists():
+        if any(folder.glob("epsilon-*")):
+            raise RunError(
+                f"{folder} cannot be resumed: its run kept no digests of its inputs",
+                "An earlier version made it. Run the command without --resume.",
+            )
+        write_json(path, found)
+        return
+    kept = read_json(path)
+    if changed := sorted(name for name in {*kept, *found} if kept.get(name) != found.get(name)):
+        raise RunError(
+            f"{folder} cannot be resumed: its run began with another {', another '.join(changed)}",
+            "Put back what it began with, or run the command without --resume: a new training, "
+            "which is charged anew.",
+        )
+
+
+def inputs_of(dataset: Dataset) -> dict[str, Any]:
+    """What is public of a data set, by name: its items and scale, and each bag of features."""
+    catalogue = dataset.catalogue
+    events = dataset.interactions
+    return {
+        "catalogue": (catalogue.item_ids, events.kind, events.value_range),
+        **{f"features ({name})": bag for name, bag in dataset.features.bags.items()},
+    }
+
+
+def content_digest(value: Any) -> str:
+    """SHA-256 of a value that is made of arrays, texts, numbers, files, and dataclasses, mappings
+    and sequences of such; the same in every process.
+
+    Raises TypeError on anything else.
+    """
+    digest = hashlib.sha256()
+    _add(digest, value)
+    return digest.hexdigest()
+
+
+def _add(digest: Any, value: Any) -> None:
+    """Every part with its type and length before it, so that no two values have one text."""
+    if isinstance(value, np.ndarray) and value.dtype != object:
+        whole = np.ascontiguousarray(value)
+        digest.update(f"array {whole.dtype.str} {whole.shape} ".encode())
+        digest.update(whole.data.cast("B") if whole.size else b"")
+    elif sparse.issparse(value):
+        rows = cast(Any, value).tocsr()
+        _add(digest, (rows.shape, rows.indptr, rows.indices, rows.data))
+    elif isinstance(value, Path):
+        with value.open("rb") as file:
+            digest.update(b"file " + hashlib.file_digest(file, "sha256").digest())
+    elif isinstance(value, str | bytes):
+        content = value.encode() if isinstance(value, str) else value
+        digest.update(f"{type(value).__name__} {len(content)} ".encode() + content)
+    elif is_dataclass(value):
+        _add(digest, {field.name: getattr(value, field.name) for field in fields(value)})
+    elif isinstance(value, Mapping):
+        digest.update(f"mapping {len(value)} ".encode())
+        for key in sorted(value):
+            _add(digest, key)
+            _add(digest, value[key])
+    elif isinstance(value, tuple | list) and all(isinstance(part, str) for part in value):
+        # ids of a million items, at the speed of C
+        digest.update(b"texts " + json.dumps(value).encode())
+    elif isinstance(value, tuple | list | np.ndarray):
+        digest.update(f"sequence {len(value)} ".encode())
+        for part in value:
+            _add(digest, part)
+    elif value is None or isinstance(value, bool | int | float | np.generic):
+        digest.update(f"{type(value).__name__} {value!r} ".encode())
+    elif hasattr(value, "numpy"):  # a tensor
+        _add(digest, value.numpy())
+    else:
+        raise TypeError(f"{type(value).__name__} has no digest")

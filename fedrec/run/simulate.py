@@ -9,15 +9,12 @@ from typing import Any
 
 from rich.console import Console
 
-from fedrec.data.dataset import Dataset
-from fedrec.run import code_version
-from fedrec.run.console import stage
+from fedrec.data.interactions import Dataset
 from fedrec.run.data.budget import budget_of
-from fedrec.run.inputs import bind
 from fedrec.run.ratings import Ratings
-from fedrec.run.run_folder import open_folder, require_free
+from fedrec.run.run_folder import bind, note_code, open_folder, require_free
 from fedrec.run.runtime_choice import LOOPBACK, RuntimeChoice
-from fedrec.run.training import OnRound
+from fedrec.run.training import OnRound, stage
 from fedrec.run.workload import Setting, Workload, write_run
 from fedrec.settings import Scenario
 from fedrec.storage import write_json
@@ -62,7 +59,7 @@ def run(
     with stage(console, "reading data"):  # before a folder is emptied for it
         data = workload.load(scenario, given)
     with open_folder(scenario, name, choice, resume=resume, at=at) as folder:
-        code_version.note(folder)
+        note_code(folder)
         bind(folder, data.inputs)
         write_json(folder / "data.json", data.described())
         budget = budget_of(scenario.privacy, data.files, data.people)

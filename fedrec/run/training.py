@@ -1,12 +1,15 @@
 """One training at one epsilon, kept in a folder: plan, a checkpoint after every round, one JSON
-line a round."""
+line a round.
+
+Its progress is shown on a terminal: a bar with one clock, and a line for each stage.
+"""
 
 from __future__ import annotations
 
 import json
 import math
 from collections.abc import Callable, Generator, Iterator
-from contextlib import AbstractContextManager, closing, nullcontext
+from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -14,6 +17,8 @@ from typing import Any
 
 import numpy as np
 from rich.console import Console
+from rich.progress import Progress, SpinnerColumn, TextColumn, TimeRemainingColumn
+from rich.table import Column
 
 from fedrec.certificates.writing import ReleasedRound, digest_of
 from fedrec.data.interactions import Interactions
@@ -23,19 +28,46 @@ from fedrec.evaluation.ratings import rating_metrics
 from fedrec.evaluation.toplists import dot_product
 from fedrec.factorization.facts import PublicFacts
 from fedrec.factorization.model import Model, predict, ranker_of
+from fedrec.federation.messages import State
 from fedrec.federation.releases import Charge, priced
-from fedrec.federation.rounds import State
 from fedrec.federation.wire import unpack_release
 from fedrec.privacy.accounting import GaussianEvent, Opinions, opinions
 from fedrec.privacy.ledger import Ledger
 from fedrec.recipes import Prepared, prepare
 from fedrec.run import statement
-from fedrec.run.console import progress_bar
 from fedrec.run.data.budget import DataBudget
-from fedrec.run.data.prepaid import charged_ahead
+from fedrec.run.data.people import charged_ahead
 from fedrec.run.job import Carried, Job, Runtime, loopback
 from fedrec.settings import Scenario
 from fedrec.storage import Checkpoints, finite, release_file, write_bytes, write_json
+
+
+@contextmanager
+def progress_bar(console: Console, *, transient: bool = False) -> Iterator[Progress]:
+    """A spinner, words, and the time left, at the end the time taken, on a console that is a
+    terminal.
+
+    transient: nothing of it stays."""
+    # a narrow terminal wraps, and cuts nothing
+    words = TextColumn("{task.description}", table_column=Column(overflow="fold"))
+    columns = (
+        SpinnerColumn(finished_text="✓"),
+        words,
+        TimeRemainingColumn(elapsed_when_finished=True),
+    )
+    with Progress(
+        *columns, console=console, transient=transient, disable=not console.is_terminal
+    ) as progress:
+        yield progress
+
+
+@contextmanager
+def stage(console: Console, words: str) -> Iterator[None]:
+    """Show one thing that is not counted, for as long as it takes."""
+    with progress_bar(console, transient=True) as progress:
+        task = progress.add_task(words, total=1)
+        yield
+        progress.update(task, completed=1)
 
 
 @dataclass(frozen=True)

@@ -16,16 +16,15 @@ from typing import Any, Protocol, Self, TypeVar
 
 from rich.console import Console
 
-from fedrec.data.dataset import Dataset, FileDigest
+from fedrec.data.interactions import Dataset, FileDigest
 from fedrec.report.content import ReportContent
 from fedrec.report.page import write
 from fedrec.report.table import print_result
 from fedrec.run import statement
-from fedrec.run.console import stage
 from fedrec.run.data.budget import DataBudget
 from fedrec.run.run_folder import RESULT
 from fedrec.run.runtime_choice import RuntimeChoice
-from fedrec.run.training import OnRound
+from fedrec.run.training import OnRound, stage
 from fedrec.serving.exporting import Export
 from fedrec.serving.model_bundles import write_bundle
 from fedrec.settings import Scenario
@@ -134,7 +133,8 @@ def cautions(budget: DataBudget | None, more: Sequence[str], *, seeded: bool) ->
     """Last words on privacy. seeded: whether there is noise, and it is."""
     spends = statement.spent(budget)
     several = sum(one.trainings + one.experiments + one.without_noise for one in spends) > 1
-    lines = [f"spent      by all runs on this data: {one.words}" for one in spends if several]
+    told = [one for one in spends if several and (one.trainings or one.without_noise)]
+    lines = [f"spent      by all runs on this data: {one.words}" for one in told]
     noise = (
         "noise      seeded: an experiment. Whoever knows the seed can remove the noise: "
         "do not release this model."

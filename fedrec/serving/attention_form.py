@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from fedrec.encoders.users import NamlUsers, NrmsUsers
+from fedrec.encoders.news import NamlUsers, NrmsUsers
 from fedrec.news import attention
 from fedrec.privacy.guarantee import Guarantee
 from fedrec.privacy.keystream import derive

@@ -25,7 +25,7 @@ from fedrec.errors import RunError, SettingsError
 from fedrec.factorization.am_ssp.recipe import PublishedRecipe
 from fedrec.factorization.facts import PublicFacts
 from fedrec.factorization.released import load
-from fedrec.federation.rounds import Recipe, State
+from fedrec.federation.messages import Recipe, State
 from fedrec.privacy.guarantee import Guarantee
 from fedrec.randomness import Streams
 from fedrec.recipes import TrainableRecipe

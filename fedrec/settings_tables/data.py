@@ -1,12 +1,56 @@
-"""[data]: where ratings, clicks or news come from, and how they are read."""
+"""Tables of a scenario on data: [data] says where ratings, clicks or news come from and how they
+are read, [split] how they are divided, [evaluation], [compare] and [run] what is measured, what a
+model is set beside, and where it goes.
+
+`Table` is the base of all tables; epsilons and instants are types that several have.
+"""
 
 from __future__ import annotations
 
+import itertools
+import math
+from datetime import UTC, date, datetime
 from typing import Annotated, Literal, Self
 
-from pydantic import BeforeValidator, Field, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
-from fedrec.settings_tables.table import Table
+
+def _epsilon(value: object) -> object:
+    return (
+        math.inf
+        if isinstance(value, str) and value.strip().lower() in {"inf", "infinity"}
+        else value
+    )
+
+
+Epsilon = Annotated[float, BeforeValidator(_epsilon), Field(gt=0)]
+
+
+def _seconds(value: object) -> object:
+    """A date or an instant, of TOML or as ISO 8601 text, in seconds since 1970; without a zone it
+    is UTC."""
+    if isinstance(value, str):
+        try:
+            value = datetime.fromisoformat(value)
+        except ValueError:
+            return value
+    if isinstance(value, date) and not isinstance(value, datetime):
+        value = datetime(value.year, value.month, value.day)
+    if isinstance(value, datetime):
+        return int((value if value.tzinfo else value.replace(tzinfo=UTC)).timestamp())
+    return value
+
+
+Instant = Annotated[int, BeforeValidator(_seconds)]
+"""Seconds since 1970, also written as a date."""
+
+
+class Table(BaseModel):
+    """Unknown keys are refused, values frozen."""
+
+    model_config = ConfigDict(
+        extra="forbid", frozen=True, allow_inf_nan=True, ser_json_inf_nan="strings"
+    )
 
 
 def _column(value: object) -> object:
@@ -138,7 +182,8 @@ class DataSettings(Table):
     )
     preset: str = Field(
         "",
-        description="size of the planted data set: small, demo, ml10m, ml10m_x10; empty takes demo",
+        description="size of the planted data set: small, demo, skewed (a tenth of the items has "
+        "86% of the events), ml10m, ml10m_x10, ml20m (skewed too); empty takes demo",
     )
     planted: PlantedSettings | None = Field(
         None,
@@ -160,3 +205,116 @@ class DataSettings(Table):
                 f"data.planted gives the sizes of planted data, so data.{other} must be left out"
             )
         return self
+
+
+class SplitSettings(Table):
+    """How the data is divided into training, validation and test."""
+
+    kind: Literal["random", "held-out-users", "temporal", "leave-last-out", "given"] = Field(
+        "random",
+        description=(
+            "how rows are divided; a click log of news: by whole users, drawn (random, "
+            "held-out-users) or the latest (temporal)"
+        ),
+    )
+    validation_share: float = Field(
+        0.0,
+        ge=0,
+        lt=1,
+        description=(
+            "given: share of the training rows kept for validation where the data has no "
+            "validation rows; 0 trains on all"
+        ),
+    )
+    seed: int = Field(
+        1,
+        ge=0,
+        description=(
+            "seed of the division: what is drawn, is by a hash of it and of user and item ids"
+        ),
+    )
+    cuts: tuple[Instant, Instant] | None = Field(
+        None,
+        description="temporal: the last times of training and of validation, seconds or ISO dates; "
+        "without them they are read off the data, which no guarantee covers",
+    )
+
+    @property
+    def own_test(self) -> bool:
+        """Whether the test rows are those that come with the data."""
+        return self.kind == "given"
+
+    @model_validator(mode="after")
+    def _cuts_of_a_temporal_split(self) -> Self:
+        if self.cuts is not None and self.kind != "temporal":
+            raise ValueError(
+                f'split.cuts cut time, but split.kind = "{self.kind}": set split.kind = "temporal"'
+            )
+        if self.validation_share and not self.own_test:
+            raise ValueError(
+                f'split.validation_share is of split.kind = "given", which is "{self.kind}": '
+                "that one has shares of its own"
+            )
+        if self.cuts is not None and not self.cuts[0] < self.cuts[1]:
+            raise ValueError(
+                "split.cuts must rise: the last time of training, then that of validation"
+            )
+        return self
+
+
+class EvaluationSettings(Table):
+    """What is measured."""
+
+    cutoffs: tuple[int, ...] = Field(
+        (10, 20), min_length=1, description="list lengths of ranking metrics, ascending"
+    )
+    ranking: bool = Field(
+        True,
+        description=(
+            "rank the full catalogue too, at every epsilon and beside controls (always on for "
+            "clicks)"
+        ),
+    )
+
+    @model_validator(mode="after")
+    def _ascending(self) -> Self:
+        if self.cutoffs[0] < 1 or any(a >= b for a, b in itertools.pairwise(self.cutoffs)):
+            raise ValueError(
+                "evaluation.cutoffs must be ascending lengths of at least 1, as in [10, "
+                f"20]; found {list(self.cutoffs)}"
+            )
+        return self
+
+
+class CompareSettings(Table):
+    """What the report sets the run beside."""
+
+    epsilons: tuple[Epsilon, ...] = Field(
+        (), description="further epsilons, for the privacy-utility curve"
+    )
+    baselines: bool = Field(
+        True, description="global mean, item means, item+user biases, popularity"
+    )
+    published: bool = Field(
+        False,
+        description='of ratings: recipe = "published" too, at the same epsilons, with verdicts; '
+        "what [model] "
+        "leaves at zero is chosen by "
+        'epsilon; needs recipe = "default"',
+    )
+    als: bool = Field(
+        True,
+        description=(
+            "non-private alternating least squares and item-item similarities, references and no "
+            "upper bound; dp-bias, or dp-popularity and dp-item-item, at the run's epsilon"
+        ),
+    )
+
+
+class RunSettings(Table):
+    """Where results go."""
+
+    directory: str = Field("runs", description="folder that run folders are made in")
+    examples: int = Field(
+        8, ge=0, le=50, description="items whose nearest neighbours the report shows"
+    )

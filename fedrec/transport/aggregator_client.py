@@ -38,8 +38,7 @@ from fedrec.privacy.calibration import Plan
 from fedrec.transport.aggregator_api import aggregator_pb2 as pb
 from fedrec.transport.aggregator_api import methods
 from fedrec.transport.aggregator_api.methods import RpcMethod
-from fedrec.transport.caller import Role
-from fedrec.transport.channel import Access, open_channel
+from fedrec.transport.channel import Access, Role, open_channel
 
 R = TypeVar("R")
 

@@ -17,6 +17,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Literal, TypeAlias
 
 import grpc
 from cryptography import x509
@@ -27,7 +28,15 @@ from fedrec.federation.protocol import Refusal
 from fedrec.operations.addresses import Address, proxy_words
 from fedrec.operations.certificates import Identity, pins_of, uris_of
 from fedrec.transport.aggregator_api.methods import MESSAGE_BYTES
-from fedrec.transport.caller import AUTHORIZATION, BEARER, NAME_KEY, ROLE_KEY, Role
+
+Role: TypeAlias = Literal["client", "server", "aggregator"]
+
+AUTHORIZATION = "authorization"
+BEARER = "Bearer "
+ROLE_KEY = "fedrec-role"
+NAME_KEY = "fedrec-name"
+"""Metadata of a caller without TLS."""
+
 
 _OPTIONS = {
     "grpc.max_receive_message_length": MESSAGE_BYTES,

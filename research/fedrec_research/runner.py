@@ -16,13 +16,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from fedrec.data.dataset import Dataset
-from fedrec.data.interactions import Interactions
+from fedrec.data.interactions import Dataset, Interactions
 from fedrec.data.splits import Fold, Split, check_no_leak
 from fedrec.evaluation.ratings import rating_metrics
 from fedrec.factorization.facts import PublicFacts
 from fedrec.factorization.model import Model, predict
-from fedrec.federation.rounds import RoundDone, State, train
+from fedrec.federation.messages import RoundDone, State, train
 from fedrec.in_process.loopback import Loopback
 from fedrec.privacy.calibration import Plan
 from fedrec.privacy.guarantee import Guarantee
@@ -30,10 +29,10 @@ from fedrec.privacy.ledger import Ledger
 from fedrec.randomness import Streams
 from fedrec.recipes import Prepared, prepare
 from fedrec.run.data.datasets import public_facts
-from fedrec.run.data.sealed import SealedSplit, load_sealed
 from fedrec.run.job import limit_of
 from fedrec.run.outcomes import Outcome, evaluate
 from fedrec.settings import Scenario
+from fedrec_research.sealed import SealedSplit, load_sealed
 from fedrec_research.trials import Row
 
 

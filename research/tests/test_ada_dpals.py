@@ -7,11 +7,11 @@ from dataclasses import replace
 import pytest
 
 from fedrec.data.interactions import Interactions
-from fedrec.data.multitask import TaskShape
 from fedrec.data.splits import Split, random_split
 from fedrec_research.papers import ada_dpals, ada_dpals_tasks
 from fedrec_research.papers.ada_dpals_runs import TAIL, ada, scenario_of
 from fedrec_research.papers.ada_dpals_tasks import Point
+from fedrec_research.papers.multitask import TaskShape
 from fedrec_research.papers.starts import Start
 
 

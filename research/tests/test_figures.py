@@ -13,8 +13,8 @@ import pytest
 from scipy import stats
 from typer.testing import CliRunner
 
-from fedrec.data.dataset import Provenance as Source
-from fedrec.data.dataset import ReadReport
+from fedrec.data.interactions import Provenance as Source
+from fedrec.data.interactions import ReadReport
 from fedrec.errors import SettingsError
 from fedrec_research import news_paper, trials
 from fedrec_research.command import app

@@ -17,7 +17,6 @@ from fedrec.data.kinds import Kind
 from fedrec.data.splits import Fold
 from fedrec.encoders import items as encoder
 from fedrec.factorization.published_choices import WITH_FEATURES
-from fedrec.run.data.sealed import SealedSplit, load_sealed
 from fedrec.settings import load
 from fedrec.shipped import path_of
 from fedrec_research import runner
@@ -35,6 +34,7 @@ from fedrec_research.papers.am_ssp_runs import (
     scenario_of,
 )
 from fedrec_research.papers.starts import Start
+from fedrec_research.sealed import SealedSplit, load_sealed
 from research.tests.paper_rows import paper_rows
 
 EPSILONS = (0.5, 1.0, 5.0, 10.0, 20.0, math.inf)

@@ -15,10 +15,10 @@ from fedrec.factorization.facts import PublicFacts
 from fedrec.public_sides import sides_of
 from fedrec.randomness import Streams
 from fedrec.run.data.datasets import load_dataset
-from fedrec.run.data.sealed import SealedSplit
 from fedrec.settings import Scenario, validated
 from fedrec_research.papers import dp_cmf, dp_cmf_runs
 from fedrec_research.papers.starts import Start
+from fedrec_research.sealed import SealedSplit
 from research.tests.paper_rows import paper_rows
 
 ROOM = Start("dp_cmf_figure1", "planted")

@@ -13,10 +13,10 @@ from fedrec.privacy.accounting import epsilon_of, mu_for
 from fedrec.privacy.calibration import calibrate
 from fedrec.privacy.guarantee import Guarantee
 from fedrec.run.data.datasets import load_dataset, load_split
-from fedrec.run.data.sealed import load_sealed
 from fedrec.run.outcomes import baselines, evaluate
 from fedrec_research.quality import ablation, quality
 from fedrec_research.quality.quality import Method
+from fedrec_research.sealed import load_sealed
 from fedrec_research.trials import Asked
 
 pytestmark = pytest.mark.slow

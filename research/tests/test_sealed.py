@@ -15,14 +15,14 @@ import numpy.typing as npt
 import pytest
 
 import fedrec_research
-from fedrec.data.dataset import Dataset
-from fedrec.data.interactions import Interactions
+from fedrec.data.interactions import Dataset, Interactions
 from fedrec.data.splits import Split, random_split
-from fedrec.run.data import datasets, sealed
-from fedrec.run.data.sealed import SealedSplit
+from fedrec.run.data import datasets
 from fedrec.settings import Scenario
+from fedrec_research import sealed
 from fedrec_research.papers import ada_dpals_tasks, fast_dpmf
 from fedrec_research.quality import quality
+from fedrec_research.sealed import SealedSplit
 from fedrec_research.study import training as study
 from fedrec_research.study.systems import Place
 from research.tests.paper_rows import paper_rows

@@ -25,8 +25,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from fedrec.errors import SettingsError
-from fedrec.operations.addresses import Address
-from fedrec.operations.connections import Connections
+from fedrec.operations.addresses import Address, Connections
 from fedrec.serving.bundle import FILE
 
 PATH = "/v1/bundle"

@@ -24,8 +24,7 @@ from fedrec import __version__
 from fedrec.errors import SettingsError
 from fedrec.operations import logs
 from fedrec.operations.flower_process import require_tested_flower
-from fedrec.operations.machine_metrics import watch_machine
-from fedrec.operations.metrics import Metrics
+from fedrec.operations.metrics import Metrics, watch_machine
 from fedrec.operations.party_state import Awaited, Doing, noting
 from fedrec.operations.reloading import LOOK_S, WatchedFiles
 from fedrec.settings import Scenario

@@ -20,6 +20,7 @@ from fedrec.certificates.news import certify_news
 from fedrec.certificates.writing import Statements, nobody_states
 from fedrec.data.impressions import Impressions
 from fedrec.errors import RefusedError, RunError, SettingsError, UnreachableError
+from fedrec.federation.messages import Link
 from fedrec.federation.protocol import (
     Answer,
     Invitation,
@@ -29,7 +30,6 @@ from fedrec.federation.protocol import (
     Terms,
 )
 from fedrec.federation.round_driver import AggregatedLink, Patience
-from fedrec.federation.rounds import Link
 from fedrec.news.checkpoints import Kept
 from fedrec.news.fedadam import FedAdam
 from fedrec.news.messages import Arrays, Ask, NewsBroadcast, Reply, news_recipe

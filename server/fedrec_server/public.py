@@ -5,8 +5,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from fedrec.data.dataset import Catalogue
 from fedrec.data.features import PublicFeatures
+from fedrec.data.interactions import Catalogue
 from fedrec.data.item_tables import read_item_table
 from fedrec.data.kinds import KINDS, Kind
 from fedrec.data.movielens import ML_1M, ML_10M, ML_20M, ML_100K, film_features, read_films

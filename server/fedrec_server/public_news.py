@@ -13,9 +13,8 @@ from pathlib import Path
 import numpy as np
 
 from fedrec.data.features import PublicFeatures
-from fedrec.data.film_news import read_rated_news
 from fedrec.data.impressions import News
-from fedrec.data.mind import merge_news, read_news
+from fedrec.data.news_files import merge_news, read_news, read_rated_news
 from fedrec.errors import DataError, RunError, SettingsError
 from fedrec.news.trained import Catalogue, item_vectors
 from fedrec.settings import NewsScenario

@@ -23,9 +23,9 @@ from fedrec.data.kinds import KINDS
 from fedrec.errors import RunError, SettingsError, UnreachableError
 from fedrec.factorization.facts import Earlier
 from fedrec.factorization.released import save
+from fedrec.federation.messages import RoundDone, State, told_before, train
 from fedrec.federation.protocol import Answer, Broadcast, ReleaseEndpoint, RoundStatus, Terms
 from fedrec.federation.round_driver import AggregatedLink, Patience
-from fedrec.federation.rounds import RoundDone, State, told_before, train
 from fedrec.privacy.calibration import Plan
 from fedrec.public_data import PublicData
 from fedrec.recipes import Prepared, client_recipe, prepare
@@ -177,7 +177,7 @@ def run_rounds(
             kept.released(),
             run=notes.run,
             plan=prepared.plan,
-            statements=statements(notes.run),
+            statements=statements(notes.run, len(kept.took_part())),
         )
 
 

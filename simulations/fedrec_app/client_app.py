@@ -16,7 +16,7 @@ from flwr.clientapp import ClientApp
 from fedrec.errors import SettingsError
 from fedrec.storage import read_json
 from fedrec_client.flower import ACTIONS
-from fedrec_simulations.runtimes.server_here import answer_once
+from fedrec_simulations.runtimes.processes import answer_once
 
 app = ClientApp()
 """What pyproject.toml names."""

@@ -20,7 +20,7 @@ from flwr.serverapp import Grid, ServerApp
 from threadpoolctl import threadpool_limits
 
 from fedrec.cli.supervisor import Supervisor
-from fedrec.data.dataset import Catalogue
+from fedrec.data.interactions import Catalogue
 from fedrec.errors import RunError
 from fedrec.run import simulate
 from fedrec.run.job import AnyJob, Runtime, loopback
@@ -32,10 +32,9 @@ from fedrec_app.client_app import note_of
 from fedrec_server import main as server_process
 from fedrec_server import settings as server_settings
 from fedrec_server.flower import FlowerBroadcast
-from fedrec_simulations.runtimes.deployment_files import PartyFiles
+from fedrec_simulations.runtimes.deployment_files import SLOWEST_ROUND_S, PartyFiles
 from fedrec_simulations.runtimes.in_process import parties_of
-from fedrec_simulations.runtimes.parties import SLOWEST_ROUND_S
-from fedrec_simulations.runtimes.server_here import (
+from fedrec_simulations.runtimes.processes import (
     rounds,
     settings_of_clients,
     start_aggregator_for,

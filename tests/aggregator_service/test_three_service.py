@@ -15,9 +15,9 @@ import pytest
 
 from fedrec.cli.doctor.parties import aggregator_checks
 from fedrec.errors import RefusedError, SettingsError
+from fedrec.federation.messages import train
 from fedrec.federation.protocol import Refusal
 from fedrec.federation.round_driver import AggregatedLink, Patience
-from fedrec.federation.rounds import train
 from fedrec.federation.wire import pack_release
 from fedrec.operations.certificates import PLACES, write_development_certificates
 from fedrec.operations.pins import read_pins, write_pins
@@ -25,7 +25,7 @@ from fedrec.sharing.protocol import Standing
 from fedrec.sharing.three_endpoints import ThreeEndpoints
 from fedrec.transport.aggregator_client import RemoteReleaseEndpoint
 from fedrec.transport.channel import Access
-from fedrec.transport.share_client import RemotePeer, RemoteShareEndpoint
+from fedrec.transport.leaf_client import RemotePeer, RemoteShareEndpoint
 from fedrec_aggregator import main
 from fedrec_aggregator.settings import AggregatorSettings, validated
 from fedrec_aggregator.three_party import ThreePartyAggregator

@@ -14,15 +14,14 @@ import pytest
 
 from fedrec.cli.doctor import parties
 from fedrec.errors import FedRecError, RefusedError, SettingsError
+from fedrec.federation.messages import train
 from fedrec.federation.protocol import LedgerGrowth, LedgerHead, Refusal
 from fedrec.federation.round_driver import AggregatedLink, Patience
-from fedrec.federation.rounds import train
 from fedrec.federation.wire import pack_release
 from fedrec.sharing.three_endpoints import ThreeEndpoints
 from fedrec.transport.aggregator_client import RemoteReleaseEndpoint, RemoteReportEndpoint
 from fedrec.transport.channel import Access
-from fedrec.transport.leaf_client import RemoteLeaf
-from fedrec.transport.share_client import RemotePeer
+from fedrec.transport.leaf_client import RemoteLeaf, RemotePeer
 from fedrec_aggregator.settings import validated
 from fedrec_simulations.runtimes.processes import free_addresses
 from tests.aggregator_service.conftest import ONCE, QUICK

@@ -16,9 +16,9 @@ import pytest
 from fedrec.cli.doctor import parties
 from fedrec.errors import FedRecError, RefusedError, SettingsError
 from fedrec.federation.leaves import even_ranges
+from fedrec.federation.messages import train
 from fedrec.federation.protocol import LedgerGrowth, LedgerHead, Refusal
 from fedrec.federation.round_driver import AggregatedLink, Patience
-from fedrec.federation.rounds import train
 from fedrec.federation.wire import pack_release
 from fedrec.operations.addresses import Address
 from fedrec.operations.certificates import write_development_certificates

@@ -18,7 +18,7 @@ from fedrec.auditing.command import run
 from fedrec.auditing.finding import Finding
 from fedrec.auditing.planted_files import PERSON, planted_neighbours
 from fedrec.auditing.whole import Seen, runs_for, whole_finding
-from fedrec.data.dataset import Dataset
+from fedrec.data.interactions import Dataset
 from fedrec.data.splits import Split
 from fedrec.federation import releases
 from fedrec.federation.messages import BlockSpec

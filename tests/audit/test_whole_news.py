@@ -8,7 +8,7 @@ import pytest
 
 from fedrec.auditing import whole, whole_news
 from fedrec.auditing.whole_news import whole_news_findings
-from fedrec.data import mind
+from fedrec.data import news_files
 from fedrec.data.impressions import Impressions
 from fedrec.errors import SettingsError
 from fedrec.news.variant import require
@@ -59,13 +59,13 @@ def test_a_user_of_central_stays_under_its_claim_and_not_where_users_are_divided
     monkeypatch.setattr(whole, "_TRAININGS", 3)
     (found,) = whole_news_findings(scenario_of("central", 2.0), runs=120)
     assert found.verdict == "holds"
-    honest = mind._a_tenth
+    honest = news_files._a_tenth
 
     def every_third(part: Impressions, key: bytes) -> tuple[Impressions, Impressions]:
         places = np.arange(part.num_users)
         return part.users_subset(places[places % 3 != 1]), honest(part, key)[1]
 
-    monkeypatch.setattr(mind, "_a_tenth", every_third)
+    monkeypatch.setattr(news_files, "_a_tenth", every_third)
     (found,) = whole_news_findings(scenario_of("central", 2.0), runs=300)
     assert found.verdict == "EXCEEDED"
 

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from benchmarks.scale import Sampled, of_all_parts
-from fedrec.run.data.partitioning import partition
-from fedrec.run.partitions.baselines import CountTask
+from fedrec.run.data.describing import partition
+from fedrec.run.partitions.methods import CountTask
 from fedrec.run.partitions.parts import Parts, PartSplit
 from fedrec.settings import load
 

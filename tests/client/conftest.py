@@ -16,10 +16,9 @@ from fedrec.data.keyed_hash import id_words
 from fedrec.data.planted import PlantedShape, planted
 from fedrec.errors import UnreachableError
 from fedrec.factorization.facts import PublicFacts
-from fedrec.federation.messages import Question
+from fedrec.federation.messages import Question, RoundDone, train
 from fedrec.federation.protocol import Invitation, LedgerGrowth, LedgerHead, Receipt, Refusal, Terms
 from fedrec.federation.report_batches import Batch, unpack_reports
-from fedrec.federation.rounds import RoundDone, train
 from fedrec.federation.wire import question_digest, question_header
 from fedrec.in_process.loopback import Loopback
 from fedrec.privacy.guarantee import Guarantee

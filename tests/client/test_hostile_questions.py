@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from fedrec.data.interactions import Interactions
 from fedrec.errors import RefusedError
 from fedrec.factorization.default_ratings.client import UNITS
-from fedrec.federation.checked_grid import on_checked_grid
+from fedrec.federation.hostile_clients import on_checked_grid
 from fedrec.federation.messages import Question
 from fedrec.federation.protocol import Answer, Refusal
 from fedrec.federation.report_batches import Batch, pack_reports

@@ -17,7 +17,7 @@ from fedrec.operations.flower_process import (
 )
 from fedrec_client.flower import client_app
 from fedrec_server.flower import FlowerBroadcast
-from fedrec_simulations.runtimes.in_process_grid import InProcessGrid
+from fedrec_simulations.runtimes.in_process import InProcessGrid
 from tests.client_flower.conftest import TERMS, Recorder
 
 

@@ -54,7 +54,7 @@ from fedrec_client.ledger import ClientLedger
 from fedrec_client.participant import Participant
 from fedrec_client.store import LocalUsers
 from fedrec_server.flower import FlowerBroadcast
-from fedrec_simulations.runtimes.in_process_grid import App, InProcessGrid
+from fedrec_simulations.runtimes.in_process import App, InProcessGrid
 from tests.waiting import HANG_S
 
 SEED = 7

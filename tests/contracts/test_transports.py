@@ -10,9 +10,8 @@ import numpy as np
 import pytest
 
 from fedrec.errors import RefusedError
-from fedrec.federation.messages import Release
+from fedrec.federation.messages import Release, train
 from fedrec.federation.protocol import Phase, Refusal
-from fedrec.federation.rounds import train
 from fedrec.federation.wire import pack_release
 
 

@@ -4,11 +4,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from fedrec.data.clicklog import ClickLogProtocol, OrderedRatings, by_time, click_log
-from fedrec.data.drawing import draw_others
-from fedrec.data.film_news import news_of, read_rated_films, read_rated_news
+from fedrec.data.clicklog import ClickLogProtocol, OrderedRatings, by_time, click_log, draw_others
 from fedrec.data.impressions import Impressions
 from fedrec.data.keyed_hash import first_words
+from fedrec.data.news_files import news_of, read_rated_films, read_rated_news
 from fedrec.data.planted import PlantedShape, planted, write_parquet
 from fedrec.errors import DataError, MalformedRowError
 from fedrec.randomness import Streams

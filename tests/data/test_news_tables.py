@@ -10,7 +10,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from fedrec.data.mind import read_mind
+from fedrec.data.news_files import read_mind
 from fedrec.data.news_tables import VECTORS, renamed, write_news
 from fedrec.data.vectors import read_vectors
 from fedrec.errors import DataError, FedRecError

@@ -12,8 +12,8 @@ import polars as pl
 import pytest
 
 from fedrec.data import table_batches
-from fedrec.data.dataset import Dataset
 from fedrec.data.frames import read_frame
+from fedrec.data.interactions import Dataset
 from fedrec.data.read import read
 from fedrec.data.table_batches import row_batches
 from fedrec.data.tables import TableOptions, asked_table

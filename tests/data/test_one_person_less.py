@@ -13,15 +13,12 @@ import numpy as np
 import pytest
 
 from fedrec.data.clicklog import ClickLog, ClickLogProtocol, click_log
-from fedrec.data.dataset import Catalogue, Dataset
-from fedrec.data.film_news import read_rated_films
 from fedrec.data.impressions import News
-from fedrec.data.interactions import Interactions
+from fedrec.data.interactions import Catalogue, Dataset, Interactions
 from fedrec.data.keyed_hash import id_words
-from fedrec.data.mind import read_mind
+from fedrec.data.news_files import read_mind, read_rated_films
 from fedrec.data.splits import Split
-from fedrec.federation.messages import Question
-from fedrec.federation.rounds import ClientStep, train
+from fedrec.federation.messages import ClientStep, Question, train
 from fedrec.federation.sums import ExactSums
 from fedrec.in_process.loopback import Loopback
 from fedrec.privacy.ledger import Ledger

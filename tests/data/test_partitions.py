@@ -13,7 +13,7 @@ import polars as pl
 import pytest
 
 from fedrec.data import partitioning, planted_parts
-from fedrec.data.dataset import Dataset
+from fedrec.data.interactions import Dataset
 from fedrec.data.partitions import MANIFEST, open_partitions
 from fedrec.data.planted import SHAPES, planted
 from fedrec.data.read import read
@@ -21,7 +21,7 @@ from fedrec.data.splits import random_split
 from fedrec.data.table_batches import row_batches
 from fedrec.data.tables import TableOptions, asked_table
 from fedrec.errors import DataError, MalformedRowError, RunError, SettingsError
-from fedrec.run.data.partitioning import partition
+from fedrec.run.data.describing import partition
 from fedrec.settings import load
 
 

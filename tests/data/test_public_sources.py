@@ -9,9 +9,8 @@ import numpy as np
 import polars as pl
 import pytest
 
-from fedrec.data.dataset import Catalogue, Dataset, Provenance, ReadReport
 from fedrec.data.features import PublicFeatures
-from fedrec.data.interactions import Interactions
+from fedrec.data.interactions import Catalogue, Dataset, Interactions, Provenance, ReadReport
 from fedrec.data.planted import SHAPES, planted
 from fedrec.data.public_sources import (
     ITEM_VECTORS,

@@ -7,7 +7,7 @@ import dataclasses
 import numpy as np
 import pytest
 
-from fedrec.data.dataset import Dataset
+from fedrec.data.interactions import Dataset
 from fedrec.data.planted import SHAPES, planted
 from fedrec.data.subsets import subset
 from fedrec.errors import DataError

@@ -20,8 +20,8 @@ from fedrec_server.runs import Runs
 from fedrec_server.schedule import TrainingSchedule
 from fedrec_server.trainings import Trainings
 from fedrec_simulations.demo.trial import TRAININGS, Trial
+from fedrec_simulations.runtimes.deployment_files import SLOWEST_ROUND_S, played
 from fedrec_simulations.runtimes.in_process import grid, parties_of
-from fedrec_simulations.runtimes.parties import SLOWEST_ROUND_S, played
 
 pytestmark = pytest.mark.processes
 

@@ -17,9 +17,9 @@ import pytest
 from fedrec.data.interactions import Interactions
 from fedrec.errors import SettingsError
 from fedrec.federation.leaves import even_ranges
+from fedrec.federation.messages import train
 from fedrec.federation.protocol import Answer, Invitation, Opening, Terms
 from fedrec.federation.round_driver import AggregatedLink, Patience
-from fedrec.federation.rounds import train
 from fedrec.federation.wire import pack_release, question_digest, question_header
 from fedrec.in_process.loopback import Loopback
 from fedrec.preparing import Prepared, prepare
@@ -27,8 +27,7 @@ from fedrec.privacy.guarantee import Guarantee
 from fedrec.privacy.ledger import Ledger
 from fedrec.randomness import Streams
 from fedrec.recipes import client_recipe
-from fedrec.run.data.datasets import public_facts
-from fedrec.run.data.sealed import load_sealed
+from fedrec.run.data.datasets import load_dataset, load_split, public_facts
 from fedrec.settings import load
 from fedrec.transport.aggregator_client import RemoteReleaseEndpoint
 from fedrec.transport.channel import Access
@@ -66,9 +65,10 @@ class Small:
 
     def __post_init__(self) -> None:
         scenario = load(None, ["data.preset=small", "privacy.noise=seeded"])
-        dataset, sealed = load_sealed(scenario)
-        self.prepared = prepare(scenario, public_facts(scenario, dataset, sealed))
-        self.data = sealed.train
+        dataset = load_dataset(scenario)
+        split = load_split(scenario, dataset)
+        self.prepared = prepare(scenario, public_facts(scenario, dataset, split))
+        self.data = split.train
         ids = dataset.catalogue.item_ids
         self.terms = Terms(RUN, client_recipe(scenario), self.data.kind, self.data.value_range, ids)
 

@@ -15,9 +15,8 @@ import pytest
 from starlette.routing import BaseRoute
 
 from fedrec.data.interactions import Interactions
-from fedrec.federation.messages import Question
+from fedrec.federation.messages import Question, train
 from fedrec.federation.protocol import Invitation, Opening, Terms
-from fedrec.federation.rounds import train
 from fedrec.federation.wire import (
     question_digest,
     question_header,
@@ -28,8 +27,7 @@ from fedrec.privacy.guarantee import Guarantee
 from fedrec.privacy.ledger import Ledger
 from fedrec.randomness import Streams
 from fedrec.recipes import client_recipe
-from fedrec.run.data.datasets import public_facts
-from fedrec.run.data.sealed import load_sealed
+from fedrec.run.data.datasets import load_dataset, load_split, public_facts
 from fedrec.run.job import run_id
 from fedrec.settings import load
 from fedrec_aggregator.core import Aggregator, Limits
@@ -64,15 +62,16 @@ def world() -> World:
     from fedrec.preparing import prepare
 
     scenario = load(None, ["data.preset=small", "privacy.noise=seeded"])
-    dataset, sealed = load_sealed(scenario)
-    prepared = prepare(scenario, public_facts(scenario, dataset, sealed))
+    dataset = load_dataset(scenario)
+    split = load_split(scenario, dataset)
+    prepared = prepare(scenario, public_facts(scenario, dataset, split))
     link = Loopback(
-        sealed.train, prepared.steps, prepared.plan, Streams(1), Ledger(prepared.plan.guarantee)
+        split.train, prepared.steps, prepared.plan, Streams(1), Ledger(prepared.plan.guarantee)
     )
     questions = tuple(
         done.question for done in train(prepared.recipe, link, prepared.recipe.begin())
     )
-    data = sealed.train
+    data = split.train
     terms = Terms(
         run_id(scenario),
         client_recipe(scenario),

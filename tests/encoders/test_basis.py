@@ -5,7 +5,7 @@ import pytest
 pytest.importorskip("torch")
 import torch
 
-from fedrec.encoders.basis import Basis, clipped, exact, noised, relu_share, stopped
+from fedrec.encoders.news_model import Basis, clipped, exact, noised, relu_share, stopped
 from fedrec.news import attention
 from fedrec.randomness import Streams
 

@@ -17,8 +17,8 @@ from fedrec.data.planted import SHAPES, planted
 from fedrec.errors import SettingsError
 from fedrec.factorization.descent.am_dpsgd import EncoderSettings, feature_rows
 from fedrec.factorization.facts import PublicFacts
+from fedrec.federation.messages import RoundDone, train
 from fedrec.federation.reports import squared_norms
-from fedrec.federation.rounds import RoundDone, train
 from fedrec.in_process.loopback import Loopback
 from fedrec.privacy.ledger import Ledger
 from fedrec.randomness import Streams

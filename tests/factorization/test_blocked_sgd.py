@@ -23,7 +23,7 @@ from fedrec.factorization.sampling.blocked_sgd import (
     settle,
 )
 from fedrec.numerics import threads
-from fedrec.numerics.normals import fill_normals
+from fedrec.numerics.pair_step import fill_normals
 
 ITEMS = 40
 USERS = 30

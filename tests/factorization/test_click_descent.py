@@ -13,7 +13,7 @@ from fedrec.data.planted import SHAPES, planted
 from fedrec.errors import SettingsError
 from fedrec.factorization.descent.click_descent import CLICK_WEIGHT
 from fedrec.factorization.facts import PublicFacts
-from fedrec.federation.rounds import train
+from fedrec.federation.messages import train
 from fedrec.in_process.loopback import Loopback
 from fedrec.privacy.ledger import Ledger
 from fedrec.randomness import Streams

@@ -24,8 +24,7 @@ from fedrec.factorization.default_clicks.choices import Clicked, again_by_counts
 from fedrec.factorization.default_clicks.model import ClickModel
 from fedrec.factorization.default_clicks.recipe import ClickRecipe
 from fedrec.factorization.facts import PublicFacts
-from fedrec.federation.messages import Question
-from fedrec.federation.rounds import RoundDone, State, train
+from fedrec.federation.messages import Question, RoundDone, State, train
 from fedrec.in_process.loopback import Loopback
 from fedrec.privacy.accounting import mu_for
 from fedrec.privacy.calibration import calibrate
@@ -33,7 +32,7 @@ from fedrec.privacy.guarantee import Guarantee
 from fedrec.privacy.ledger import Ledger
 from fedrec.public_sides import clicks_of_people
 from fedrec.randomness import Streams
-from fedrec.settings_tables.collective import CollectiveSettings
+from fedrec.settings_tables.training import CollectiveSettings
 
 ITEMS = 25
 

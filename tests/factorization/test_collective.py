@@ -20,7 +20,7 @@ from fedrec.factorization.facts import PublicFacts
 from fedrec.factorization.item_similarity import neighbours
 from fedrec.factorization.item_statistics import ItemStatistics
 from fedrec.factorization.model import predict
-from fedrec.federation.rounds import train
+from fedrec.federation.messages import train
 from fedrec.in_process.loopback import Loopback
 from fedrec.numerics.packed import pack
 from fedrec.privacy.ledger import Ledger
@@ -28,7 +28,7 @@ from fedrec.public_sides import sides_of
 from fedrec.randomness import Streams
 from fedrec.recipes import Prepared, prepare
 from fedrec.settings import load
-from fedrec.settings_tables.collective import CollectiveSettings
+from fedrec.settings_tables.training import CollectiveSettings
 
 PLAIN = [
     "model.user_ridge=1",

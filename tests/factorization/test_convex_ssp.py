@@ -20,7 +20,7 @@ from fedrec.factorization.convex.losses import Logistic, Loss, Quadratic
 from fedrec.factorization.convex.recipe import Population
 from fedrec.factorization.facts import PublicFacts
 from fedrec.factorization.least_squares import solve_clicks
-from fedrec.federation.rounds import RoundDone, train
+from fedrec.federation.messages import RoundDone, train
 from fedrec.in_process.loopback import Loopback
 from fedrec.privacy.ledger import Ledger
 from fedrec.randomness import Streams

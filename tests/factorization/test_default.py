@@ -14,7 +14,7 @@ from fedrec.factorization.default_ratings.directions import COUNT_SLOPES, direct
 from fedrec.factorization.default_ratings.recipe import DefaultRecipe
 from fedrec.factorization.facts import PublicFacts
 from fedrec.factorization.model import ranker_of
-from fedrec.federation.rounds import train
+from fedrec.federation.messages import train
 from fedrec.in_process.loopback import Loopback
 from fedrec.privacy.ledger import Ledger
 from fedrec.randomness import Streams

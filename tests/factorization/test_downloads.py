@@ -10,7 +10,7 @@ from fedrec.data.kinds import Kind
 from fedrec.data.planted import PlantedShape, planted
 from fedrec.factorization.facts import PublicFacts
 from fedrec.federation.coding import coded
-from fedrec.federation.rounds import train
+from fedrec.federation.messages import train
 from fedrec.in_process.loopback import Loopback
 from fedrec.privacy.ledger import Ledger
 from fedrec.randomness import Streams

@@ -17,9 +17,8 @@ from fedrec.evaluation.baselines import item_user_bias
 from fedrec.factorization.facts import PublicFacts
 from fedrec.factorization.model import Model, predict, ranker_of
 from fedrec.factorization.simple import dp_bias
-from fedrec.federation.messages import Question
+from fedrec.federation.messages import Question, State, train
 from fedrec.federation.reports import block
-from fedrec.federation.rounds import State, train
 from fedrec.in_process.loopback import Loopback
 from fedrec.privacy.accounting import mu_for
 from fedrec.privacy.ledger import Ledger

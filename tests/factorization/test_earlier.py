@@ -10,7 +10,7 @@ from fedrec.data.splits import leave_last_out
 from fedrec.evaluation.ratings import rating_metrics
 from fedrec.factorization.facts import Earlier, PublicFacts
 from fedrec.factorization.model import predict
-from fedrec.federation.rounds import State, train
+from fedrec.federation.messages import State, train
 from fedrec.in_process.loopback import Loopback
 from fedrec.privacy.ledger import Ledger
 from fedrec.randomness import Streams

@@ -14,8 +14,8 @@ from fedrec.data.planted import SHAPES, planted
 from fedrec.errors import SettingsError
 from fedrec.factorization.facts import PublicFacts
 from fedrec.factorization.local_stage import LocalStageModel, solved
+from fedrec.federation.messages import State, train
 from fedrec.federation.reports import squared_norms
-from fedrec.federation.rounds import State, train
 from fedrec.in_process.loopback import Loopback
 from fedrec.numerics.packed import unpack
 from fedrec.privacy.ledger import Ledger

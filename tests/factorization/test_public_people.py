@@ -10,9 +10,8 @@ import numpy as np
 import pytest
 from scipy import sparse
 
-from fedrec.data.dataset import Dataset
 from fedrec.data.features import FeatureBag, PublicFeatures
-from fedrec.data.interactions import Interactions
+from fedrec.data.interactions import Dataset, Interactions
 from fedrec.data.planted import SHAPES, planted
 from fedrec.data.public_sources import PUBLIC_USERS, with_users_made_public
 from fedrec.errors import SettingsError
@@ -21,7 +20,7 @@ from fedrec.factorization.default_ratings.settings import settings_for
 from fedrec.factorization.empirical_bayes import expected_counts
 from fedrec.factorization.facts import PublicFacts, beside_known
 from fedrec.factorization.model import predict
-from fedrec.federation.rounds import State, train
+from fedrec.federation.messages import State, train
 from fedrec.in_process.loopback import Loopback
 from fedrec.privacy.calibration import calibrate
 from fedrec.privacy.guarantee import Guarantee
@@ -30,7 +29,7 @@ from fedrec.public_sides import metadata_of, people_of
 from fedrec.randomness import Streams
 from fedrec.recipes import prepare
 from fedrec.settings import load
-from fedrec.settings_tables.collective import CollectiveSettings
+from fedrec.settings_tables.training import CollectiveSettings
 
 BOTH = 'collective.sides=["metadata", "public-users"]'
 SHARE = "collective.users_share=0.4"

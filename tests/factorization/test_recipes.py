@@ -28,9 +28,8 @@ from fedrec.factorization.default_clicks import recipe as clicks
 from fedrec.factorization.facts import PublicFacts
 from fedrec.factorization.model import predict
 from fedrec.federation import releases
-from fedrec.federation.messages import Question
+from fedrec.federation.messages import Question, train
 from fedrec.federation.releases import noise_stds, release
-from fedrec.federation.rounds import train
 from fedrec.federation.sums import ExactSums
 from fedrec.in_process.loopback import Loopback
 from fedrec.privacy import discrete_gaussian

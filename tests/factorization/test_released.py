@@ -14,7 +14,7 @@ from fedrec.factorization.default_ratings.model import DefaultModel
 from fedrec.factorization.facts import PublicFacts
 from fedrec.factorization.model import Model, ranker_of
 from fedrec.factorization.released import load, save
-from fedrec.federation.rounds import train
+from fedrec.federation.messages import train
 from fedrec.in_process.loopback import Loopback
 from fedrec.privacy.ledger import Ledger
 from fedrec.randomness import Streams

@@ -8,7 +8,7 @@ import pytest
 
 from fedrec.data.interactions import Interactions
 from fedrec.factorization.facts import PublicFacts
-from fedrec.federation.rounds import train
+from fedrec.federation.messages import train
 from fedrec.in_process.loopback import Loopback
 from fedrec.privacy.ledger import Ledger
 from fedrec.randomness import Streams

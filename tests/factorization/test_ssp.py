@@ -17,7 +17,7 @@ from fedrec.factorization.am_ssp import recipe as ssp
 from fedrec.factorization.am_ssp import settings as ssp_settings
 from fedrec.factorization.facts import PublicFacts
 from fedrec.factorization.model import predict
-from fedrec.federation.rounds import train
+from fedrec.federation.messages import train
 from fedrec.in_process.loopback import Loopback
 from fedrec.numerics.packed import unpack
 from fedrec.privacy.calibration import Plan, calibrate

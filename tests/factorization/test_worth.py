@@ -35,9 +35,8 @@ from fedrec.factorization.default_clicks.worth import (
 )
 from fedrec.factorization.facts import PublicFacts
 from fedrec.factorization.model import Model
-from fedrec.federation.messages import Question, ReleaseSpec
+from fedrec.federation.messages import Question, ReleaseSpec, State, train
 from fedrec.federation.reports import block
-from fedrec.federation.rounds import State, train
 from fedrec.in_process.loopback import Loopback
 from fedrec.privacy.ledger import Ledger
 from fedrec.randomness import Streams

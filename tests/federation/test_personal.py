@@ -16,10 +16,9 @@ from fedrec.data.interactions import Interactions
 from fedrec.data.planted import planted, shape_of_sizes
 from fedrec.errors import SettingsError
 from fedrec.factorization.facts import PublicFacts
-from fedrec.federation.messages import Reports
+from fedrec.federation.messages import Reports, train
 from fedrec.federation.personal import announced, mean_weight, weight, weighted, with_limits
 from fedrec.federation.reports import squared_norms
-from fedrec.federation.rounds import train
 from fedrec.federation.sums import ExactSums
 from fedrec.in_process.loopback import Loopback
 from fedrec.privacy.accounting import compose, epsilon_of

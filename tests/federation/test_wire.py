@@ -13,7 +13,7 @@ from safetensors.numpy import save
 from fedrec.data.planted import PlantedShape, planted
 from fedrec.errors import PrivacyError, RefusedError
 from fedrec.factorization.facts import PublicFacts
-from fedrec.federation.messages import BlockReports, Question, Release, ReleaseSpec, Reports
+from fedrec.federation.messages import BlockReports, Question, Release, ReleaseSpec, Reports, train
 from fedrec.federation.protocol import TOKEN_BYTES, Answer, Invitation, Refusal, Terms
 from fedrec.federation.report_batches import (
     Batch,
@@ -24,7 +24,6 @@ from fedrec.federation.report_batches import (
     unpack_reports,
 )
 from fedrec.federation.reports import block
-from fedrec.federation.rounds import train
 from fedrec.federation.wire import (
     pack_answer,
     pack_invitation,

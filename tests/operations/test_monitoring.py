@@ -16,10 +16,9 @@ from prometheus_client import Metric, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
 from fedrec.federation.protocol import Refusal
-from fedrec.operations import machine_metrics
+from fedrec.operations import metrics as machine
 from fedrec.operations.certificates import write_development_certificates
-from fedrec.operations.machine_metrics import watch_machine
-from fedrec.operations.metrics import OUTCOMES, Metrics
+from fedrec.operations.metrics import OUTCOMES, Metrics, watch_machine
 from fedrec.operations.monitoring import ALERTS, DASHBOARD
 from fedrec.operations.party_state import Awaited, Doing
 from fedrec.operations.renewal import renew
@@ -44,15 +43,15 @@ def exposition() -> str:
             metrics.refused(code.value)
         metrics.state.enrolled(1)
         metrics.state.clients(connected=lambda: 1.0, joined=1, absent=1)
-        metrics.state.round(1)
+        metrics.state.round(1, "run-1")
         metrics.state.quorum(needed=1, there=1)
         watch_machine(metrics.registry, state=Path(), certificates=["missing.pem"])
         with TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
             (Path(folder) / "cgroup").write_text("0::/fedrec.service\n")
             (Path(folder) / "fedrec.service").mkdir()
             (Path(folder) / "fedrec.service" / "memory.max").write_text("4294967296\n")
-            patch.setattr(machine_metrics, "_CGROUP", Path(folder) / "cgroup")
-            patch.setattr(machine_metrics, "_CGROUPS", Path(folder))
+            patch.setattr(machine, "_CGROUP", Path(folder) / "cgroup")
+            patch.setattr(machine, "_CGROUPS", Path(folder))
             texts.append(generate_latest(metrics.registry))
     counts = ServingCounts("1")
     counts.answered("grpc", 0.1)

@@ -22,15 +22,12 @@ from fedrec.evaluation.controls import paired
 from fedrec.evaluation.ranking import evaluate_ranking
 from fedrec.evaluation.ratings import by_popularity, rating_metrics
 from fedrec.evaluation.toplists import same_for_everyone
-from fedrec.run.data.partitioning import partition
+from fedrec.run.data.describing import partition
 from fedrec.run.partitions import on_ray
-from fedrec.run.partitions.baselines import CountTask
 from fedrec.run.partitions.evaluation import Moments, TestSums, TestTask, outcomes
-from fedrec.run.partitions.in_this_process import InThisProcess
-from fedrec.run.partitions.methods import BiasMethod, PopularityMethod
+from fedrec.run.partitions.methods import BiasMethod, CountTask, PopularityMethod
 from fedrec.run.partitions.on_ray import OnRay
-from fedrec.run.partitions.parts import Parts, PartSplit
-from fedrec.run.partitions.protocol import merged
+from fedrec.run.partitions.parts import InThisProcess, Parts, PartSplit, merged
 from fedrec.settings import load
 
 

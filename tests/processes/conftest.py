@@ -17,8 +17,7 @@ from typing import Any
 import pytest
 
 from fedrec.cli.supervisor import Supervisor
-from fedrec.data.dataset import Catalogue
-from fedrec.data.interactions import Interactions
+from fedrec.data.interactions import Catalogue, Interactions
 from fedrec.errors import RunError
 from fedrec.in_process.loopback import Loopback
 from fedrec.privacy.ledger import Ledger
@@ -30,9 +29,8 @@ from fedrec.settings import load
 from fedrec.storage import read_json
 from fedrec_aggregator.ledger import ReleaseLedger
 from fedrec_server.runs import run_folder
-from fedrec_simulations.runtimes.deployment_files import PartyFiles
+from fedrec_simulations.runtimes.deployment_files import Parties, PartyFiles
 from fedrec_simulations.runtimes.in_process import parties_of
-from fedrec_simulations.runtimes.parties import Parties
 from fedrec_simulations.runtimes.processes import follow, start
 from tests.waiting import HANG_S
 

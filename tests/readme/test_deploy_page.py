@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 
 from fedrec.cli.main import app
 from fedrec.federation.protocol import Refusal
-from fedrec.operations import machine_metrics
+from fedrec.operations import metrics as machine
 from fedrec.operations.certificates import write_development_certificates
 from fedrec.operations.metrics import Metrics
 from fedrec.operations.monitoring import ALERTS
@@ -183,13 +183,13 @@ def test_the_metrics_of_the_page_exist(monkeypatch: pytest.MonkeyPatch) -> None:
     metrics.budget(spent=1.0, left=1.0)
     metrics.state.enrolled(1)
     metrics.state.clients(connected=lambda: 1.0, joined=1, absent=1)
-    metrics.state.round(1)
+    metrics.state.round(1, "run-1")
     metrics.state.quorum(needed=1, there=1)
     metrics.refused("busy")
     metrics.reports(accepted=1, rejected={"replayed": 1})
     metrics.budget(spent=1.0, left=4.0)
-    monkeypatch.setattr(machine_metrics, "_allowed", lambda: 1.0)  # where a limit is set
-    machine_metrics.watch_machine(metrics.registry, state=Path(), certificates=["missing.pem"])
+    monkeypatch.setattr(machine, "_allowed", lambda: 1.0)  # where a limit is set
+    metrics.watch_machine(metrics.registry, state=Path(), certificates=["missing.pem"])
     known = {sample.name for family in metrics.registry.collect() for sample in family.samples} | {
         f.name for f in metrics.registry.collect()
     }

@@ -16,12 +16,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedrec.data.dataset import Dataset
-from fedrec.data.interactions import Interactions
+from fedrec.data.interactions import Dataset, Interactions
 from fedrec.data.planted import PlantedShape, planted
+from fedrec.federation.messages import train
 from fedrec.federation.protocol import Answer, Invitation, LedgerGrowth, LedgerHead, Receipt, Terms
 from fedrec.federation.round_driver import Patience
-from fedrec.federation.rounds import train
 from fedrec.in_process.loopback import Loopback
 from fedrec.privacy.calibration import Plan
 from fedrec.privacy.guarantee import Guarantee

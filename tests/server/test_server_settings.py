@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from fedrec.data.dataset import Dataset
+from fedrec.data.interactions import Dataset
 from fedrec.errors import SettingsError
 from fedrec.factorization.facts import PublicFacts
 from fedrec.public_data import write_public

@@ -11,7 +11,7 @@ from fedrec.errors import RunError
 from fedrec.news.fedadam import FedAdam
 from fedrec.news.rounds import Course
 from fedrec_server.news import averaged_step
-from fedrec_simulations.runtimes.in_process_grid import InProcessGrid
+from fedrec_simulations.runtimes.in_process import InProcessGrid
 
 
 def told(gradient: np.ndarray, weight: int) -> dict[str, np.ndarray]:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from fedrec.data.dataset import Catalogue
+from fedrec.data.interactions import Catalogue
 from fedrec.errors import SettingsError
 from fedrec.factorization.facts import PublicFacts
 from fedrec.public_data import write_public

@@ -12,13 +12,14 @@ from scipy import stats
 from fedrec.arrays import UInt64s
 from fedrec.errors import PrivacyError
 from fedrec.federation import hostile_clients
-from fedrec.federation.checked_grid import SHARE, on_checked_grid
 from fedrec.federation.hostile_clients import (
     ATTEMPTS,
     MARGIN,
     ROWS,
+    SHARE,
     SPREAD,
     noise_mu,
+    on_checked_grid,
     opening_mu,
     projection_limit,
 )

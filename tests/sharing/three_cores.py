@@ -12,10 +12,9 @@ from fedrec.data.interactions import Interactions
 from fedrec.data.planted import PlantedShape, planted
 from fedrec.errors import UnreachableError
 from fedrec.factorization.facts import PublicFacts
-from fedrec.federation.messages import Question
+from fedrec.federation.messages import Question, train
 from fedrec.federation.protocol import Answer, Invitation, Opening, RoundStatus, Terms
 from fedrec.federation.round_driver import AggregatedLink, Patience
-from fedrec.federation.rounds import train
 from fedrec.federation.wire import pack_release, question_digest, question_header
 from fedrec.in_process.loopback import Loopback
 from fedrec.privacy.calibration import Plan

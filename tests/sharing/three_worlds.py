@@ -9,8 +9,7 @@ import numpy as np
 
 from fedrec.arrays import UInt64s
 from fedrec.errors import ProtocolError, UnreachableError
-from fedrec.federation.checked_grid import on_checked_grid
-from fedrec.federation.hostile_clients import noise_mu
+from fedrec.federation.hostile_clients import noise_mu, on_checked_grid
 from fedrec.federation.messages import Question, ReleaseSpec, Reports
 from fedrec.federation.reports import RealBlock, block, bounded
 from fedrec.federation.sums import exact_sums

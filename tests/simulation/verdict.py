@@ -17,10 +17,9 @@ import numpy as np
 import numpy.typing as npt
 
 from fedrec.data.interactions import Interactions
-from fedrec.federation.messages import BlockSpec, Question, Release
+from fedrec.federation.messages import BlockSpec, Question, Release, State, train
 from fedrec.federation.protocol import Refusal
 from fedrec.federation.releases import noise_stds
-from fedrec.federation.rounds import State, train
 from fedrec.federation.wire import unpack_release
 from fedrec.in_process.loopback import Loopback
 from fedrec.privacy import gaussian

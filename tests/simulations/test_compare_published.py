@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from fedrec.cli.main import guarded
-from fedrec.run.finished import BY_RULE
+from fedrec.run.outcomes import BY_RULE
 from fedrec.storage import read_json
 
 KEYS = [

@@ -18,8 +18,8 @@ import polars as pl
 import pytest
 
 from fedrec.cli.main import guarded
-from fedrec.data.dataset import FileDigest
 from fedrec.data.frames import read_frame
+from fedrec.data.interactions import FileDigest
 from fedrec.errors import BudgetExceededError, RunError
 from fedrec.federation import releases
 from fedrec.privacy.accounting import GaussianEvent, epsilon_of, mu_for
@@ -27,7 +27,7 @@ from fedrec.privacy.guarantee import Guarantee
 from fedrec.privacy.selection import PureEvent
 from fedrec.run.data.budget import DataBudget, budget_of, files_of
 from fedrec.run.data.datasets import load_dataset
-from fedrec.run.data.prepaid import charged_ahead
+from fedrec.run.data.people import charged_ahead
 from fedrec.run.runtime_choice import RuntimeChoice
 from fedrec.run.simulate import run as run_scenario
 from fedrec.run.training import RoundRecord

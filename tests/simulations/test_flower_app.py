@@ -22,7 +22,7 @@ from flwr.app import Context, Message, RecordDict
 
 import fedrec_app
 from fedrec.cli.supervisor import Supervisor
-from fedrec.data.dataset import Catalogue
+from fedrec.data.interactions import Catalogue
 from fedrec.errors import RunError, SettingsError
 from fedrec.operations.addresses import free_port
 from fedrec.run import simulate
@@ -32,9 +32,8 @@ from fedrec.run.training import Training
 from fedrec.settings import Scenario, load
 from fedrec_app import client_app, server_app
 from fedrec_simulations.runtimes.deployment_files import PartyFiles
-from fedrec_simulations.runtimes.in_process import FIRST_NODE, parties_of
-from fedrec_simulations.runtimes.in_process_grid import RUN_ID, InProcessGrid
-from fedrec_simulations.runtimes.server_here import settings_of_clients, start_aggregator_for
+from fedrec_simulations.runtimes.in_process import FIRST_NODE, RUN_ID, InProcessGrid, parties_of
+from fedrec_simulations.runtimes.processes import settings_of_clients, start_aggregator_for
 from tests.waiting import HANG_S, until
 
 ROOT = Path(__file__).parents[2]

@@ -20,7 +20,7 @@ from fedrec.privacy.accounting import GaussianEvent, epsilon_of, mu_for
 from fedrec.randomness import Streams
 from fedrec_app.mods import LABELS, RandomizedLabels, bounded_update
 from fedrec_app.strategy import COEFFICIENTS, VECTORS, PrivateSum, flat
-from fedrec_simulations.runtimes.in_process_grid import RUN_ID, InProcessGrid
+from fedrec_simulations.runtimes.in_process import RUN_ID, InProcessGrid
 
 START = {"W": np.ones((3, 2), np.float32), "b": np.zeros(4)}
 NODES = 5

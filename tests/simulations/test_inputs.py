@@ -13,7 +13,7 @@ from scipy import sparse
 from fedrec.cli.main import guarded
 from fedrec.errors import RunError
 from fedrec.federation import releases
-from fedrec.run.inputs import FILE, bind, content_digest
+from fedrec.run.run_folder import FILE, bind, content_digest
 from fedrec.storage import read_json, write_json
 
 

@@ -21,7 +21,7 @@ from flwr.serverapp import Grid, ServerApp
 from fedrec import extras
 from fedrec.cli import main
 from fedrec.cli.supervisor import Supervisor
-from fedrec.data.dataset import Catalogue
+from fedrec.data.interactions import Catalogue
 from fedrec.errors import RunError, SettingsError
 from fedrec.run.data.datasets import load_dataset, load_split, public_facts
 from fedrec.run.job import Carried, Job, Runtime
@@ -30,10 +30,9 @@ from fedrec.run.training import RoundRecord, Training
 from fedrec.settings import Scenario, load
 from fedrec.shipped import shipped
 from fedrec_server import settings as server_settings
-from fedrec_simulations.runtimes import ray_engine, server_here
+from fedrec_simulations.runtimes import processes, ray_engine
 from fedrec_simulations.runtimes.deployment_files import PartyFiles
-from fedrec_simulations.runtimes.in_process import FIRST_NODE, parties_of
-from fedrec_simulations.runtimes.in_process_grid import RUN_ID, InProcessGrid
+from fedrec_simulations.runtimes.in_process import FIRST_NODE, RUN_ID, InProcessGrid, parties_of
 from tests.simulations.carried import carried, reduced
 
 CLIENTS = 3
@@ -156,10 +155,10 @@ def served_here(catalogue: Catalogue) -> Runtime[Job, Carried]:
         files = PartyFiles(job, parties.holdings)
         company = Supervisor()
         try:
-            server_here.start_aggregator_for(files, company)
+            processes.start_aggregator_for(files, company)
             settings = server_settings.load(files.settings("server"))
             ray_engine.serve(
-                job.scenario, settings, server_here.settings_of_clients(files), job.folder
+                job.scenario, settings, processes.settings_of_clients(files), job.folder
             )
             yield from parties.kept(files.state("server"))()
         finally:

@@ -102,8 +102,7 @@ def data_split(
       fedrec data split ml-1m --output parts
       fedrec data split ml-1m --output parts --set split.kind=held-out-users
     """
-    from fedrec.run.data.describing import keys_of_news
-    from fedrec.run.data.split_files import write_split
+    from fedrec.run.data.describing import keys_of_news, write_split
     from fedrec.settings import load
     from fedrec.storage import read_json
 
@@ -130,7 +129,7 @@ def data_plant(
         str,
         typer.Option(
             metavar="SIZE",
-            help="Size: small, demo, ml10m or ml10m_x10; demo where nothing is said.",
+            help="Size: small, demo, skewed, ml10m, ml10m_x10, ml20m; demo where nothing is said.",
         ),
     ] = "",
     users: Annotated[
@@ -216,8 +215,8 @@ def data_partition(
     """
     from rich.console import Console
 
-    from fedrec.run.console import progress_bar
-    from fedrec.run.data.partitioning import partition
+    from fedrec.run.data.describing import partition
+    from fedrec.run.training import progress_bar
     from fedrec.settings import load
 
     words = [f"data.path={json.dumps(path, ensure_ascii=False)}"] if path else []

@@ -17,7 +17,7 @@ from fedrec.privacy.accounting import GaussianEvent, mu_for
 from fedrec.privacy.guarantee import Guarantee
 from fedrec.privacy.ledger import Ledger
 from fedrec.recipes import guarantee_of
-from fedrec.settings_tables.privacy import PrivacySettings
+from fedrec.settings_tables.training import PrivacySettings
 from fedrec_aggregator.settings import AggregatorSettings
 from fedrec_client.settings import ClientSettings
 

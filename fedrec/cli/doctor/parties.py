@@ -28,8 +28,7 @@ from fedrec.transport.aggregator_client import (
     healthy,
 )
 from fedrec.transport.channel import Access, handshake, only
-from fedrec.transport.leaf_client import RemoteLeaf
-from fedrec.transport.share_client import RemotePeer
+from fedrec.transport.leaf_client import RemoteLeaf, RemotePeer
 from fedrec_aggregator.chain import Chain
 from fedrec_aggregator.leaf_settings import LeafOfRoot, token_range
 from fedrec_aggregator.main import peer_access

@@ -18,9 +18,8 @@ from fedrec.factorization.am_ssp.model import device_vectors
 from fedrec.factorization.am_ssp.settings import PublishedSettings, half_range
 from fedrec.factorization.am_ssp.svec import svec
 from fedrec.factorization.local_stage import solved
-from fedrec.federation.messages import Question, Reports
+from fedrec.federation.messages import ClientStep, Question, Reports
 from fedrec.federation.reports import RealBlock, bounded
-from fedrec.federation.rounds import ClientStep
 from fedrec.numerics import segments
 from fedrec.privacy.clipping import clip_rows, clip_values
 from fedrec.randomness import Streams

@@ -42,9 +42,8 @@ from fedrec.factorization.am_ssp.svec import packed
 from fedrec.factorization.facts import PublicFacts
 from fedrec.factorization.item_statistics import ItemStatistics
 from fedrec.factorization.local_stage import LocalStageModel
-from fedrec.federation.messages import Question, Release, ReleaseSpec
+from fedrec.federation.messages import Question, Release, ReleaseSpec, State
 from fedrec.federation.reports import block
-from fedrec.federation.rounds import State
 from fedrec.privacy.calibration import Plan
 
 

@@ -41,9 +41,8 @@ from fedrec.factorization.default_clicks import recipe as clicks
 from fedrec.factorization.default_clicks.recipe import ClickRecipe
 from fedrec.factorization.default_clicks.settings import ClickSettings
 from fedrec.factorization.facts import PublicFacts
-from fedrec.federation.messages import Question, Release, ReleaseSpec
+from fedrec.federation.messages import ClientStep, Question, Release, ReleaseSpec, State
 from fedrec.federation.reports import block
-from fedrec.federation.rounds import ClientStep, State
 from fedrec.numerics.packed import unpack
 from fedrec.privacy.calibration import Plan
 

@@ -38,9 +38,8 @@ from fedrec.factorization.am_ssp.model import PublishedModel
 from fedrec.factorization.descent.am_dpsgd import padded_rows, rows_of_question, sorted_rows
 from fedrec.factorization.facts import PublicFacts
 from fedrec.factorization.least_squares import solve_clicks
-from fedrec.federation.messages import Question, Release, ReleaseSpec, Reports
+from fedrec.federation.messages import ClientStep, Question, Release, ReleaseSpec, Reports, State
 from fedrec.federation.reports import RealBlock, block, bounded
-from fedrec.federation.rounds import ClientStep, State
 from fedrec.numerics import segments
 from fedrec.privacy.calibration import Plan
 from fedrec.privacy.clipping import clip_rows

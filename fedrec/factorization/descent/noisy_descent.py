@@ -31,9 +31,8 @@ from fedrec.budget import weights
 from fedrec.data.interactions import Interactions
 from fedrec.factorization.facts import PublicFacts
 from fedrec.factorization.local_stage import PRIOR_RATINGS, LocalStageModel, solved
-from fedrec.federation.messages import Question, Release, ReleaseSpec, Reports
+from fedrec.federation.messages import ClientStep, Question, Release, ReleaseSpec, Reports, State
 from fedrec.federation.reports import RealBlock, block, bounded
-from fedrec.federation.rounds import ClientStep, State
 from fedrec.numerics import segments
 from fedrec.privacy.calibration import Plan
 from fedrec.privacy.clipping import clip_values

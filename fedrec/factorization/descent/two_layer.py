@@ -29,9 +29,8 @@ from fedrec.factorization.descent import noisy_descent
 from fedrec.factorization.descent.am_dpsgd import padded_rows, rows_of_question, sorted_rows
 from fedrec.factorization.descent.noisy_descent import DescentRecipe, DescentSettings
 from fedrec.factorization.local_stage import LocalStageModel, solved
-from fedrec.federation.messages import Question, Release, ReleaseSpec, Reports
+from fedrec.federation.messages import ClientStep, Question, Release, ReleaseSpec, Reports, State
 from fedrec.federation.reports import RealBlock, block, bounded
-from fedrec.federation.rounds import ClientStep, State
 from fedrec.numerics import segments
 from fedrec.privacy.calibration import Plan
 from fedrec.randomness import Streams

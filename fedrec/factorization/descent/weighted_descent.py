@@ -30,8 +30,7 @@ from fedrec.data.interactions import Interactions
 from fedrec.factorization.descent import noisy_descent
 from fedrec.factorization.descent.noisy_descent import DescentRecipe, DescentSettings
 from fedrec.factorization.local_stage import LocalStageModel
-from fedrec.federation.messages import Question, Release, Reports
-from fedrec.federation.rounds import ClientStep, State
+from fedrec.federation.messages import ClientStep, Question, Release, Reports, State
 from fedrec.privacy.calibration import Plan
 
 

@@ -11,8 +11,8 @@ Noise (Sec. 5.4, "Dense Updates"). Between the gradient steps every row follows 
 theta dt + sqrt(2 T) dW, T the temperature 1/c of the density exp(-c F). Over a time s that is
 exactly theta <- a theta + N(0, T (1 - a^2) / (2 lambda) I) with a = exp(-2 lambda s), and such
 steps compose: a row that was left alone for a while gets one draw of the right decay and variance
-when it is next met, and all rows do at the end. Fresh draws (`normals.py`), where the paper reuses
-a table.
+when it is next met, and all rows do at the end. Fresh draws (`fill_normals`), where the paper
+reuses a table.
 """
 
 from __future__ import annotations
@@ -26,9 +26,8 @@ from numba import njit
 
 from fedrec.arrays import Float64s, Floats, Int32s, Int64s
 from fedrec.data.interactions import Interactions
-from fedrec.numerics.normals import diffuse, fill_normals
 from fedrec.numerics.packed import pad_columns
-from fedrec.numerics.pair_step import dot, exchange
+from fedrec.numerics.pair_step import diffuse, dot, exchange, fill_normals
 from fedrec.numerics.threads import map_ranges
 from fedrec.numerics.tiles import prefetch
 

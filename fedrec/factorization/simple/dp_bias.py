@@ -35,9 +35,8 @@ from fedrec.factorization.default_ratings.liked import LikedRanker
 from fedrec.factorization.default_ratings.model import DefaultModel
 from fedrec.factorization.empirical_bayes import USUAL_BIASES, denoise_counts, regress
 from fedrec.factorization.facts import PublicFacts
-from fedrec.federation.messages import Question, Release, ReleaseSpec, Reports
+from fedrec.federation.messages import ClientStep, Question, Release, ReleaseSpec, Reports, State
 from fedrec.federation.reports import RealBlock, block, bounded
-from fedrec.federation.rounds import ClientStep, State
 from fedrec.numerics import segments
 from fedrec.privacy.calibration import Plan
 

@@ -19,8 +19,7 @@ from fedrec.factorization.default_clicks.public_part import PublicPriorModel
 from fedrec.factorization.default_clicks.recipe import ClickRecipe, item_item_of
 from fedrec.factorization.default_clicks.settings import ClickSettings
 from fedrec.factorization.facts import PublicFacts
-from fedrec.federation.messages import Question, Release
-from fedrec.federation.rounds import State
+from fedrec.federation.messages import Question, Release, State
 from fedrec.privacy.accounting import mu_for
 from fedrec.privacy.calibration import Plan
 from fedrec.privacy.guarantee import Guarantee

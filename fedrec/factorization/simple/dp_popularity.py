@@ -17,9 +17,8 @@ from fedrec.factorization.default_clicks import client as clicks_client
 from fedrec.factorization.default_clicks.model import ClickModel
 from fedrec.factorization.empirical_bayes import denoise_counts
 from fedrec.factorization.facts import PublicFacts
-from fedrec.federation.messages import Question, Release, ReleaseSpec
+from fedrec.federation.messages import ClientStep, Question, Release, ReleaseSpec, State
 from fedrec.federation.reports import block
-from fedrec.federation.rounds import ClientStep, State
 from fedrec.privacy.calibration import Plan
 
 SHARES = {"counts": 1.0}

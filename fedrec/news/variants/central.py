@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from fedrec.arrays import Float32s
-from fedrec.federation.rounds import ClientStep
+from fedrec.federation.messages import ClientStep
 from fedrec.news import central, central_client
 from fedrec.news.checkpoints import Kept
 from fedrec.news.trained import Catalogue, Progress, TrainedNews, topics_of

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from fedrec.arrays import Float32s
-from fedrec.federation.rounds import ClientStep
+from fedrec.federation.messages import ClientStep
 from fedrec.news import central, encoder_plan
 from fedrec.news.checkpoints import Kept
 from fedrec.news.encoder_plan import EncoderSettings

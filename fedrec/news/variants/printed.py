@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 def device(scenario: NewsScenario, data: Impressions, passes: int, noise: DeviceNoise) -> Through:
     """Noise in the forward pass only."""
-    from fedrec.encoders.basis import relu_share, softplus_share
+    from fedrec.encoders.news_model import relu_share, softplus_share
     from fedrec.news.local_update import Through
     from fedrec.news.variants.local import randomised_devices
 

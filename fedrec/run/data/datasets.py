@@ -7,14 +7,13 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Protocol
 
-from fedrec.data.dataset import Dataset, with_events
 from fedrec.data.features import PublicFeatures
-from fedrec.data.interactions import Interactions
+from fedrec.data.interactions import Dataset, Interactions, with_events
 from fedrec.data.kinds import KINDS, assumed
 from fedrec.data.partitions import is_partitioned
 from fedrec.data.planted import DEMO, SHAPES, PlantedShape, planted, shape_of_sizes
-from fedrec.data.public_checks import require_public
 from fedrec.data.public_sources import (
+    require_public,
     with_item_vectors,
     with_public_users,
     with_similar_items,
@@ -197,7 +196,7 @@ def reader_options(data: DataSettings) -> dict[str, object]:
         options["missing"] = data.missing
     if data.rating_range is not None:
         options["rating_range"] = data.rating_range
-    elif data.click_threshold and "rating" in data.columns and not KINDS[assumed(data.kind)].rated:
+    elif data.click_threshold and not KINDS[assumed(data.kind)].rated:
         options["click_threshold"] = data.click_threshold
     if data.features_path:
         options["item_features"] = data.features_path

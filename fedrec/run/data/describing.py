@@ -1,4 +1,7 @@
-"""`fedrec data ...`: formats, a first look at a data set, planted data in a file."""
+"""Verbs `fedrec data ...`: formats, a first look at a data set, planted data in a file, a
+scenario's data as partitions by user, and its split as files: `train.parquet`, `validation.parquet`
+and `test.parquet`, with the ids of the source.
+"""
 
 from __future__ import annotations
 
@@ -7,16 +10,27 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import polars as pl
 
+from fedrec.arrays import Int32s
+from fedrec.data import partitioning
 from fedrec.data.impressions import Impressions
-from fedrec.data.mind import splits_of
+from fedrec.data.interactions import Catalogue, Interactions
+from fedrec.data.news_files import splits_of
+from fedrec.data.partitioning import Told
+from fedrec.data.partitions import open_partitions
 from fedrec.data.planted import write_parquet
+from fedrec.data.planted_parts import PlantedParts
+from fedrec.data.read import detect, read
 from fedrec.data.read import formats as readers
-from fedrec.errors import SettingsError
-from fedrec.run.data.datasets import load_dataset, planted_shape
+from fedrec.data.splits import Fold
+from fedrec.data.tables import TableOptions, asked_table
+from fedrec.errors import RunError, SettingsError
+from fedrec.run.data.datasets import load_dataset, load_split, planted_shape, reader_options
 from fedrec.run.data.news import load_news
 from fedrec.settings import NEWS_FORMATS, DataScenario, Scenario
 from fedrec.settings_tables.data import DataSettings, PlantedSettings
+from fedrec.storage import write_json
 
 
 def formats() -> str:
@@ -149,3 +163,176 @@ def plant(
     else:
         data = DataSettings(preset=preset)
     return [str(file) for file in write_parquet(folder, planted_shape(data), seed=seed)]
+
+
+NOT_PARTITIONED = (
+    "data.keep_users",
+    "data.keep_items",
+    "data.similar_items",
+    "data.item_vectors",
+    "collective.users_share",
+    "collective.users_file",
+)
+"""Keys that choose among all users or items, which no part can do."""
+
+
+def partition(
+    scenario: Scenario,
+    output: str,
+    *,
+    parts: int,
+    resume: bool,
+    where_read: bool = False,
+    told: Told = lambda done, total: None,
+) -> dict[str, Any]:
+    """Write the partitions and return what the manifest says in short. Tables are read in batches,
+    planted data is drawn in chunks, other formats, whose data sets are small, are read whole.
+    where_read: write no part, which is then planted by whoever reads it.
+
+    Raises SettingsError for news and for choices among all users, RunError where the folder is in
+    use, and what reading raises.
+    """
+    require_partitionable(scenario)
+    data = scenario.data
+    planted = _where_read(data, scenario.seed, parts, resume) if where_read else None
+    source = scenario.model_dump_json(include={"data": True}) + (
+        "" if data.path else str(scenario.seed)
+    )
+    work = partitioning.open_output(output, parts=parts, source=source, resume=resume)
+    if planted is not None:
+        partitioning.partition_planted_where_read(planted, output, work)
+    elif not data.path:
+        partitioning.partition_planted(
+            planted_shape(data), scenario.seed, output, work, parts=parts, told=told
+        )
+    elif (data.format if data.format != "auto" else _format(data.path)) == "table":
+        asked = asked_table(Path(data.path), TableOptions(**reader_options(data)))  # type: ignore[arg-type]
+        if len(asked.source) == 1:
+            partitioning.partition_table(asked, output, work, parts=parts, told=told)
+        else:
+            partitioning.partition_dataset(
+                read(data.path, "table", **reader_options(data)),
+                output,
+                work,
+                parts=parts,
+                told=told,
+            )
+    else:
+        dataset = read(data.path, data.format, **reader_options(data))
+        partitioning.partition_dataset(dataset, output, work, parts=parts, told=told)
+    made = open_partitions(output)
+    sizes = [part.events for part in made.parts]
+    return {
+        "folder": output, "parts": len(sizes), "users": made.num_users, "items": made.num_items,
+        "events": made.events,
+        "largest_part": max(sizes), "bytes": sum(part.size_bytes for part in made.parts),
+        "not_covered": list(made.provenance.not_covered),
+    }  # fmt: skip
+
+
+def _where_read(data: DataSettings, seed: int, parts: int, resume: bool) -> PlantedParts:
+    if resume or data.path:
+        raise SettingsError(
+            f"--planted-where-read has no {'work to resume' if resume else 'data to read'}",
+            f"Leave {'--resume' if resume else 'the data'} out.",
+        )
+    shape = planted_shape(data)
+    if parts > shape.users:
+        raise SettingsError(
+            f"--parts {parts} is more than the {shape.users} users", "Give fewer parts."
+        )
+    return PlantedParts(shape, seed, parts)
+
+
+def require_partitionable(scenario: Scenario) -> None:
+    """Raises SettingsError for news, and where the scenario chooses among all users."""
+    if scenario.learns_news:
+        raise SettingsError(
+            "news are not partitioned: their clients hold them", "Give ratings or clicks."
+        )
+    for key in NOT_PARTITIONED:
+        table, name = key.split(".")
+        if getattr(getattr(scenario, table), name):
+            raise SettingsError(
+                f"{key} chooses among all users, which no partition knows",
+                "Leave it out, or use --runtime loopback.",
+            )
+
+
+def _format(path: str) -> str:
+    where = Path(path)
+    return detect(where) if where.exists() else "auto"  # the reader says that it is not there
+
+
+def write_split(scenario: Scenario, folder: Path, *, overwrite: bool = False) -> str:
+    """Divide the scenario's data and write the parts; a line for each file, and one for what no
+    guarantee covers.
+
+    Columns: user, item, then `rating` (ratings only), `timestamp` (where there are times), and for
+    held-out users `target`: whether the row is to be predicted or shown beforehand. `split.json`
+    tells the settings, sizes and digests, and what is not covered. Raises SettingsError for news,
+    RunError where the folder holds something and `overwrite` is false, and what reading raises.
+    """
+    if scenario.learns_news:
+        raise SettingsError(
+            "news are divided by whole users, and are no table of ratings",
+            "Give ratings or clicks.",
+        )
+    if folder.exists() and not folder.is_dir():
+        raise RunError(f"{folder} is a file", "Name a folder.")
+    if not overwrite and folder.exists() and any(folder.iterdir()):
+        raise RunError(f"{folder} is not empty", "Name another folder, or give --overwrite.")
+    dataset = load_dataset(scenario)
+    split = load_split(scenario, dataset)
+    frames = {"train": _frame(split.train, split.train_users, dataset.catalogue)}
+    frames |= {
+        name: _fold(fold, dataset.catalogue)
+        for name, fold in (("validation", split.validation), ("test", split.test))
+    }
+    about = {"provenance": dataset.provenance.describe(), "split": split.describe()}
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for name, frame in frames.items():
+            frame.write_parquet(folder / f"{name}.parquet")
+        write_json(folder / "split.json", about)
+    except OSError as failure:
+        raise RunError(
+            f"{folder} cannot be written: {failure.strerror or failure}", "Name another folder."
+        ) from None
+    lines = [
+        f"{folder / f'{name}.parquet'}  {len(frame):,} rows of {frame['user'].n_unique():,} users"
+        for name, frame in frames.items()
+    ]
+    return "\n".join(
+        [
+            *lines,
+            *(f"not covered by a guarantee for training: {what}" for what in split.not_covered),
+        ]
+    )
+
+
+def _fold(fold: Fold, catalogue: Catalogue) -> pl.DataFrame:
+    """The targets; of users whom train does not have, their history too."""
+    targets = _frame(fold.targets, fold.users, catalogue)
+    if fold.users is None:
+        return targets
+    shown = _frame(fold.history, fold.users, catalogue)
+    return pl.concat(
+        [shown.with_columns(target=pl.lit(False)), targets.with_columns(target=pl.lit(True))]
+    )
+
+
+def _frame(events: Interactions, numbers: Int32s | None, catalogue: Catalogue) -> pl.DataFrame:
+    """numbers: the data set's number of each user of the part, where the part numbers them anew."""
+    users = events.users if numbers is None else numbers[events.users]
+    columns = {
+        "user": pl.Series(catalogue.user_ids, dtype=pl.String).gather(users.astype(np.uint32)),
+        "item": pl.Series(catalogue.item_ids, dtype=pl.String).gather(
+            events.items.astype(np.uint32)
+        ),
+    }
+    if events.rated:
+        columns["rating"] = pl.Series(events.values)
+    if events.times is not None:
+        columns["timestamp"] = pl.Series(events.times)
+    return pl.DataFrame(columns)

@@ -13,7 +13,7 @@ from typing import Protocol
 from fedrec.data.interactions import Interactions
 from fedrec.data.splits import Split, given, held_out_users, leave_last_out, random_split, temporal
 from fedrec.errors import SettingsError
-from fedrec.settings_tables.split import SplitSettings
+from fedrec.settings_tables.data import SplitSettings
 
 
 @dataclass(frozen=True)

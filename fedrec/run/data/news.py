@@ -14,16 +14,14 @@ import numpy as np
 
 from fedrec.data.clicklog import ClickLog, ClickLogProtocol, click_log, not_covered
 from fedrec.data.features import PublicFeatures
-from fedrec.data.film_news import read_rated_news
 from fedrec.data.impressions import Impressions, News
-from fedrec.data.mind import read_mind
+from fedrec.data.news_files import read_mind, read_rated_news
 from fedrec.data.planted_news import NEWS_SHAPES, planted_news
 from fedrec.errors import DataError, SettingsError
 from fedrec.news.trained import Catalogue, item_vectors
 from fedrec.randomness import Streams
 from fedrec.settings import NewsScenario, Scenario
-from fedrec.settings_tables.data import DataSettings
-from fedrec.settings_tables.split import SplitSettings
+from fedrec.settings_tables.data import DataSettings, SplitSettings
 
 
 @dataclass(frozen=True)

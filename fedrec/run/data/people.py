@@ -9,29 +9,41 @@ person is in it. 12 bytes a person, 12 kB at most.
 Two tables are of the same people where a tenth of the smaller one's are in the other. The share is
 estimated from those whose hash is small in both, with a standard error of at most 1.6% for tables
 of one size, and exactly up to 1,024 people; a table of 1% of another's people is compared by about
-10 of them. Ids are often numbers from 1 on: of tables with such ids, those are of the same people
-where who has many rows in one has many in the other.
+10 of them. Ids are often numbers from 1 on, also behind one word: of tables with such ids, those
+are of the same people where who has many rows in one has many in the other, and where that is not
+so, nobody can know.
 
 What is not found: people under other ids. Name one `privacy.budget_file` for them.
+
+Right to go on with a training that was charged ahead: a file beside the budget's.
+
+Aggregators draw each release once as long as they have their folder, so a stopped training goes on
+without a second charge. A copy of its folder would draw the same releases with other noise. So the
+right has a random name, which the training's folder keeps. Each start gives it another name, and
+the end of the training removes it: of two copies the first goes on, the second is charged anew.
 """
 
 from __future__ import annotations
 
+import fcntl
 import hmac
 import os
-from collections.abc import Sequence
-from contextlib import suppress
+import re
+import secrets
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import IO
 
 import numpy as np
 import numpy.typing as npt
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
-from fedrec.data.dataset import Dataset
-from fedrec.errors import RunError
-from fedrec.storage import PRIVATE, write_bytes, writing
+from fedrec.data.interactions import Dataset
+from fedrec.errors import RunError, SettingsError
+from fedrec.storage import PRIVATE, read_json, write_bytes, write_json, writing
 
 MOST = 1_024
 """People of a sketch."""
@@ -43,17 +55,21 @@ _LEAST_CORRELATION = 0.5
 _FEW = 30
 """People in common below whom counts of rows tell nothing."""
 _NONCE_BYTES = 12
+_COUNTING = re.compile(r"\D*0*([1-9]\d{0,9}|0)", re.ASCII)
+_SPARSE = 1_000
+"""Ids up to so many times the people are numbers from 1 on."""
 _ELSEWHERE = "Correct the permissions of its folder, or name a privacy.budget_file."
 
 
 @dataclass(frozen=True)
 class People:
     """Hashes (n,) of people, increasing, and their rows (n,); n <= `MOST`. whole: whether it is all
-    of them."""
+    of them. numbered: whether ids are numbers from 1 on, which other people have too."""
 
     hashes: npt.NDArray[np.uint64]
     rows: npt.NDArray[np.uint32]
     whole: bool
+    numbered: bool = True
 
     @staticmethod
     def of(ids: Sequence[str], rows: npt.NDArray[np.integer], *, key: bytes) -> People:
@@ -63,7 +79,14 @@ class People:
             hmac.digest(key, ids[k].encode("utf-8", "surrogatepass"), "sha256")[:8]
             for k in there.tolist()
         )
-        return _smallest(np.frombuffer(digests, "<u8"), rows[there], whole=True)
+        found = _COUNTING.fullmatch
+        numbers = (found(ids[k]) for k in there[:MOST].tolist())
+        return _smallest(
+            np.frombuffer(digests, "<u8"),
+            rows[there],
+            whole=True,
+            numbered=all(one and int(one[1]) <= _SPARSE * len(there) for one in numbers),
+        )
 
     def with_more(self, other: People) -> People:
         """The sketch of the people of both, with the rows that `other` says."""
@@ -72,10 +95,16 @@ class People:
         rows = np.concatenate([other.rows, self.rows])[first]
         bound = min((p.hashes[-1] for p in (self, other) if not p.whole), default=None)
         below = np.ones(len(found), np.bool_) if bound is None else found <= bound
-        return _smallest(found[below], rows[below], whole=self.whole and other.whole)
+        return _smallest(
+            found[below],
+            rows[below],
+            whole=self.whole and other.whole,
+            numbered=self.numbered and other.numbered,
+        )
 
-    def same_as(self, other: People) -> bool:
-        """Whether a tenth of the smaller table's people are in the other one too."""
+    def same_as(self, other: People) -> bool | None:
+        """Whether a tenth of the smaller table's people are in the other one too; None where their
+        ids are, and may be other people's."""
         bound = min((p.hashes[-1] for p in (self, other) if not p.whole), default=None)
         mine, theirs = (
             p.hashes if bound is None else p.hashes[p.hashes <= bound] for p in (self, other)
@@ -85,14 +114,16 @@ class People:
         if not len(common) or len(common) < _LEAST_SHARE * fewest:
             return False
         x, y = np.log(self.rows[here]), np.log(other.rows[there])
-        if len(common) < _FEW or not (np.ptp(x) and np.ptp(y)):
+        ambiguous = self.numbered and other.numbered
+        if not ambiguous or len(common) < _FEW or not (np.ptp(x) and np.ptp(y)):
             return True
-        return float(np.corrcoef(x, y)[0, 1]) >= _LEAST_CORRELATION
+        return float(np.corrcoef(x, y)[0, 1]) >= _LEAST_CORRELATION or None
 
     def sealed(self, key: bytes) -> bytes:
         """What is kept in a file."""
         nonce = os.urandom(_NONCE_BYTES)
-        content = bytes([self.whole]) + self.hashes.tobytes() + self.rows.tobytes()
+        marks = self.whole | (not self.numbered) << 1
+        content = bytes([marks]) + self.hashes.tobytes() + self.rows.tobytes()
         return nonce + AESGCM(key).encrypt(nonce, content, _ABOUT)
 
     @staticmethod
@@ -105,15 +136,16 @@ class People:
             raise ValueError("not sealed under this key") from None
         n = (len(plain) - 1) // 12
         hashes = np.frombuffer(plain[1 : 1 + 8 * n], "<u8")
-        return People(hashes, np.frombuffer(plain[1 + 8 * n :], "<u4"), bool(plain[0]))
+        rows = np.frombuffer(plain[1 + 8 * n :], "<u4")
+        return People(hashes, rows, bool(plain[0] & 1), not plain[0] & 2)
 
 
 def _smallest(
-    hashes: npt.NDArray[np.uint64], rows: npt.NDArray[np.integer], *, whole: bool
+    hashes: npt.NDArray[np.uint64], rows: npt.NDArray[np.integer], *, whole: bool, numbered: bool
 ) -> People:
     order = np.argsort(hashes)[:MOST]
     kept = np.asarray(hashes[order], "<u8"), np.asarray(rows[order], "<u4")
-    return People(*kept, whole and len(hashes) <= MOST)
+    return People(*kept, whole and len(hashes) <= MOST, numbered)
 
 
 def people_of(dataset: Dataset, folder: Path) -> People:
@@ -139,17 +171,28 @@ def key_of(folder: Path) -> bytes:
     return key
 
 
-def budget_with(people: People, folder: Path) -> Path | None:
-    """The budget of the same people in this folder, of several the one that was charged last."""
+def budget_with(people: People, folder: Path, *, certain: bool = False) -> Path | None:
+    """The budget of the same people in this folder, of several the one that was charged last.
+
+    Raises SettingsError, where it must be `certain`, on a budget of people who may be the same."""
     key = key_of(folder)
-    found = list[Path]()
-    for path in folder.glob(f"*{SUFFIX}"):
-        with suppress(ValueError):  # of another key: of nobody that is known here
-            if people.same_as(People.opened(path.read_bytes(), key)):
-                found.append(path)
-    if not found:
-        return None
-    return max(found, key=lambda path: path.stat().st_mtime_ns).with_suffix(".jsonl")
+    found = dict[bool | None, list[Path]]()
+    for path in sorted(folder.glob(f"*{SUFFIX}"), key=lambda path: path.stat().st_mtime_ns):
+        same = None
+        with suppress(ValueError):  # of another key: nobody knows whose
+            same = people.same_as(People.opened(path.read_bytes(), key))
+        found.setdefault(same, []).append(path.with_suffix(".jsonl"))
+    if True in found:
+        return found[True][-1]
+    if certain and None in found:
+        raise SettingsError(
+            "people of this table may be those of another budget, whose ids are the same numbers "
+            "or whose sketch has another key: nobody can know what they have spent of "
+            "privacy.max_total_epsilon",
+            f"If they are the same: privacy.budget_file={found[None][-1]}. Otherwise name a file "
+            "of their own there.",
+        )
+    return None
 
 
 def remember(people: People, budget: Path) -> None:
@@ -160,3 +203,71 @@ def remember(people: People, budget: Path) -> None:
         people = People.opened(path.read_bytes(), key).with_more(people)
     with writing(path, _ELSEWHERE):
         write_bytes(path, people.sealed(key), mode=PRIVATE)
+
+
+KEPT = "charged.json"
+"""In the folder of the training."""
+
+
+@contextmanager
+def charged_ahead(
+    budget: Path, folder: Path, charge: Callable[[], None], *, resumable: bool
+) -> Iterator[None]:
+    """While the training in `folder` runs. `charge` is called first, unless the folder holds the
+    right to what was charged before.
+
+    resumable: whether the aggregators still know what they drew. Raises what `charge` raises, and
+    RunError where the right cannot be written."""
+    name = secrets.token_hex(16)
+    right = _right(budget, name)
+    file = _taken(budget, folder, right) if resumable else None
+    if file is None:
+        charge()
+    try:
+        # the charge first, then its right: a crash in between charges twice, never too little
+        file = file or _locked(right)
+        write_json(folder / KEPT, {"right": name})
+    except OSError as failure:
+        raise RunError(
+            f"{right} cannot be written: {failure.strerror or failure}",
+            "Free space or correct permissions, then --resume.",
+        ) from None
+    with file:
+        yield
+    right.unlink(missing_ok=True)
+
+
+def _taken(budget: Path, folder: Path, right: Path) -> IO[str] | None:
+    """The right that the folder names, moved to `right`; None where another copy has it, runs with
+    it or has finished."""
+    try:
+        name = str(read_json(folder / KEPT)["right"])
+    except (RunError, TypeError, KeyError):
+        return None
+    before = _right(budget, name)
+    file = None
+    if not re.fullmatch("[0-9a-f]{32}", name) or not before.exists():
+        return None
+    try:
+        file = _locked(before)
+        before.rename(right)  # fails where another process was faster
+    except OSError:
+        if file is not None:
+            file.close()
+        return None
+    return file
+
+
+def _locked(path: Path) -> IO[str]:
+    """Raises BlockingIOError while another process runs with it."""
+    file = path.open("a", encoding="utf-8")
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        file.close()
+        raise
+    return file
+
+
+def _right(budget: Path, name: str) -> Path:
+    return budget.with_name(f"{budget.stem}.{name}.paid")

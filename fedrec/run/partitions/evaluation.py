@@ -36,8 +36,7 @@ from fedrec.evaluation.toplists import top_items
 from fedrec.randomness import Streams
 from fedrec.run.outcomes import Outcome
 from fedrec.run.partitions.methods import PartitionedMethod
-from fedrec.run.partitions.parts import PartSplit
-from fedrec.run.partitions.protocol import on_grid
+from fedrec.run.partitions.parts import PartSplit, on_grid
 
 BUCKETS = 5
 _BITS = 20

@@ -1,20 +1,43 @@
-"""Methods under evaluation, as values that cross to other machines: predictions of ratings and
-scores for lists of a part's users."""
+"""Methods under evaluation, baselines without privacy, and rounds of training, from sums over
+parts.
+
+Methods are values that cross to other machines: predictions of ratings and scores for lists of a
+part's users.
+
+Baselines: item counts, means, item and user biases. Sums are integers on a grid of 2^-20 of a
+rating, so that they are the same in any order; biases are then off by less than one millionth.
+
+Rounds: devices of a part report (map), reports are summed (merge), the ledger is charged and noise
+is drawn once (answer).
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Generator, Iterator
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
 
-from fedrec.arrays import Float64s
+from fedrec.arrays import Float64s, Int64s
 from fedrec.data.interactions import Interactions
+from fedrec.data.kinds import Kind
 from fedrec.data.splits import Fold
 from fedrec.evaluation.item_item import FewPeople, ItemItem
 from fedrec.evaluation.toplists import Scores, dot_product, of_another_user, same_for_everyone
 from fedrec.factorization.model import Model, predictor, ranker_of
+from fedrec.federation.messages import Question, Release
+from fedrec.federation.personal import Limits, with_limits
+from fedrec.federation.releases import Charge, release
+from fedrec.federation.sums import ExactSums
+from fedrec.in_process.loopback import Loopback
+from fedrec.privacy.calibration import Plan
+from fedrec.privacy.ledger import Ledger
+from fedrec.randomness import Streams, SystemStreams
+from fedrec.recipes import client_recipe, client_steps
+from fedrec.run.job import Carried, Job, Runtime, rounds_of
+from fedrec.run.partitions.parts import Engine, PartSplit, Told, on_grid
 
 
 class PartitionedMethod(Protocol):
@@ -120,3 +143,203 @@ class ItemItemMethod:
     def scores(self, history: Interactions) -> Scores | None:
         """See `PartitionedMethod`."""
         return self.model.scores(history)
+
+
+_BITS = 20
+RIDGE = 5.0
+DAMPING = 5.0
+SWEEPS = 10
+"""As in `evaluation.baselines`."""
+
+
+@dataclass
+class Sizes:
+    """users: of train. events: of train, validation and test. able: users with test events. counts
+    (m,): train events of each item.
+
+    totals (m,): sums of values by item, in units of 2^-20.
+    """
+
+    users: int
+    train: int
+    validation: int
+    test: int
+    able: int
+    counts: Int64s
+    totals: Int64s
+
+    def merge(self, other: Sizes) -> None:
+        """See `protocol.Sums`."""
+        for name in ("users", "train", "validation", "test", "able"):
+            setattr(self, name, getattr(self, name) + getattr(other, name))
+        self.counts = self.counts + other.counts
+        self.totals = self.totals + other.totals
+
+    @property
+    def mean(self) -> float:
+        """Mean of the values of train."""
+        return float(int(self.totals.sum()) / 2**_BITS / max(self.train, 1))
+
+
+@dataclass(frozen=True)
+class CountTask:
+    """Counts everything that is counted once."""
+
+    def map(self, part: PartSplit) -> Sizes:
+        """See `protocol.Task`."""
+        split = part.split
+        train = part.split.train
+        able = int(np.count_nonzero(np.diff(split.test.targets.user_ptr)))
+        validation = len(split.validation.targets)
+        test = len(split.test.targets)
+        counts = np.bincount(train.items, minlength=train.num_items)
+        totals = _by_item(train, train.values.astype(np.float64))
+        return Sizes(train.num_users, len(train), validation, test, able, counts, totals)
+
+
+@dataclass
+class ItemTotals:
+    """(m,) sums by item, in units of 2^-20."""
+
+    totals: Int64s
+
+    def merge(self, other: ItemTotals) -> None:
+        """See `protocol.Sums`."""
+        self.totals = self.totals + other.totals
+
+
+@dataclass(frozen=True)
+class SweepTask:
+    """What the mean and users' biases, solved from the items' biases, leave of each item."""
+
+    method: BiasMethod
+
+    def map(self, part: PartSplit) -> ItemTotals:
+        """See `protocol.Task`."""
+        train = part.split.train
+        own = self.method.user_biases(train)
+        return ItemTotals(
+            _by_item(train, train.values.astype(np.float64) - self.method.mean - own[train.users])
+        )
+
+
+def bias_methods(
+    engine: Engine, sizes: Sizes, value_range: tuple[float, float], told: Told
+) -> Iterator[tuple[str, BiasMethod]]:
+    """Global mean, item mean and item + user bias, as `evaluation.baselines` defines them; the last
+    takes nine passes over all parts."""
+    mean = sizes.mean
+    nothing = np.zeros(len(sizes.counts))
+    flat = BiasMethod(mean, nothing, None, value_range)
+    yield "global mean", flat
+    residuals = sizes.totals / 2**_BITS - mean * sizes.counts
+    yield "item mean", replace(flat, item_bias=residuals / (sizes.counts + DAMPING))
+    full = replace(flat, item_bias=residuals / (sizes.counts + RIDGE), user_ridge=RIDGE)
+    for _ in range(SWEEPS - 1):
+        swept: ItemTotals = engine.reduce(SweepTask(full), told)
+        full = replace(full, item_bias=swept.totals / 2**_BITS / (sizes.counts + RIDGE))
+    yield "item + user bias", full
+
+
+def _by_item(events: Interactions, values: npt.NDArray[np.float64]) -> Int64s:
+    totals = np.zeros(events.num_items, np.int64)
+    np.add.at(totals, events.items, on_grid(values, _BITS))
+    return totals
+
+
+@dataclass
+class RoundSums:
+    """Integer sums of reports, and the bytes that these devices have sent."""
+
+    sums: ExactSums
+    bytes_up: int
+
+    def merge(self, other: RoundSums) -> None:
+        """See `protocol.Sums`."""
+        self.sums.merge(other.sums)
+        self.bytes_up += other.bytes_up
+
+
+@dataclass(frozen=True)
+class RoundTask:
+    """A question to the devices of a part. recipe: what `recipes.client_steps` reads. limits: of
+    users who announced their own (`federation.personal`)."""
+
+    recipe: str
+    kind: Kind
+    question: Question
+    plan: Plan
+    limits: Limits = field(default_factory=dict)
+
+    def map(self, part: PartSplit) -> RoundSums:
+        """Each user's bounded report, checked against its radius as an aggregator does, and
+        summed."""
+        steps = client_steps(self.recipe, self.kind)
+        if self.limits:
+            promised = self.plan.guarantee
+            steps = {n: with_limits(s, self.limits, promised) for n, s in steps.items()}
+        # which draws nothing here
+        devices = Loopback(
+            part.split.train, steps, self.plan, SystemStreams(), Ledger(self.plan.guarantee)
+        )
+        sums = ExactSums(self.question.blocks)
+        for reports in devices.checked(self.question):
+            sums.add(reports)
+        return RoundSums(sums, devices.bytes_up)
+
+
+@dataclass
+class EngineLink:
+    """A way to all devices of a partitioned data set, as `federation.messages.Link`."""
+
+    engine: Engine
+    recipe: str
+    kind: Kind
+    plan: Plan
+    noise: Streams | SystemStreams
+    ledger: Ledger
+    charge: Charge | None
+    told: Told
+    limits: Limits
+    bytes_up: int = 0
+
+    def answer(self, question: Question) -> Release:
+        """One round over all parts."""
+        task = RoundTask(self.recipe, self.kind, question, self.plan, self.limits)
+        sums = self.engine.reduce(task, self.told)
+        # charged, then drawn once for the sums of all parts
+        answer, self.ledger = release(
+            question,
+            sums.sums.blocks,
+            self.plan,
+            self.ledger,
+            noise=self.noise,
+            charge=self.charge,
+        )
+        self.bytes_up += sums.bytes_up
+        return answer
+
+
+def over(engine: Engine, told: Told) -> Runtime[Job, Carried]:
+    """The runtime of a partitioned data set: the same state machine, messages and noise as
+    `job.loopback`."""
+
+    def carry(job: Job) -> Generator[Carried, None, None]:
+        recipe = client_recipe(job.scenario)
+        limits = job.scenario.privacy.limits
+        yield from rounds_of(
+            job,
+            EngineLink(
+                engine,
+                recipe,
+                job.facts.kind,
+                job.prepared.plan,
+                job.noise,
+                job.ledger,
+                job.charge,
+                told,
+                limits,
+            ),
+        )
+
+    return carry

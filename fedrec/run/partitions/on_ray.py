@@ -23,9 +23,8 @@ from typing import Any
 from fedrec.errors import FedRecError, RunError
 from fedrec.extras import require
 from fedrec.numerics.threads import use_at_most
-from fedrec.run.code_version import code_version
-from fedrec.run.partitions.parts import Parts
-from fedrec.run.partitions.protocol import PartTask, Told, merged
+from fedrec.run.partitions.parts import Parts, PartTask, Told, merged
+from fedrec.run.run_folder import code_version
 
 PACKAGES = (
     "fedrec",

@@ -1,21 +1,38 @@
-"""One part, read and divided as the scenario says; and a cache of divided parts that holds so many
-bytes at most."""
+"""Parts of a partitioned data set, read and divided as the scenario says, with a cache that holds
+so many bytes at most. The protocol that every engine carries out: `map` a task over parts, `merge`
+what came of them; `finish` is the caller's.
+
+    map:    task.map(part)     on any machine that can read the part
+    merge:  sums.merge(other)  anywhere, in any order and any tree: all sums are integers
+    finish: of a round, `rounds.finish`: the ledger is charged and noise drawn once, by whoever
+        drives
+
+An engine is one function, `Engine.reduce`. Whoever writes one for Dask or Spark writes that
+function: `delayed(task.map)` of each part and `delayed(merged)` of pairs, or
+`rdd.map(task.map).treeReduce(merged)`. Parts lost with a worker are mapped again: a task changes
+nothing.
+
+The engine of one process takes one part after another, so that memory is bounded by a part, the
+cache and the sums.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from typing import Any, Protocol, Self
 
 import numpy as np
+import numpy.typing as npt
 
-from fedrec.data.dataset import Catalogue, Dataset
 from fedrec.data.features import PublicFeatures
-from fedrec.data.interactions import Interactions
+from fedrec.data.interactions import Catalogue, Dataset, Interactions
 from fedrec.data.partitions import PartitionedData, open_partitions
 from fedrec.data.splits import Split
 from fedrec.errors import SettingsError
+from fedrec.run.data.describing import require_partitionable
 from fedrec.run.data.dividing import DIVISIONS, Events, require_one_validation
-from fedrec.run.data.partitioning import require_partitionable
 from fedrec.settings import Scenario
 
 CACHE_BYTES = 512 << 20
@@ -148,3 +165,75 @@ def without_times(split: Split) -> Split:
     train = bare(split.train)
     validation, test = folds
     return replace(split, train=train, validation=validation, test=test, cuts=None)
+
+
+class Sums(Protocol):
+    """What a task makes of a part, and of all parts."""
+
+    def merge(self, other: Self) -> None:
+        """Add the sums of other parts. Changes nothing but this value."""
+
+
+class PartTask(Protocol):
+    """What is asked of every part: a value that crosses to other machines."""
+
+    def map(self, part: PartSplit) -> Any:
+        """Sums of this part's users alone: the same whenever and wherever it is computed."""
+
+
+Told = Callable[[int, int], None]
+"""Called with how many parts are done, and of how many."""
+
+
+class Engine(Protocol):
+    """Where tasks are carried out. One engine belongs to one data set and one split."""
+
+    @property
+    def parts(self) -> int:
+        """How many parts there are."""
+
+    def reduce(self, task: PartTask, told: Told, *, only: int | None = None) -> Any:
+        """The merged sums of all parts, each counted exactly once, or of the part `only`.
+
+        Raises FedRecError as the parts' reader does."""
+
+    def close(self) -> None:
+        """End what the engine started."""
+
+
+def merged(one: Any, other: Any) -> Any:
+    """The sums of both, in the place of the first; None stands for nothing yet."""
+    if one is None or other is None:
+        return one if other is None else other
+    one.merge(other)
+    return one
+
+
+def on_grid(values: npt.NDArray[np.floating], bits: int) -> npt.NDArray[np.int64]:
+    """Multiples of 2^-bits nearest to the values: what is added up in integers is the same in any
+    order."""
+    return np.rint(np.asarray(values, np.float64) * 2.0**bits).astype(np.int64)
+
+
+@dataclass
+class InThisProcess:
+    """See `protocol.Engine`."""
+
+    source: Parts
+
+    @property
+    def parts(self) -> int:
+        """See `protocol.Engine`."""
+        return len(self.source.data.parts)
+
+    def reduce(self, task: PartTask, told: Told, *, only: int | None = None) -> Any:
+        """See `protocol.Engine`."""
+        asked = range(self.parts) if only is None else [only]
+        total = None
+        for done, index in enumerate(asked, start=1):
+            total = merged(total, task.map(self.source.read(index)))
+            told(done, len(asked))
+        return total
+
+    def close(self) -> None:
+        """See `protocol.Engine`."""

@@ -12,8 +12,7 @@ from typing import Any
 import numpy as np
 from rich.console import Console
 
-from fedrec.data.dataset import Dataset
-from fedrec.data.interactions import Interactions
+from fedrec.data.interactions import Dataset, Interactions
 from fedrec.data.kinds import KINDS
 from fedrec.data.partitions import is_partitioned
 from fedrec.data.splits import Fold, Split
@@ -24,31 +23,27 @@ from fedrec.evaluation.item_item import ITEM_ITEM, MOST_EVENTS, item_item
 from fedrec.factorization.facts import PublicFacts
 from fedrec.factorization.model import Model
 from fedrec.randomness import Streams
-from fedrec.run.console import progress_bar, stage
 from fedrec.run.data.budget import budget_of
-from fedrec.run.finished import BY_RULE, Run, RunSizes
-from fedrec.run.inputs import bind, inputs_of
-from fedrec.run.outcomes import MOST_SCORES, Outcome, judged_by
-from fedrec.run.partitions.baselines import CountTask, Sizes, bias_methods
+from fedrec.run.outcomes import BY_RULE, MOST_SCORES, Outcome, Run, RunSizes, judged_by
 from fedrec.run.partitions.evaluation import TestTask, outcomes
-from fedrec.run.partitions.in_this_process import InThisProcess
 from fedrec.run.partitions.methods import (
+    CountTask,
     ItemItemMethod,
     ModelMethod,
     PartitionedMethod,
     PopularityMethod,
+    Sizes,
+    bias_methods,
+    over,
 )
-from fedrec.run.partitions.parts import Parts
-from fedrec.run.partitions.protocol import Engine, PartTask
-from fedrec.run.partitions.rounds import over
+from fedrec.run.partitions.parts import Engine, InThisProcess, Parts, PartTask
 from fedrec.run.ratings import FinishedRun
-from fedrec.run.run_folder import open_folder
+from fedrec.run.run_folder import bind, inputs_of, open_folder
 from fedrec.run.runtime_choice import RuntimeChoice
-from fedrec.run.training import OnRound, Trained, Work, epsilons_of, train_one
+from fedrec.run.training import OnRound, Trained, Work, epsilons_of, progress_bar, stage, train_one
 from fedrec.run.workload import Setting, write_run
 from fedrec.settings import Scenario
-from fedrec.settings_tables.evaluation import EvaluationSettings
-from fedrec.settings_tables.split import SplitSettings
+from fedrec.settings_tables.data import EvaluationSettings, SplitSettings
 from fedrec.storage import write_json
 
 _VALIDATED = 1_000

@@ -23,8 +23,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fedrec.arrays import Floats
-from fedrec.data.dataset import Dataset
-from fedrec.data.interactions import Interactions, order_by_item
+from fedrec.data.interactions import Dataset, Interactions, order_by_item
 from fedrec.data.kinds import KINDS, Kind, assumed
 from fedrec.evaluation.als import als_model
 from fedrec.evaluation.neighbours import neighbour_lists, overlap
@@ -33,11 +32,11 @@ from fedrec.factorization.am_ssp.model import PublishedModel
 from fedrec.factorization.least_squares import solve_rows
 from fedrec.factorization.model import Model
 from fedrec.randomness import Streams
-from fedrec.run.data.sealed import SealedSplit, load_sealed
 from fedrec.run.outcomes import Outcome, baselines
 from fedrec.settings import Scenario
 from fedrec_research.papers.starts import Start
 from fedrec_research.runner import Fitted, item_counts, on_test, rmse, sealed_and_fitted
+from fedrec_research.sealed import SealedSplit, load_sealed
 from fedrec_research.study import searched
 from fedrec_research.study.forms import EPSILONS
 from fedrec_research.trials import Row, merged

@@ -19,22 +19,22 @@ from typing import Literal, get_args
 import numpy as np
 
 from fedrec.arrays import Float64s
-from fedrec.budget.allocation import Adaptive
 from fedrec.data.interactions import Interactions
-from fedrec.data.multitask import TaskData, TaskShape, planted_tasks
 from fedrec.data.splits import random_split
-from fedrec.factorization.tasks import descent as task_descent
-from fedrec.factorization.tasks import ridge as task_ridge
-from fedrec.factorization.tasks.descent import TaskDescent, TaskDescentSettings
-from fedrec.factorization.tasks.ridge import TaskRidge, TaskRidgeSettings
-from fedrec.federation.rounds import ClientStep, Recipe, State, train
+from fedrec.federation.messages import ClientStep, Recipe, State, train
 from fedrec.in_process.loopback import Loopback
 from fedrec.privacy.guarantee import Guarantee
 from fedrec.privacy.ledger import Ledger
 from fedrec.randomness import Streams
-from fedrec.run.data.sealed import SealedSplit
 from fedrec_research.papers import paper as papers
+from fedrec_research.papers import task_descent as task_descent
+from fedrec_research.papers import task_ridge as task_ridge
+from fedrec_research.papers.allocation import Adaptive
+from fedrec_research.papers.multitask import TaskData, TaskShape, planted_tasks
 from fedrec_research.papers.paper import Line, Work
+from fedrec_research.papers.task_descent import TaskDescent, TaskDescentSettings
+from fedrec_research.papers.task_ridge import TaskRidge, TaskRidgeSettings
+from fedrec_research.sealed import SealedSplit
 from fedrec_research.trials import Row
 
 SKEWS = (1.0, 2.0)

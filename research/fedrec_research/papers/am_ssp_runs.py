@@ -17,17 +17,17 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from fedrec.data.dataset import Dataset
+from fedrec.data.interactions import Dataset
 from fedrec.data.kinds import KINDS, assumed
 from fedrec.privacy.guarantee import Guarantee
 from fedrec.randomness import Streams
 from fedrec.recipes import Prepared, prepare
 from fedrec.run.data.datasets import public_facts
-from fedrec.run.data.sealed import SealedSplit, load_sealed
 from fedrec.settings import Scenario
 from fedrec_research.papers.ada_dpals_runs import measured, metric_of
 from fedrec_research.papers.starts import Start
 from fedrec_research.runner import Fitted, on_validation, rounds, sealed_and_fitted
+from fedrec_research.sealed import SealedSplit, load_sealed
 from fedrec_research.trials import Row
 
 RATES = (0.003, 0.01, 0.03, 0.1, 0.3)

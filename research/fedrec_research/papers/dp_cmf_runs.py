@@ -19,8 +19,8 @@ from typing import Any
 
 import numpy as np
 
-from fedrec.data.dataset import Dataset
 from fedrec.data.features import PublicFeatures
+from fedrec.data.interactions import Dataset
 from fedrec.data.public_sources import PUBLIC_USERS, SIMILAR_ITEMS
 from fedrec.evaluation.als import als_model
 from fedrec.evaluation.ratings import by_popularity
@@ -31,12 +31,12 @@ from fedrec.public_sides import learned_similar_items
 from fedrec.randomness import Streams
 from fedrec.recipes import prepare
 from fedrec.run.data.datasets import public_facts
-from fedrec.run.data.sealed import PUBLIC_SOURCES, SealedSplit, load_sealed
 from fedrec.settings import Scenario
-from fedrec.settings_tables.collective import CollectiveSettings
+from fedrec.settings_tables.training import CollectiveSettings
 from fedrec_research.papers.paper import Work
 from fedrec_research.papers.starts import Start
 from fedrec_research.runner import Fitted, fitted, item_counts, on_test, rmse
+from fedrec_research.sealed import PUBLIC_SOURCES, SealedSplit, load_sealed
 from fedrec_research.trials import Row, merged, trial
 
 BUCKETS = 4

@@ -24,11 +24,11 @@ from fedrec.factorization.sampling.blocked_sgd import Diffusion, Pass, Rows, blo
 from fedrec.factorization.sampling.posterior import PosteriorSettings, guarantee_for, sample
 from fedrec.privacy.guarantee import Guarantee, non_private
 from fedrec.randomness import Streams
-from fedrec.run.data.sealed import SealedSplit, load_sealed
 from fedrec.settings import Scenario
 from fedrec_research.papers.paper import Line, Paper, Point, Work, joined
 from fedrec_research.papers.starts import Start
 from fedrec_research.runner import Fitted, on_test, rmse, row_of
+from fedrec_research.sealed import SealedSplit, load_sealed
 from fedrec_research.trials import Row, trial
 
 CANDIDATES = tuple(

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from fedrec.settings_tables.collective import CollectiveSettings
-from fedrec.settings_tables.model import ModelSettings
-from fedrec.settings_tables.table import Epsilon, Table
+from fedrec.settings_tables.data import Epsilon, Table
+from fedrec.settings_tables.training import CollectiveSettings, ModelSettings
 
 
 class FigureLine(Table):

@@ -25,8 +25,7 @@ from fedrec.factorization.default_ratings.directions import public_content
 from fedrec.factorization.default_ratings.settings import DefaultSettings, settings_for
 from fedrec.factorization.empirical_bayes import ItemPosterior, regress
 from fedrec.factorization.facts import PublicFacts
-from fedrec.federation.messages import BlockReports, Question, Release, Reports
-from fedrec.federation.rounds import ClientStep
+from fedrec.federation.messages import BlockReports, ClientStep, Question, Release, Reports
 from fedrec.in_process.loopback import Loopback
 from fedrec.numerics import segments
 from fedrec.privacy.accounting import epsilon_of
@@ -35,11 +34,11 @@ from fedrec.privacy.guarantee import Guarantee
 from fedrec.privacy.ledger import Ledger
 from fedrec.randomness import Streams
 from fedrec.run.data.datasets import public_facts
-from fedrec.run.data.sealed import load_sealed
 from fedrec.settings import Scenario
 from fedrec.storage import finite
 from fedrec_research.quality.quality import DELTA, Method, scenario_of
 from fedrec_research.runner import rmse
+from fedrec_research.sealed import load_sealed
 from fedrec_research.trials import Asked, Row
 
 EPSILONS = (1.0, 5.0, 20.0)

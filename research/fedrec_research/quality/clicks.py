@@ -24,9 +24,8 @@ import numpy as np
 import numpy.typing as npt
 from scipy import sparse
 
-from fedrec.data.dataset import Dataset
 from fedrec.data.features import PublicFeatures
-from fedrec.data.interactions import Interactions
+from fedrec.data.interactions import Dataset, Interactions
 from fedrec.data.read import read
 from fedrec.data.splits import Fold, Split, check_no_leak, given, random_split
 from fedrec.errors import SettingsError

@@ -16,17 +16,16 @@ import numpy as np
 
 from fedrec.data.interactions import Interactions
 from fedrec.evaluation.intervals import mean_and_error
-from fedrec.federation.messages import Question, Release
-from fedrec.federation.rounds import train
+from fedrec.federation.messages import Question, Release, train
 from fedrec.in_process.loopback import Loopback
 from fedrec.privacy.ledger import Ledger
 from fedrec.randomness import Streams
 from fedrec.recipes import Prepared, prepare
 from fedrec.run.data.datasets import public_facts
-from fedrec.run.data.sealed import load_sealed
 from fedrec.storage import finite
 from fedrec_research.quality.sizes import Cell
 from fedrec_research.runner import rmse
+from fedrec_research.sealed import load_sealed
 from fedrec_research.trials import Asked, Row
 
 SIZES = (6_000, 1_000)

@@ -26,12 +26,12 @@ from fedrec.factorization.default_clicks.public_part import public_alone
 from fedrec.factorization.model import Model
 from fedrec.recipes.default import public_sources
 from fedrec.run.data.datasets import public_facts
-from fedrec.run.data.sealed import load_sealed
 from fedrec.run.outcomes import evaluate, ranked, ranked_fold
 from fedrec.run.ratings import PUBLIC_ALONE
 from fedrec.storage import finite
 from fedrec_research.quality.simple import DELTA, OURS, Cut, Place
 from fedrec_research.runner import item_counts, on_test, on_validation, sealed_and_fitted
+from fedrec_research.sealed import load_sealed
 from fedrec_research.trials import Asked, Row
 
 EPSILONS = (1.0, 5.0, 20.0, math.inf)

@@ -20,11 +20,11 @@ from fedrec.data.interactions import Interactions
 from fedrec.evaluation.als import als_model
 from fedrec.evaluation.intervals import mean_and_error
 from fedrec.run.data.datasets import public_facts
-from fedrec.run.data.sealed import load_sealed
 from fedrec.run.outcomes import baselines
 from fedrec.settings import Scenario, validated
 from fedrec.storage import finite
 from fedrec_research.runner import Fitted, fitted, on_test, peak_rss_mb, rmse
+from fedrec_research.sealed import load_sealed
 from fedrec_research.trials import Asked, Row, merged
 from fedrec_research.workers import in_own_process
 

@@ -16,11 +16,9 @@ from typing import Any
 import numpy as np
 
 from fedrec.evaluation.intervals import mean_and_error
-from fedrec.federation.checked_grid import on_checked_grid
-from fedrec.federation.hostile_clients import opening_mu
-from fedrec.federation.messages import Question, ReleaseSpec
+from fedrec.federation.hostile_clients import on_checked_grid, opening_mu
+from fedrec.federation.messages import Question, ReleaseSpec, train
 from fedrec.federation.reports import RealBlock, block, bounded
-from fedrec.federation.rounds import train
 from fedrec.in_process.loopback import Loopback
 from fedrec.privacy.calibration import among_three, calibrate
 from fedrec.privacy.guarantee import Guarantee
@@ -28,7 +26,6 @@ from fedrec.privacy.ledger import Ledger
 from fedrec.randomness import Streams
 from fedrec.recipes import prepare
 from fedrec.run.data.datasets import public_facts
-from fedrec.run.data.sealed import load_sealed
 from fedrec.settings import validated
 from fedrec.sharing.checks import opening, projection
 from fedrec.sharing.layout import checked_layout, layout, plain_numbers, with_own_noise
@@ -37,6 +34,7 @@ from fedrec.sharing.servers import ShareSums
 from fedrec.sharing.shares import Shares, fresh_seeds, share
 from fedrec.storage import finite
 from fedrec_research.runner import rmse
+from fedrec_research.sealed import load_sealed
 from fedrec_research.trials import Asked, Row
 
 SHAPES = ((3_883, 9, 8), (3_883, 33, 8), (10_677, 33, 8), (40_000, 33, 8))

@@ -21,10 +21,10 @@ from fedrec.errors import DataError, SettingsError
 from fedrec.evaluation.intervals import mean_and_error
 from fedrec.registry import BUILT_IN
 from fedrec.run.data.datasets import load_dataset, load_split, public_facts
-from fedrec.run.data.sealed import SealedSplit
 from fedrec.settings import Scenario, load
 from fedrec.storage import finite
 from fedrec_research.runner import fitted, on_test
+from fedrec_research.sealed import SealedSplit
 from fedrec_research.trials import Asked, Row
 
 OURS = "default"

@@ -20,7 +20,7 @@ from dataclasses import asdict, dataclass
 
 import numpy as np
 
-from fedrec.data.dataset import Dataset
+from fedrec.data.interactions import Dataset
 from fedrec.data.splits import Fold
 from fedrec.evaluation.controls import paired
 from fedrec.evaluation.intervals import mean_and_error
@@ -28,10 +28,10 @@ from fedrec.evaluation.ratings import rating_metrics
 from fedrec.factorization.model import Model, predict
 from fedrec.recipes import prepare
 from fedrec.run.data.datasets import public_facts
-from fedrec.run.data.sealed import SealedSplit, load_sealed
 from fedrec.settings import Scenario, validated
 from fedrec.storage import finite
 from fedrec_research.runner import peak_rss_mb, rmse, rounds
+from fedrec_research.sealed import SealedSplit, load_sealed
 from fedrec_research.trials import Asked, Row
 
 USERS = (2_000, 20_000, 150_000, 350_000)

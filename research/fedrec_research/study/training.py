@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from fedrec.data.dataset import Dataset
+from fedrec.data.interactions import Dataset
 from fedrec.data.kinds import KINDS
 from fedrec.data.public_sources import PUBLIC_USERS
 from fedrec.errors import SettingsError
@@ -26,11 +26,11 @@ from fedrec.privacy.guarantee import Guarantee, non_private
 from fedrec.randomness import Streams
 from fedrec.recipes import prepare
 from fedrec.run.data.datasets import public_facts
-from fedrec.run.data.sealed import SealedSplit, load_sealed
 from fedrec.run.outcomes import baselines
 from fedrec.settings import Scenario, validated
 from fedrec.storage import finite
 from fedrec_research.runner import Fitted, fitted, load_whole, on_test, on_validation
+from fedrec_research.sealed import SealedSplit, load_sealed
 from fedrec_research.study import ratings_settings
 from fedrec_research.study.systems import DELTA, HALF_PUBLIC, SYSTEMS, Place, System
 from fedrec_research.trials import Row, merged
@@ -182,7 +182,7 @@ def _with_people(place: Place, scenario: Scenario) -> Scenario:
     return validated(
         merged(
             content,
-            {"data": {"path": place.path} if place.path != "planted" else {"preset": "small"}},
+            {"data": place.source},
             people,
         ),
         source="data",

@@ -24,8 +24,7 @@ from fedrec import __version__
 from fedrec.errors import SettingsError
 from fedrec.operations import logs
 from fedrec.operations.addresses import Address
-from fedrec.operations.machine_metrics import watch_machine
-from fedrec.operations.memory import keep_little
+from fedrec.operations.metrics import keep_little, watch_machine
 from fedrec.operations.party_state import Doing
 from fedrec.operations.reloading import LOOK_S, WatchedFiles
 from fedrec.storage import write_json

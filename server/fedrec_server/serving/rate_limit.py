@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable
 from typing import Self
 
-from fedrec.operations.connections import here
+from fedrec.operations.addresses import here
 from fedrec_server.serving.refusals import busy
 from fedrec_server.serving.settings import LimitsTable
 

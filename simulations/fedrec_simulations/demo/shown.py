@@ -14,7 +14,7 @@ from rich.text import Text
 
 from fedrec.cli.recommend import plain
 from fedrec.report.wording import power, size
-from fedrec.run.console import progress_bar, stage
+from fedrec.run.training import progress_bar, stage
 from fedrec_simulations.demo.evidence import Seen
 
 _TITLE = 38

@@ -1,27 +1,98 @@
 """Trainings of a trial deployment, two of them, and what one process makes of the same data without
-any fault."""
+any fault.
+
+The people are invented, live at two sites, and some of their ratings arrive only after the first
+training.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 
+import numpy as np
+
 from fedrec.cli import recommend as asking
 from fedrec.cli.supervisor import Supervisor
+from fedrec.data.interactions import Dataset, Interactions
+from fedrec.data.splits import Fold, Split
 from fedrec.factorization.facts import Earlier, PublicFacts
+from fedrec.factorization.model import Model
 from fedrec.factorization.released import save
-from fedrec.federation.rounds import State
+from fedrec.federation.messages import State
 from fedrec.privacy.accounting import epsilon_of, mu_for
 from fedrec.privacy.guarantee import Guarantee
+from fedrec.randomness import Streams
 from fedrec.recipes import Prepared, prepare
-from fedrec.run.data.datasets import public_facts
+from fedrec.run.data.datasets import load_dataset, load_split, public_facts
 from fedrec.run.job import Job, loopback
-from fedrec.settings import Scenario
+from fedrec.run.outcomes import evaluate
+from fedrec.settings import DataScenario, Scenario
+from fedrec.storage import write_bytes
 from fedrec_simulations.demo.parties import Deployment
-from fedrec_simulations.demo.people import People, invented, write_history
 from fedrec_simulations.runtimes.deployment_files import PartyFiles
 from fedrec_simulations.runtimes.ratings import RatingsParties
+
+EARLIER = 0.8
+"""Share of the training events that are there at the first training."""
+_ACTIVE = 0.75
+"""The person who asks is the first who has more events than this share of all."""
+
+
+@dataclass(frozen=True)
+class People:
+    """Everybody, what of their training events is there at the first training (`earlier`), and the
+    number of the person who asks."""
+
+    dataset: Dataset
+    split: Split
+    earlier: Interactions
+    person: int
+
+    def events(self, training: int) -> Interactions:
+        """What the sites hold at a training, counted from 0."""
+        return self.earlier if training == 0 else self.split.train
+
+    def history(self, training: int) -> list[tuple[str, float]]:
+        """Item ids and ratings of the person who asks, oldest first, at that time."""
+        one = self.events(training).users_subset(np.array([self.person]))
+        order = np.arange(len(one)) if one.times is None else np.argsort(one.times, kind="stable")
+        return [
+            (self.dataset.catalogue.item_ids[int(one.items[row])], float(one.values[row]))
+            for row in order
+        ]
+
+    def metrics(self, model: Model, training: int) -> dict[str, float]:
+        """Return the metrics of a model on the test events, measured outside the protocol and
+        without noise."""
+        fold = Fold(self.events(training), self.split.test.targets)
+        found = evaluate(model, fold, fold.history, cutoffs=(20,), ranking=False).metrics()
+        return {
+            name: float(value)
+            for name, value in found.items()
+            if name in ("rmse", "ndcg@20") and value is not None
+        }
+
+
+def invented(scenario: DataScenario) -> People:
+    """The people of a scenario. Raises DataError or SettingsError as its data and split do."""
+    dataset = load_dataset(scenario)
+    split = load_split(scenario, dataset)
+    train = split.train
+    earlier = train.select(
+        train.draws(Streams(scenario.seed).key("demo/earlier")) < np.uint64(EARLIER * 2**64)
+    )
+    counts = np.diff(earlier.user_ptr)
+    return People(dataset, split, earlier, int(np.argmax(counts >= np.quantile(counts, _ACTIVE))))
+
+
+def write_history(path: Path, history: Sequence[tuple[str, float]]) -> None:
+    """Write a history as `fedrec recommend --history` reads it."""
+    lines = ["item,rating", *(f"{item},{rating:g}" for item, rating in history)]
+    write_bytes(path, "".join(f"{line}\n" for line in lines).encode())
+
 
 SITES = 2
 TRAININGS = 2

@@ -41,8 +41,7 @@ from fedrec_server.gathering import Gathering
 from fedrec_server.news import check, run_news
 from fedrec_server.public_news import write_public_news
 from fedrec_server.runs import run_folder
-from fedrec_simulations.runtimes.deployment_files import Holdings
-from fedrec_simulations.runtimes.parties import SLOWEST_ROUND_S, Aggregated
+from fedrec_simulations.runtimes.deployment_files import SLOWEST_ROUND_S, Aggregated, Holdings
 
 
 @dataclass(frozen=True)
@@ -163,7 +162,7 @@ class Finished:
         return self
 
     def answer(self, question: Question) -> NoReturn:
-        """See `federation.rounds.Link`."""
+        """See `federation.messages.Link`."""
         raise _unfinished()
 
     def data(self) -> Impressions:

@@ -4,24 +4,43 @@ machine, followed from outside.
 The parent writes what an operator would write, starts the commands an operator would start, and
 reads what they keep. It takes part in no message: the model comes from the server's checkpoints. A
 party that dies is started again at the same address.
+
+Where Flower's own engine plays the nodes, rounds of a server run in this process, with an
+aggregator in a child, and clients that a node opens for each message.
 """
 
 from __future__ import annotations
 
 import socket
-from collections.abc import Generator, Iterator, Sequence
+import time
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from flwr.app import Context, Message
+
+from fedrec import __version__
 from fedrec.cli.supervisor import Supervisor
-from fedrec.data.dataset import Catalogue
+from fedrec.data.interactions import Catalogue
 from fedrec.errors import RunError
+from fedrec.operations import logs
+from fedrec.operations.metrics import Metrics
 from fedrec.run.job import AnyJob, Runtime
+from fedrec.settings import Scenario
 from fedrec.storage import read_json
-from fedrec_simulations.runtimes.deployment_files import ANY_PORT, PartyFiles
+from fedrec.transport.aggregator_client import Retry
+from fedrec_client import settings as client_settings
+from fedrec_client.flower import client_app
+from fedrec_client.last_arrays import HELD, HeldArrays
+from fedrec_client.opened import open_participant
+from fedrec_server.aggregation import aggregation_of
+from fedrec_server.flower import FlowerBroadcast
+from fedrec_server.settings import ServerSettings
+from fedrec_server.workload import workload_of
+from fedrec_simulations.runtimes.deployment_files import ANY_PORT, Parties, PartyFiles
 from fedrec_simulations.runtimes.in_process import parties_of
-from fedrec_simulations.runtimes.parties import Parties
 
 _UP_S = 120.0
 """How long a party may take to listen, on a machine that is busy with others."""
@@ -161,3 +180,57 @@ def _address(told: Path, key: str) -> str | None:
     except RunError:
         return None
     return address if isinstance(address, str) and address else None
+
+
+NO_FLEET_PROXY = ""
+"""Where a SuperNode would connect: there is none."""
+
+
+def start_aggregator_for(files: PartyFiles, company: Supervisor) -> None:
+    """Write all settings, those of server and clients when it is known where the aggregator
+    listens; some news needs none."""
+    files.prepare()
+    address = start_aggregator(files, company) if files.holdings.aggregated else ""
+    files.write_server(listen=ANY_PORT, aggregator=address)
+    for shard in files.shards:
+        files.write_client(shard, proxy=NO_FLEET_PROXY, aggregator=address)
+
+
+def settings_of_clients(files: PartyFiles) -> list[Path]:
+    """Their settings files, in the order of their nodes."""
+    return [files.settings(shard.name) for shard in files.shards]
+
+
+def rounds(
+    scenario: Scenario,
+    settings: ServerSettings,
+    clients: FlowerBroadcast,
+    sleep: Callable[[float], None] = time.sleep,
+) -> Iterator[object]:
+    """Every step of a training, as `fedrec server` would keep it in its state folder. Raises
+    FedRecError where the run cannot begin or go on."""
+    with ExitStack() as stack:
+        aggregation = aggregation_of(
+            scenario.privacy, settings, Metrics("server", __version__), Retry(sleep=sleep), stack
+        )
+        yield from workload_of(scenario, settings.public).steps(
+            aggregation.endpoint,
+            clients,
+            Path(settings.state),
+            gathering=replace(settings.whom_to_wait_for(), sleep=sleep),
+            patience=replace(settings.patience(), sleep=sleep),
+            run=settings.run or None,
+            statements=aggregation.statements,
+        )
+
+
+def answer_once(settings: Path, message: Message, context: Context) -> Message:
+    """The reply of the client with these settings, which is opened for it and closed again. Raises
+    FedRecError where it cannot be opened."""
+    chosen = client_settings.load(settings)
+    folder = Path(chosen.state)
+    with ExitStack() as stack:
+        stack.callback(logs.close, logs.configure("client", file=folder / "process.log"))
+        return client_app(open_participant(chosen, folder, stack), held=HeldArrays(folder / HELD))(
+            message, context
+        )

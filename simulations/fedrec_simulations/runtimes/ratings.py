@@ -10,8 +10,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from fedrec.data.dataset import Catalogue
-from fedrec.data.interactions import Interactions
+from fedrec.data.interactions import Catalogue, Interactions
 from fedrec.federation.protocol import ReleaseEndpoint
 from fedrec.federation.round_driver import Patience
 from fedrec.public_data import PublicData, write_public
@@ -24,8 +23,7 @@ from fedrec_server.flower import FlowerBroadcast
 from fedrec_server.gathering import Gathering
 from fedrec_server.rounds import check, run_rounds
 from fedrec_server.runs import run_folder
-from fedrec_simulations.runtimes.deployment_files import Holdings
-from fedrec_simulations.runtimes.parties import SLOWEST_ROUND_S, Aggregated
+from fedrec_simulations.runtimes.deployment_files import SLOWEST_ROUND_S, Aggregated, Holdings
 
 
 @dataclass(frozen=True)

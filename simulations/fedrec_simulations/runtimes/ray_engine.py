@@ -27,7 +27,7 @@ from flwr.serverapp import ServerApp
 from flwr.supercore import telemetry
 
 from fedrec.cli.supervisor import Supervisor
-from fedrec.data.dataset import Catalogue
+from fedrec.data.interactions import Catalogue
 from fedrec.errors import RunError
 from fedrec.extras import require
 from fedrec.run.job import AnyJob, Runtime
@@ -35,12 +35,11 @@ from fedrec.settings import Scenario
 from fedrec_client.flower import ACTIONS
 from fedrec_server.flower import FlowerBroadcast, server_app
 from fedrec_server.settings import ServerSettings
-from fedrec_simulations.runtimes.deployment_files import PartyFiles
+from fedrec_simulations.runtimes.deployment_files import SLOWEST_ROUND_S, PartyFiles
 from fedrec_simulations.runtimes.in_process import parties_of
-from fedrec_simulations.runtimes.parties import SLOWEST_ROUND_S
-from fedrec_simulations.runtimes.processes import follow
-from fedrec_simulations.runtimes.server_here import (
+from fedrec_simulations.runtimes.processes import (
     answer_once,
+    follow,
     rounds,
     settings_of_clients,
     start_aggregator_for,

@@ -5,9 +5,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from fedrec.factorization.default_clicks.model import ClickModel
-from fedrec.federation.messages import Question, Release, ReleaseSpec
+from fedrec.federation.messages import Question, Release, ReleaseSpec, State
 from fedrec.federation.reports import RealBlock, block, bounded
-from fedrec.federation.rounds import State
 from fedrec.preparing import Prepared, RecipeFacts
 from fedrec.privacy.calibration import Plan
 from fedrec.registry import NoSettings, RecipeSpec

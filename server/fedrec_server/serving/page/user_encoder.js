@@ -1,5 +1,5 @@
 /**
- * User encoders of news models (`fedrec.encoders.users`): vectors of clicked news in, one vector out. Both see a history as a set.
+ * User encoders of news models (`fedrec.encoders.news`): vectors of clicked news in, one vector out. Both see a history as a set.
  *
  *     NRMS, PLM-NR (heads > 0)    self-attention among the news, then additive attention over them
  *     NAML (heads = 0)            additive attention, less what all averages have in common, over their spread

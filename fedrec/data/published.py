@@ -1,0 +1,399 @@
+"""Data sets in the form of their publication: Book-Crossing, the Netflix Prize, and clicks of the
+graph recommenders.
+
+Book-Crossing: `BX-Book-Ratings.csv` and `BX-Books.csv` as Ziegler published them.
+
+Fields stand in quotes between semicolons, a quote within one is written \", and the text is
+Latin-1. A rating of 0 says that a book was read and not rated; others are 1 to 10.
+
+Netflix Prize: blocks of ratings, each below a line with the film's number.
+
+    123:
+    1488844,3,2005-09-06
+
+One file (`combined_data_1.txt`), or a folder of such files or of `mv_0000001.txt` and so on;
+`movie_titles.csv` beside them (Latin-1: number, year, title) gives titles and years.
+
+Clicks as the graph recommenders publish them, with their own train, validation and test sets.
+
+`clicks-lists`: `train.txt` and `test.txt` (and `validation.txt` or `valid.txt`), one user a line,
+the user and then its items, numbers from 0 separated by blanks (LightGCN, KGAT). `clicks-npz`:
+`*train*.npz` and `*test*.npz` (and `*valid*.npz`), SciPy sparse matrices of users x items, every
+stored entry a click.
+"""
+
+from __future__ import annotations
+
+import csv
+from codecs import BOM_UTF8
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+from scipy import sparse
+
+from fedrec.arrays import Int32s
+from fedrec.data.delimited import is_integer, require_file
+from fedrec.data.features import PublicFeatures
+from fedrec.data.interactions import (
+    CATALOGUE_OF_ROWS,
+    Catalogue,
+    Dataset,
+    Interactions,
+    Provenance,
+    added,
+    digest_file,
+)
+from fedrec.data.item_tables import ItemTable, item_table
+from fedrec.data.resolving import Duplicates, Missing, OutOfRange, Policies, Rows, resolve
+from fedrec.data.table_files import complete, typed
+from fedrec.data.tables import TableColumns, dataset_of
+from fedrec.errors import DataError, MalformedRowError
+
+_RATINGS = ("BX-Book-Ratings.csv", "Book-Ratings.csv")
+_BOOKS = ("BX-Books.csv", "BX_Books.csv", "Books.csv")
+_BOOK_COLUMNS = TableColumns("User-ID", "ISBN", "Book-Rating")
+_UNRATED = "0 says that a book was not rated"
+
+
+def read_book_crossing(
+    path: Path,
+    *,
+    rating_range: tuple[float, float] = (1.0, 10.0),
+    duplicates: Duplicates = "auto",
+    out_of_range: OutOfRange = "refuse",
+    missing: Missing = "refuse",
+) -> Dataset:
+    """Ratings of 1 to 10 with `out_of_range = "drop"`, which leaves books without a rating out; for
+    clicks of all books that were read, `rating_range = [0, 10]` and `data.kind = "clicks"`.
+
+    Raises DataError where no ratings are there, MalformedRowError at a row of another length."""
+    file = _ratings(path)
+    books = next((file.parent / name for name in _BOOKS if (file.parent / name).is_file()), None)
+    table = (
+        None
+        if books is None
+        else item_table(books, _book_titles(books), id_column="ISBN", separator="|")
+    )
+
+    def frame_of(_: Path) -> tuple[pl.DataFrame, int, tuple[str, ...]]:
+        rows = [row[:3] for _, row in _book_rows(file, 3)]
+        header, *events = rows
+        if tuple(header) != tuple(_BOOK_COLUMNS.names().values()):
+            expected = ";".join(_BOOK_COLUMNS.names().values())
+            raise MalformedRowError(file, 1, f"the header {expected}", ";".join(header))
+        names = _BOOK_COLUMNS.names()
+        try:
+            frame = typed(pl.DataFrame(events, schema=list(names.values()), orient="row"), names)
+        except pl.exceptions.PolarsError:
+            line, bad = next(
+                (n, row[2]) for n, row in _book_rows(file, 3) if n > 1 and not row[2].isdigit()
+            )
+            raise MalformedRowError(file, line, "a rating from 0 to 10", bad) from None
+        chosen, notes, _unit = complete(frame, file, names, missing)
+        if rating_range[0] > 0 and out_of_range == "refuse" and (chosen["rating"] == 0).any():
+            count = int((chosen["rating"] == 0).sum())
+            raise DataError(
+                f"{count:,} of {len(chosen):,} rows of {file.name} have the rating 0: {_UNRATED}",
+                'Leave them out: out_of_range = "drop". Or take all as clicks: kind = "clicks" '
+                "with rating_range = [0, 10].",
+            )
+        return chosen, 2, notes
+
+    return dataset_of(
+        {"train": file},
+        "book-crossing",
+        _BOOK_COLUMNS,
+        frame_of,
+        rating_range,
+        table,
+        Policies(duplicates, out_of_range, missing),
+        digests=lambda *_: (
+            digest_file(file),
+            *([] if books is None else [digest_file(books, public=True)]),
+        ),
+    )
+
+
+def is_book_crossing(path: Path) -> bool:
+    """Whether it is the file of ratings, or a folder with it."""
+    return path.name in _RATINGS or (path.is_dir() and any((path / n).is_file() for n in _RATINGS))
+
+
+def _ratings(path: Path) -> Path:
+    if not path.is_dir():
+        return require_file(path)
+    found = [path / name for name in _RATINGS if (path / name).is_file()]
+    if not found:
+        raise DataError(f"{path} holds no {_RATINGS[0]}", "Give the folder with it.")
+    return found[0]
+
+
+def _book_titles(books: Path) -> Iterator[list[str]]:
+    yield ["ISBN", "title"]
+    yield from (row[:2] for line, row in _book_rows(books, 2) if line > 1)
+
+
+def _book_rows(path: Path, least: int) -> Iterator[tuple[int, list[str]]]:
+    """Line and fields of each row, at least so many."""
+    with path.open(encoding="latin-1", newline="") as file:
+        # a backslash before a quote, and before nothing else: titles end in one now and then
+        texts = (text.replace('\\"', '""') for text in file)
+        reader = csv.reader(texts, delimiter=";")
+        for row in reader:
+            if len(row) < least:
+                expected = f"{least} fields or more separated by ;"
+                raise MalformedRowError(path, reader.line_num, expected, ";".join(row)[:80])
+            yield reader.line_num, row
+
+
+_NETFLIX_COLUMNS = TableColumns("user", "film", "rating", "date")
+_STARS = (1.0, 5.0)
+_HEAD = r"^\s*\d+:\s*$"
+_ROW = r"^\s*(\d+),(\d+),(\d{4}-\d{2}-\d{2})\s*$"
+
+
+def read_netflix(
+    path: Path,
+    *,
+    duplicates: Duplicates = "auto",
+    out_of_range: OutOfRange = "refuse",
+    missing: Missing = "refuse",
+) -> Dataset:
+    """Ratings of 1 to 5 stars with dates. Raises DataError where no file holds any, and
+    MalformedRowError at the first line that is neither a film nor a rating."""
+    files = _files(path)
+
+    def frame_of(_: Path) -> tuple[pl.DataFrame, int, tuple[str, ...]]:
+        rows = pl.concat([_netflix_rows(file) for file in files])
+        if rows.is_empty():
+            raise DataError(f"{path} holds no rows", "Check that the files are whole.")
+        chosen, notes, _unit = complete(rows, path, _NETFLIX_COLUMNS.names(), missing)
+        return chosen, 1, notes
+
+    titles = (path if path.is_dir() else path.parent) / "movie_titles.csv"
+    table = _film_titles(titles) if titles.is_file() else None
+    return dataset_of(
+        {"train": path},
+        "netflix",
+        _NETFLIX_COLUMNS,
+        frame_of,
+        _STARS,
+        table,
+        Policies(duplicates, out_of_range, missing),
+        digests=lambda *_: (
+            *map(digest_file, files),
+            *([] if table is None else [digest_file(titles, public=True)]),
+        ),
+    )
+
+
+def is_netflix(path: Path) -> bool:
+    """Whether a file, or the first of a folder, begins with the number of a film."""
+    if path.is_dir():
+        return any(path.glob("combined_data_*.txt")) or any(path.glob("mv_*.txt"))
+    if path.suffix != ".txt":
+        return False
+    with path.open("rb") as file:
+        first = file.readline(64).strip()
+    return first.endswith(b":") and first[:-1].isdigit()
+
+
+def _files(path: Path) -> list[Path]:
+    if not path.is_dir():
+        return [require_file(path)]
+    found = sorted([*path.glob("combined_data_*.txt"), *path.glob("mv_*.txt")])
+    if not found:
+        raise DataError(
+            f"{path} holds no combined_data_*.txt and no mv_*.txt", "Give the folder of ratings."
+        )
+    return found
+
+
+def _netflix_rows(file: Path) -> pl.DataFrame:
+    lines = pl.DataFrame({"text": file.read_text("latin-1").splitlines()}).with_row_index("line", 1)
+    text = pl.col("text")
+    lines = lines.with_columns(
+        pl.when(text.str.contains(_HEAD))
+        .then(text.str.strip_chars().str.strip_chars_end(":"))
+        .forward_fill()
+        .cast(pl.Int64)
+        .alias("item"),
+        text.str.contains(_HEAD).alias("head"),
+        (text.str.strip_chars() == "").alias("blank"),
+    ).filter(~pl.col("head") & ~pl.col("blank"))
+    parts = text.str.extract_groups(_ROW)
+    lines = lines.with_columns(
+        parts.struct.rename_fields(["user", "rating", "timestamp"]).alias("row")
+    )
+    lines = lines.unnest("row")
+    bad = lines.filter(pl.col("user").is_null() | pl.col("item").is_null())
+    if len(bad):
+        found = bad.row(0, named=True)
+        expected = "a film as 123:, or a user, stars and a day as 1488844,3,2005-09-06"
+        raise MalformedRowError(file, int(found["line"]), expected, found["text"][:80])
+    return lines.select(
+        pl.col("user").cast(pl.Int64),
+        "item",
+        pl.col("rating").cast(pl.Float32),
+        pl.col("timestamp"),
+    )
+
+
+def _film_titles(path: Path) -> ItemTable:
+    def rows() -> Iterator[list[str]]:
+        yield ["film", "year", "title"]
+        for line, text in enumerate(path.read_text("latin-1").splitlines(), start=1):
+            number, _, rest = text.partition(",")
+            year, _, title = rest.partition(",")  # a title may hold commas
+            if not is_integer(number, low=1, high=2**31):
+                raise MalformedRowError(path, line, "number, year and title of a film", text[:80])
+            yield [number, "" if year == "NULL" else year, title]
+
+    return item_table(path, rows(), id_column="film", separator="|")
+
+
+Shape = tuple[int, int]
+
+
+def read_click_lists(path: Path, *, duplicates: Duplicates = "auto") -> Dataset:
+    """A folder with `train.txt` and, if there are any, `test.txt` (the `given_test`) and
+    `validation.txt`; or one such file.
+
+    Users and items are the numbers up to the largest in any file. Raises DataError on a missing or
+    empty file, MalformedRowError at a line that is not whole numbers from 0.
+    """
+    files = {"train": path / "train.txt" if path.is_dir() else path}
+    if path.is_dir():
+        names = {"test": ("test.txt",), "validation": ("validation.txt", "valid.txt")}
+        files |= {
+            part: path / name
+            for part, known in names.items()
+            for name in known
+            if (path / name).exists()
+        }
+    return _dataset("clicks-lists", files, _list_pairs, duplicates)
+
+
+def read_click_matrices(path: Path, *, duplicates: Duplicates = "auto") -> Dataset:
+    """A folder with one `*train*.npz`, at most one `*test*.npz` (the `given_test`) and one
+    `*valid*.npz`; or one such file.
+
+    Raises DataError on missing files or what is not a SciPy sparse matrix. A "line" in a message is
+    the number of a stored entry.
+    """
+    files = {"train": _single(path, "*train*.npz") if path.is_dir() else path}
+    if path.is_dir():
+        files |= {
+            part: _single(path, name)
+            for part, name in (("test", "*test*.npz"), ("validation", "*valid*.npz"))
+            if any(path.glob(name))
+        }
+    return _dataset("clicks-npz", files, _matrix_pairs, duplicates)
+
+
+def _dataset(
+    name: str,
+    files: Mapping[str, Path],
+    pairs: Callable[[Path], tuple[Int32s, Int32s, Shape, Int32s | None]],
+    duplicates: Duplicates,
+) -> Dataset:
+    parts = [pairs(require_file(file)) for file in files.values()]
+    num_users, num_items = (max(shape[side] for _, _, shape, _ in parts) for side in (0, 1))
+    clicks = sum(len(users) for users, _, _, _ in parts)
+    if max(num_users, num_items) > max(10_000, 50 * clicks):
+        remedy = "Users and items must be numbered from 0 without large gaps."
+        raise DataError(
+            f"{files['train']} names {num_users} x {num_items} users and items in {clicks} clicks",
+            remedy,
+        )
+    events = dict[str, Interactions]()
+    reports = []
+    for (part_name, file), (users, items, _, lines) in zip(files.items(), parts, strict=True):
+        rows = Rows(file, users, items, None, None, lines=lines)
+        part, report = resolve(
+            rows,
+            num_users=num_users,
+            num_items=num_items,
+            value_range=(0.0, 1.0),
+            kind="clicks",
+            policies=Policies(duplicates),
+        )
+        events[part_name] = part
+        reports.append(report)
+    catalogue = Catalogue(
+        tuple(map(str, range(num_items))), None, tuple(map(str, range(num_users)))
+    )
+    digests = tuple(digest_file(file) for file in files.values())
+    provenance = Provenance(name, digests, added(reports), (CATALOGUE_OF_ROWS,))
+    return Dataset(
+        events["train"],
+        catalogue,
+        PublicFeatures({}),
+        provenance,
+        events.get("test"),
+        events.get("validation"),
+    )
+
+
+def _list_pairs(path: Path) -> tuple[Int32s, Int32s, Shape, Int32s | None]:
+    """Users, items, the smallest shape that holds them, and the line of each pair."""
+    users: list[int] = []
+    items: list[Int32s] = []
+    with path.open("rb") as file:
+        for line, text in enumerate(file, start=1):
+            numbers = _whole_numbers(path, line, text)
+            users.append(int(numbers[0]))
+            items.append(numbers[1:])
+    lengths = [len(part) for part in items]
+    clicked = np.concatenate(items)
+    if not len(clicked):
+        raise DataError(f"{path} holds no clicks", "Check that the file is whole.")
+    lines = np.repeat(np.arange(1, len(users) + 1, dtype=np.int32), lengths)
+    return (
+        np.repeat(np.array(users, np.int32), lengths),
+        clicked,
+        (max(users) + 1, int(clicked.max()) + 1),
+        lines,
+    )
+
+
+def _whole_numbers(path: Path, line: int, text: bytes) -> Int32s:
+    fields = text.removeprefix(BOM_UTF8 if line == 1 else b"").split()
+    if not fields or not all(field.isdigit() and len(field) < 10 for field in fields):
+        bad = next((field for field in fields if not field.isdigit() or len(field) >= 10), b"")
+        raise MalformedRowError(
+            path,
+            line,
+            "a user and its items as whole numbers from 0",
+            bad.decode("utf-8", "replace"),
+        )
+    return np.array(fields, dtype=np.int32)
+
+
+def _matrix_pairs(path: Path) -> tuple[Int32s, Int32s, Shape, Int32s | None]:
+    try:
+        matrix = sparse.coo_matrix(sparse.load_npz(path))
+    except Exception as error:
+        # zipfile, zlib, NumPy and SciPy raise a dozen types on a damaged file
+        raise DataError(
+            f"{path} is not a SciPy sparse matrix", "Write it with scipy.sparse.save_npz."
+        ) from error
+    clicked = matrix.data != 0
+    return (
+        matrix.row[clicked].astype(np.int32),
+        matrix.col[clicked].astype(np.int32),
+        matrix.shape,
+        None,
+    )
+
+
+def _single(folder: Path, pattern: str) -> Path:
+    found = sorted(folder.glob(pattern))
+    if len(found) != 1:
+        raise DataError(
+            f"{folder} holds {len(found)} files {pattern}, one is needed",
+            "Leave one, or give the path of the train matrix alone.",
+        )
+    return found[0]

@@ -1,1 +1,0 @@
-"""Linear tasks of Ada-DPALS: ridge regression and descent with adaptive weights."""
