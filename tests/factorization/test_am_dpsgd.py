@@ -170,7 +170,8 @@ def test_as_printed_each_example_is_clipped_and_weighed_and_the_step_is_plain() 
     )
 
 
-def test_as_printed_no_user_moves_a_release_by_more_than_its_radius() -> None:
+@pytest.mark.parametrize("form", ["as printed", "two layers"])
+def test_no_user_moves_a_release_by_more_than_its_radius(form: str) -> None:
     """Whatever its ratings: at the far ends of the scale, on few items and on all."""
     dataset = planted(SHAPES["small"], seed=3)
     m, (low, high) = dataset.interactions.num_items, dataset.interactions.value_range
@@ -179,13 +180,13 @@ def test_as_printed_no_user_moves_a_release_by_more_than_its_radius() -> None:
     ends = np.where(np.arange(ptr[-1]) % 2, low, high)
     items = np.concatenate(lists).astype(np.int32)
     extreme = Interactions(ptr.astype(np.int64), items, ends.astype(np.float32), m, (low, high))
-    made = prepared_for(extreme, dataset.features, *PRINTED)
+    keys = PRINTED if form == "as printed" else (*TWO_LAYERS, "model.example_share=1")
+    made = prepared_for(extreme, dataset.features, *keys)
     counted, _ = rounds_of(extreme, made)
     question = made.recipe.ask(counted.state)
     assert question is not None
     norms = squared_norms(made.steps[question.step](question, extreme), question.releases)
-    assert norms.max() <= 1
-    assert norms.max() > 0.25  # and the bound is no idle one
+    assert 0.25 < norms.max() <= 1  # and the bound is no idle one
 
 
 def test_as_printed_a_rate_that_diverges_is_told_in_words_and_clicks_have_no_such_form() -> None:
@@ -260,21 +261,9 @@ def test_a_step_of_two_layers_is_algorithm_6_read_line_by_line() -> None:
         np.testing.assert_allclose(found, moved, atol=1e-2 * np.abs(moved).max())
 
 
-def test_two_layers_move_a_release_by_no_more_than_its_radius_and_are_am_dpsgd_s_alone() -> None:
-    dataset = planted(SHAPES["small"], seed=3)
-    m, (low, high) = dataset.interactions.num_items, dataset.interactions.value_range
-    lists = [np.arange(m), np.array([0]), np.arange(0, m, 2), np.arange(5)]
-    ptr = np.cumsum([0, *map(len, lists)])
-    ends = np.where(np.arange(ptr[-1]) % 2, low, high)
-    items = np.concatenate(lists).astype(np.int32)
-    extreme = Interactions(ptr.astype(np.int64), items, ends.astype(np.float32), m, (low, high))
-    made = prepared_for(extreme, dataset.features, *TWO_LAYERS, "model.example_share=1")
-    counted, _ = rounds_of(extreme, made)
-    question = made.recipe.ask(counted.state)
-    assert question is not None
-    norms = squared_norms(made.steps[question.step](question, extreme), question.releases)
-    assert 0.25 < norms.max() <= 1
+def test_two_layers_are_am_dpsgd_s_alone_and_need_public_features() -> None:
+    ratings = planted(SHAPES["small"], seed=3).interactions
     with pytest.raises(SettingsError, match='needs recipe = "am-dpsgd"'):
         load(None, ["recipe=published", "model.encoder=two-layer"])
     with pytest.raises(SettingsError, match="public features"):
-        prepared_for(extreme, None, *TWO_LAYERS)
+        prepared_for(ratings, None, *TWO_LAYERS)

@@ -9,11 +9,11 @@ from collections.abc import Mapping
 import numpy as np
 import numpy.typing as npt
 import pytest
-from fedrec.federation.rounds import train
 
 from fedrec.data.interactions import Dataset
 from fedrec.data.planted import SHAPES, planted
 from fedrec.factorization.facts import PublicFacts
+from fedrec.federation.messages import train
 from fedrec.in_process.loopback import Loopback
 from fedrec.privacy.ledger import Ledger
 from fedrec.randomness import Streams

@@ -1,8 +1,9 @@
-"""What is particular to task-weighted noisy gradient descent; its five tests are in
-test_recipes.py."""
+"""Noisy gradient descent, with task weights and without (the sound sibling of fast DP matrix
+factorisation): what is particular to them; their five tests are in test_recipes.py."""
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 
 import numpy as np
@@ -31,24 +32,27 @@ def loopback(ratings: Interactions, made: Prepared) -> Loopback:
     return Loopback(ratings, made.steps, made.plan, Streams(1), Ledger(made.plan.guarantee))
 
 
-def test_a_step_is_the_weighted_normalised_gradient_of_every_user_over_weighted_count_and_ridge() -> None:  # fmt: skip
+@pytest.mark.parametrize(
+    ("recipe", "ridges"),
+    [
+        ("noisy-descent", ()),  # 4 and 5 are its own
+        ("dp-gd", ("model.user_ridge=4", "model.item_ridge=5")),
+    ],
+)
+def test_a_step_is_the_weighted_normalised_gradient_of_every_user_over_weighted_count_and_ridge(
+    recipe: str, ridges: tuple[str, ...]
+) -> None:
     """Second code, user by user, in floating point: the grid costs less than a hundredth."""
     ratings = planted(SHAPES["small"], seed=3).interactions
-    keys = (
-        "model.dimension=3",
-        "model.steps=1",
-        "model.user_ridge=4",
-        "model.item_ridge=5",
-        "model.learning_rate=0.5",
-    )
-    made = prepared_for(ratings, *keys, "privacy.epsilon=inf")
+    keys = ("model.dimension=3", "model.steps=1", "model.learning_rate=0.5", "privacy.epsilon=inf")
+    made = prepared_for(ratings, *keys, *ridges, recipe=recipe)
     first, second = train(made.recipe, loopback(ratings, made), made.recipe.begin())
     V, bias = (np.asarray(first.state[name], np.float64) for name in ("V", "bias"))
     lengths = np.diff(ratings.user_ptr)
     n = np.bincount(
         ratings.items, weights=(1 / np.sqrt(lengths))[ratings.users], minlength=ratings.num_items
     )
-    omega = np.maximum(n, 1e-9) ** -0.25
+    omega = np.maximum(n, 1e-9) ** (-0.25 if recipe == "dp-gd" else 0)
     omega *= np.sqrt(n.sum() / (n @ omega**2))
     mean = float(first.state["mean"])
     change = np.zeros((ratings.num_items, 4))
@@ -82,12 +86,33 @@ def test_without_weights_it_is_the_sound_sibling_of_fast_dpmf() -> None:
     np.testing.assert_allclose(*tables, atol=1e-4)
 
 
-@pytest.mark.parametrize("recipe", ["dp-gd", "am-dpsgd"])
-def test_keys_of_other_recipes_are_refused(recipe: str) -> None:
-    for key, words in (
-        ("model.resamples=2", f'model.resamples has no effect with recipe = "{recipe}"'),
-        ("privacy.unit=example", "whole users"),
-        ("compare.published=true", "needs recipe"),
-    ):
+@pytest.mark.parametrize(
+    ("recipe", "more"),
+    [
+        ("dp-gd", {}),
+        ("am-dpsgd", {}),
+        (
+            "noisy-descent",
+            {
+                "model.weights=printed": "model.weights has no effect",
+                "data.kind=clicks": "fits ratings",
+                "privacy.accountant=am-ssp": "accounted exactly",
+            },
+        ),
+    ],
+)
+def test_keys_of_other_recipes_are_refused(recipe: str, more: dict[str, str]) -> None:
+    refused = {
+        "model.resamples=2": f'model.resamples has no effect with recipe = "{recipe}"',
+        "privacy.unit=example": "whole users",
+        "compare.published=true": "needs recipe",
+    }
+    for key, words in (refused | more).items():
         with pytest.raises(SettingsError, match=words):
             load(None, [f"recipe={recipe}", key])
+
+
+def test_clicks_are_refused_by_the_recipe_that_fits_ratings() -> None:
+    clicks = planted(dataclasses.replace(SHAPES["small"], kind="clicks"), seed=1).interactions
+    with pytest.raises(SettingsError, match="this data holds clicks"):
+        prepared_for(clicks, recipe="noisy-descent")

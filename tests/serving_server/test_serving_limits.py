@@ -181,25 +181,18 @@ def test_stalled_connections_of_one_peer_leave_room_for_others() -> None:
     assert all(peers.connect("127.0.0.1") for _ in range(10))  # it may be a proxy for everybody
 
 
-def test_a_peer_with_too_many_connections_is_turned_away_and_its_first_ones_work(
-    start: Any,
+@pytest.mark.parametrize(
+    ("limits", "status"),
+    [({"connections_per_peer": 4, "loopback": True}, 429), ({"connections": 4}, 503)],
+    ids=["of a peer", "of all"],
+)
+def test_too_many_connections_are_turned_away_and_the_first_ones_work(
+    limits: dict[str, Any], status: int, start: Any
 ) -> None:
-    running = start(limits={"connections_per_peer": 4, "loopback": True})
+    running = start(limits=limits)
     lines = [line(running) for _ in range(6)]
     try:
-        assert [one.recv(12) for one in lines[4:]] == [b"HTTP/1.1 429"] * 2
-        lines[0].sendall(b"GET /health/live HTTP/1.1\r\nhost: x\r\n\r\n")
-        assert lines[0].recv(12) == b"HTTP/1.1 200"
-    finally:
-        for one in lines:
-            one.close()
-
-
-def test_connections_are_bounded(start: Any) -> None:
-    running = start(limits={"connections": 4})
-    lines = [line(running) for _ in range(6)]
-    try:
-        assert [one.recv(12) for one in lines[4:]] == [b"HTTP/1.1 503"] * 2
+        assert [one.recv(12) for one in lines[4:]] == [b"HTTP/1.1 %d" % status] * 2
         lines[0].sendall(b"GET /health/live HTTP/1.1\r\nhost: x\r\n\r\n")
         assert lines[0].recv(12) == b"HTTP/1.1 200"
     finally:

@@ -14,7 +14,7 @@ from fedrec.arrays import UInt64s
 from fedrec.cli.disclosure.aggregator import aggregator as inspected
 from fedrec.errors import RefusedError, RunError, UnreachableError
 from fedrec.federation.hostile_clients import ATTEMPTS
-from fedrec.federation.messages import Reports, train
+from fedrec.federation.messages import Reports
 from fedrec.federation.protocol import Answer, Invitation, Phase, Refusal
 from fedrec.federation.wire import pack_release
 from fedrec.sharing.layout import RowLayout, layout
@@ -25,7 +25,16 @@ from fedrec_aggregator.peers import HeardPeer
 from fedrec_client import three_way
 from fedrec_client.participant import Participant
 from fedrec_client.three_way import ThreeWay
-from tests.sharing.three_cores import NAMES, RUN, USERS, Cores, Federation, Line, federation
+from tests.sharing.three_cores import (
+    NAMES,
+    RUN,
+    USERS,
+    Cores,
+    Federation,
+    Line,
+    federation,
+    releases_are_the_loopbacks,
+)
 
 Found = Callable[..., Federation]
 
@@ -54,19 +63,7 @@ def found(tmp_path: Path) -> Iterator[Found]:
 def test_every_round_of_a_training_releases_the_loopback_s_bytes(
     found: Found, sets: tuple[str, ...]
 ) -> None:
-    there = found(*sets)
-    recipe = there.prepared.recipe
-    ours = list(train(recipe, there.link(), recipe.begin()))
-    theirs = list(train(recipe, there.loopback, recipe.begin()))
-    assert len(ours) == len(theirs) >= 2
-    for one, other in zip(ours, theirs, strict=True):
-        assert pack_release(one.answer) == pack_release(other.answer)
-    charged = [
-        sorted((c.round, c.release) for c in ledger.spends().charges)
-        for ledger in there.cores.ledgers
-    ]
-    assert charged[0] == charged[1] == charged[2]
-    assert len(charged[0]) == len(there.prepared.plan.releases)
+    releases_are_the_loopbacks(found(*sets))
 
 
 def test_an_aggregator_of_three_is_inspected_as_one_that_sums_alone(found: Found) -> None:

@@ -11,12 +11,11 @@ import pytest
 from fedrec.errors import ProtocolError, RefusedError, UnreachableError
 from fedrec.federation.hostile_clients import ATTEMPTS
 from fedrec.federation.leaves import read_partial
-from fedrec.federation.messages import train
 from fedrec.federation.protocol import Invitation, Phase, Refusal
 from fedrec.federation.wire import pack_release
 from fedrec_aggregator.leaf_visits import LeafVisits, ListedLeaf
 from tests.sharing.test_three_cores import CHECKED, PUBLISHED
-from tests.sharing.three_cores import RUN, USERS, Federation, federation
+from tests.sharing.three_cores import RUN, USERS, Federation, federation, releases_are_the_loopbacks
 from tests.sharing.tree_cores import PLACES, TreeCores
 
 Found = Callable[..., Federation]
@@ -40,19 +39,7 @@ def found(tmp_path: Path) -> Iterator[Found]:
     "sets", [PUBLISHED, (), (*PUBLISHED, *CHECKED)], ids=["published", "default", "checked"]
 )
 def test_every_round_releases_the_loopbacks_bytes(found: Found, sets: tuple[str, ...]) -> None:
-    there = found(*sets)
-    recipe = there.prepared.recipe
-    ours = list(train(recipe, there.link(), recipe.begin()))
-    theirs = list(train(recipe, there.loopback, recipe.begin()))
-    assert len(ours) == len(theirs) >= 2
-    for one, other in zip(ours, theirs, strict=True):
-        assert pack_release(one.answer) == pack_release(other.answer)
-    charged = [
-        sorted((c.round, c.release) for c in ledger.spends().charges)
-        for ledger in there.cores.ledgers
-    ]
-    assert charged[0] == charged[1] == charged[2]
-    assert len(charged[0]) == len(there.prepared.plan.releases)
+    releases_are_the_loopbacks(found(*sets))
 
 
 def test_no_root_asks_a_leaf_under_the_lock_that_terms_wait_for(

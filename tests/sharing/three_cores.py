@@ -12,10 +12,10 @@ from fedrec.data.interactions import Interactions
 from fedrec.data.planted import PlantedShape, planted
 from fedrec.errors import UnreachableError
 from fedrec.factorization.facts import PublicFacts
-from fedrec.federation.messages import Question
+from fedrec.federation.messages import Question, train
 from fedrec.federation.protocol import Answer, Invitation, Opening, RoundStatus, Terms
 from fedrec.federation.round_driver import AggregatedLink, Patience
-from fedrec.federation.wire import question_digest, question_header
+from fedrec.federation.wire import pack_release, question_digest, question_header
 from fedrec.in_process.loopback import Loopback
 from fedrec.privacy.calibration import Plan
 from fedrec.privacy.guarantee import Guarantee
@@ -245,3 +245,19 @@ def federation(cores: Cores, stack: ExitStack, *sets: str, clients: int = 3) -> 
         way = cores.way(shard.name)
         participants.append(Participant(shard.name, users, ledger, way, own, users_per_batch=3))
     return Federation(cores, data, prepared, terms, participants)
+
+
+def releases_are_the_loopbacks(there: Federation) -> None:
+    """A whole training, round by round, and what each of the three charged for it."""
+    recipe = there.prepared.recipe
+    ours = list(train(recipe, there.link(), recipe.begin()))
+    theirs = list(train(recipe, there.loopback, recipe.begin()))
+    assert len(ours) == len(theirs) >= 2
+    for one, other in zip(ours, theirs, strict=True):
+        assert pack_release(one.answer) == pack_release(other.answer)
+    charged = [
+        sorted((c.round, c.release) for c in ledger.spends().charges)
+        for ledger in there.cores.ledgers
+    ]
+    assert charged[0] == charged[1] == charged[2]
+    assert len(charged[0]) == len(there.prepared.plan.releases)
