@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ipaddress
 import os
-import socket
 from dataclasses import dataclass
 
 
@@ -56,12 +55,3 @@ def proxy_words(address: str) -> str:
         f" {found} is set: if that proxy does not reach {where.host}, unset it or add {where.host} "
         "to no_proxy."
     )
-
-
-def free_port(host: str) -> int:
-    """A port that was free a moment ago, for a program that does not take 0.
-
-    Whoever loses the race for it must try again."""
-    with socket.socket() as probe:
-        probe.bind((host, 0))
-        return int(probe.getsockname()[1])

@@ -24,7 +24,6 @@ import fedrec_app
 from fedrec.cli.supervisor import Supervisor
 from fedrec.data.dataset import Catalogue
 from fedrec.errors import RunError, SettingsError
-from fedrec.operations.addresses import free_port
 from fedrec.run import simulate
 from fedrec.run.data.datasets import load_dataset, load_split, public_facts
 from fedrec.run.job import Carried, Job, Runtime
@@ -35,6 +34,7 @@ from fedrec_simulations.runtimes.deployment_files import PartyFiles
 from fedrec_simulations.runtimes.in_process import FIRST_NODE, parties_of
 from fedrec_simulations.runtimes.in_process_grid import RUN_ID, InProcessGrid
 from fedrec_simulations.runtimes.server_here import settings_of_clients, start_aggregator_for
+from tests.ports import free_port
 from tests.waiting import HANG_S, until
 
 ROOT = Path(__file__).parents[2]

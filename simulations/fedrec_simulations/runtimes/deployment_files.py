@@ -166,8 +166,8 @@ class PartyFiles:
         }
 
     def write_server(self, *, listen: str, aggregator: str) -> None:
-        """Settings of the server, whose proxy listens there. aggregator: where it listens, or all
-        three of them, with commas."""
+        """Settings of the server, which listens there for clients. aggregator: where it listens,
+        or all three of them, with commas."""
         content = {
             "state": str(self.state("server")),
             "pins": self._pins,
@@ -182,7 +182,7 @@ class PartyFiles:
                 "min_clients": len(self.shards),
             },
             **self._aggregator(aggregator, "server"),
-            "superlink": {
+            "link": {
                 "listen": listen,
                 **self._pair("server"),
                 "client_ca": str(self._authority),
@@ -190,7 +190,7 @@ class PartyFiles:
         }
         self._write("server", content)
 
-    def write_client(self, shard: Shard[Any], *, proxy: str, aggregator: str) -> None:
+    def write_client(self, shard: Shard[Any], *, server: str, aggregator: str) -> None:
         """Settings of a client."""
         limit = self.job.limit
         own = f"client-{shard.name}"
@@ -209,9 +209,9 @@ class PartyFiles:
             },
             **self._aggregator(aggregator, own),
             **self.holdings.client,
-            "superlink": {
-                "address": proxy,
-                "root_certificates": str(self._authority),
+            "server": {
+                "address": server,
+                "ca": str(self._authority),
                 **self._pair(own),
             },
         }

@@ -16,9 +16,9 @@ from fedrec_aggregator.core import Aggregator, Limits
 from fedrec_aggregator.ledger import ReleaseLedger
 from fedrec_aggregator.peers import CoreAsPeer
 from fedrec_aggregator.three_party import ThreePartyAggregator
-from fedrec_client.flower import Answering
+from fedrec_client.requests import Answering
 from fedrec_client.three_way import ThreeWay
-from fedrec_server.flower import FlowerBroadcast
+from fedrec_server.broadcast import ClientBroadcast
 from fedrec_server.gathering import Gathering
 from fedrec_simulations.runtimes.deployment_files import Holdings, limits
 
@@ -49,7 +49,7 @@ class Parties(Protocol):
         interruption."""
 
     def serve(
-        self, endpoint: ReleaseEndpoint | None, clients: FlowerBroadcast, gathering: Gathering
+        self, endpoint: ReleaseEndpoint | None, clients: ClientBroadcast, gathering: Gathering
     ) -> Iterator[Any]:
         """The server's rounds in this process, from what the folder holds on."""
 

@@ -62,12 +62,12 @@ def start(files: PartyFiles, company: Supervisor, *, server: Sequence[str] = ())
         str(files.settings("scenario")),
         *server,
     ]
-    proxy = _listening(
-        files, company, "server", verb, files.state("server") / "server.json", "proxy"
+    server = _listening(
+        files, company, "server", verb, files.state("server") / "server.json", "link"
     )
-    files.write_server(listen=proxy, aggregator=aggregator)
+    files.write_server(listen=server, aggregator=aggregator)
     for shard in files.shards:
-        files.write_client(shard, proxy=proxy, aggregator=aggregator)
+        files.write_client(shard, server=server, aggregator=aggregator)
         company.start(
             shard.name,
             ["client", "--settings", str(files.settings(shard.name))],
