@@ -87,7 +87,7 @@ flower-versions:
 	@status=0; for release in $(FLOWERS); do \
 		$(PYTHON) -m venv .flower-versions/$$release \
 		&& .flower-versions/$$release/bin/python -m pip install --quiet --disable-pip-version-check --editable '.[dev,news]' "flwr==$$release" \
-		&& .flower-versions/$$release/bin/python -m pytest tests/client_flower tests/server_flower tests/processes tests/simulations/test_grid.py tests/simulations/test_flower_app.py tests/simulations/test_flower_strategy_and_mods.py \
+		&& .flower-versions/$$release/bin/python -m pytest tests/client_flower tests/server_flower tests/contracts tests/simulations/test_grid.py tests/simulations/test_flower_app.py tests/simulations/test_flower_strategy_and_mods.py \
 		|| status=1; done; exit $$status
 
 # before a release (CONTRIBUTING.md): wheel and source archive in clean environments, on each Python named
@@ -121,7 +121,8 @@ docs-site: install
 # the services and their types, each from its one description
 proto: install
 	$(BIN)/python -m grpc_tools.protoc -I . --python_out=. --pyi_out=. \
-		fedrec/transport/aggregator_api/aggregator.proto fedrec/transport/serving_api/serving.proto
+		fedrec/transport/aggregator_api/aggregator.proto fedrec/transport/serving_api/serving.proto \
+		fedrec/transport/rounds_api/rounds.proto
 
 clean:
 	rm -rf $(VENV) .rehearsal .audit .flower-versions runs .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -1,7 +1,7 @@
 """An idle client.
 
-What a real `fedrec client` and its SuperNode hold at rest, over mutual TLS, after they have joined
-a run with one person's ratings: a reverse proxy, a SuperLink and an aggregator as in deployment.
+What a real `fedrec client` holds at rest, over mutual TLS, after it has joined a run with one
+person's ratings: a server and an aggregator as in deployment.
 Taken while the worker is there, which holds the data and the ledger and answers, and after it has
 ended because nothing was asked (`idle_s` of the client's settings). Resident memory counts pages
 that two processes share twice; "together" counts every page once, from the kernel's own tables,
@@ -27,7 +27,6 @@ from benchmarks import nodes
 from benchmarks.measuring import memory_mb
 from benchmarks.parties import CLIENTS, aggregator, started
 from benchmarks.results import Row, Tables
-from fedrec.storage import read_json
 from fedrec.transport.channel import Access
 
 _NAME = CLIENTS[0]
@@ -46,7 +45,7 @@ def run(*, quick: bool) -> Tables:
         server, pipe = started(nodes.serve, folder, [_NAME], 86_400.0, daemon=False)
         stack.callback(server.join)
         stack.callback(server.terminate)
-        settings = _settings(folder, ways[_NAME], proxy=pipe.recv())
+        settings = _settings(folder, ways[_NAME], server=pipe.recv())
         client = subprocess.Popen(
             [sys.executable, "-m", "fedrec.cli", "client", "--settings", str(settings)]
         )
@@ -54,8 +53,7 @@ def run(*, quick: bool) -> Tables:
         stack.callback(client.send_signal, signal.SIGTERM)
         log = folder / "client.jsonl"
         _until(lambda: log.exists() and "joined" in log.read_text(), client, "the client joins")
-        supernode = int(read_json(folder / "client" / "client.json")["supernode_pid"])
-        pids = {"client": client.pid, "supernode": supernode}
+        pids = {"client": client.pid}
         [worker] = _children(client.pid, _WORKER)
         answering = _held({**pids, "worker": worker})
         _until(lambda: not _children(client.pid, _WORKER), client, "the worker ends")
@@ -65,7 +63,7 @@ def run(*, quick: bool) -> Tables:
     return {"Resident MB": rows}
 
 
-def _settings(folder: Path, way: Access, *, proxy: str) -> Path:
+def _settings(folder: Path, way: Access, *, server: str) -> Path:
     ratings = "".join(f"me,item{number or ''},{1 + number % 5}\n" for number in range(100))
     (folder / "ratings.csv").write_text("user,item,rating\n" + ratings)
     keys = f'certificate = "{way.certificate}"\nkey = "{way.key}"\n'
@@ -75,7 +73,7 @@ def _settings(folder: Path, way: Access, *, proxy: str) -> Path:
         f'[data]\npath = "ratings.csv"\nrating_range = [1, 5]\n'
         f'[privacy]\nmax_epsilon = "inf"\n'
         f'[aggregator]\naddress = "{way.address}"\nca = "{way.ca}"\n{keys}'
-        f'[superlink]\naddress = "{proxy}"\nroot_certificates = "{way.ca}"\n{keys}'
+        f'[server]\naddress = "{server}"\nca = "{way.ca}"\n{keys}'
     )
     return path
 
@@ -89,7 +87,7 @@ def _until(condition: Callable[[], bool], client: subprocess.Popen[bytes], what:
 
 
 def _held(pids: Mapping[str, int]) -> Row:
-    parts = ("client", "supernode", "worker")
+    parts = ("client", "worker")
     mb = {name: memory_mb(pids[name]) if name in pids else None for name in parts}
     return {**mb, "together": together_mb(list(pids.values()))}
 

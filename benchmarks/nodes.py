@@ -1,11 +1,10 @@
 """A thousand nodes.
 
-What a thousand idle nodes cost the server: a real reverse proxy and SuperLink, and synthetic nodes
-over mutual TLS which wait for messages between rounds. The server's process has all of `fedrec
-server` loaded and does its Flower side: a message to all nodes and their answers, the time between
-rounds (`--seconds`, 300 unsaid), and another message. Between rounds its resident memory and
-processor time are taken, and those of its SuperLink; in rounds, seconds until the last node has
-answered. Allowed together: 500 MB and a tenth of a core.
+What a thousand idle nodes cost the server: its real service of rounds, and synthetic clients over
+mutual TLS which wait for messages between rounds. The server's process has all of `fedrec server`
+loaded: a message to all clients and their answers, the time between rounds (`--seconds`, 300
+unsaid), and another message. Between rounds its resident memory and processor time are taken; in
+rounds, seconds until the last client has answered. Allowed: 500 MB and a tenth of a core.
 """
 
 from __future__ import annotations
@@ -65,73 +64,51 @@ def _live(address: str, keys: Path, names: Sequence[str]) -> None:
 
 
 def serve(keys: Path, names: Sequence[str], seconds: float, there: Connection) -> None:
-    """The server's process: a proxy and its SuperLink for these clients, two messages to all with
+    """The server's process: the service of rounds for these clients, two messages to all with
     `seconds` between, and what that took."""
     import fedrec_server.main  # noqa: F401 - what a server has loaded counts
-    from fedrec.operations.addresses import Address
-    from fedrec_server.executor import AppRunner
-    from fedrec_server.fleet_listener import FleetListener
-    from fedrec_server.fleet_proxy import Certificate
-    from fedrec_server.flower import bundle, server_app
-    from fedrec_server.superlink import SuperLink
+    from fedrec_server.broadcast import ClientBroadcast
+    from fedrec_server.round_service import RoundService
+    from fedrec_server.settings_tables import LinkTable
 
-    certificate = Certificate(keys / "server.pem", keys / "server-key.pem", keys / "ca.pem")
-    with (
-        SuperLink(keys / "flower", keys / "flower" / "superlink.sqlite") as superlink,
-        FleetListener(
-            Address("127.0.0.1", 0), lambda: superlink.address, certificate, holds=True
-        ) as proxy,
-    ):
-        superlink.wait_until_up()
-        there.send(str(proxy.address))
-        pids = {"server": os.getpid(), "SuperLink": superlink.pid}
-
-        def rounds(broadcast: Any) -> None:
-            there.send(_measured(broadcast, proxy, pids, len(names), seconds))
-
-        app = server_app(
-            rounds, timeout_s=1_800.0, again_s=1_800.0, owner=proxy.owner, wake=proxy.wake
-        )
-        AppRunner(superlink.address, superlink.secret).run(app, bundle("0" * 64))
+    files = {"certificate": "server.pem", "key": "server-key.pem", "client_ca": "ca.pem"}
+    with RoundService(
+        LinkTable(**{name: str(keys / file) for name, file in files.items()})
+    ) as link:
+        there.send(link.address)
+        there.send(_measured(ClientBroadcast(link, 1_800.0), len(names), seconds))
 
 
-def _measured(
-    broadcast: Any, proxy: Any, pids: dict[str, int], nodes: int, seconds: float
-) -> Tables | str:
+def _measured(clients: Any, count: int, seconds: float) -> Tables | str:
     """Rows of processes and of rounds; or why there are none."""
     deadline = time.monotonic() + _ARRIVAL_S
-    while (arrived := len(list(broadcast.grid.get_node_ids()))) < nodes or proxy.held < nodes:
+    while (arrived := len(clients.post.nodes())) < count:
         if time.monotonic() > deadline:
-            return f"{arrived} of {nodes} nodes are there, {proxy.held} wait"
+            return f"{arrived} of {count} nodes are there"
         time.sleep(0.5)
-    before_s = _round(broadcast, nodes)
-    while proxy.held < nodes and time.monotonic() < deadline + 60:
-        time.sleep(0.2)
-    cpu_s = {name: processor_s(pid) for name, pid in pids.items()}
-    most_mb = dict.fromkeys(pids, 0.0)
+    before_s = _round(clients, count)
+    cpu_s = processor_s(os.getpid())
+    most_mb = 0.0
     begun_s = time.monotonic()
     while time.monotonic() - begun_s < seconds:
         time.sleep(min(5.0, seconds / 2))
-        most_mb = {name: max(most_mb[name], memory_mb(pid)) for name, pid in pids.items()}
+        most_mb = max(most_mb, memory_mb(os.getpid()))
     took_s = time.monotonic() - begun_s
-    rows: list[Row] = [
-        {
-            "process": name,
-            "mb": most_mb[name],
-            "share_of_a_core": (processor_s(pid) - cpu_s[name]) / took_s,
-            "peak_mb": memory_mb(pid, peak=True),
-        }
-        for name, pid in pids.items()
-    ]
-    waiting = proxy.held
-    after_s = _round(broadcast, nodes)
-    rounds: Row = {"s_before": before_s, "s_after": after_s, "requests_that_waited": waiting}
-    return {"processes": rows, "rounds": [rounds]}
+    row: Row = {
+        "process": "server",
+        "mb": most_mb,
+        "share_of_a_core": (processor_s(os.getpid()) - cpu_s) / took_s,
+        "peak_mb": memory_mb(os.getpid(), peak=True),
+    }
+    waiting = len(clients.post.nodes())
+    after_s = _round(clients, count)
+    rounds: Row = {"s_before": before_s, "s_after": after_s, "nodes_that_waited": waiting}
+    return {"processes": [row], "rounds": [rounds]}
 
 
-def _round(broadcast: Any, nodes: int) -> float:
+def _round(clients: Any, count: int) -> float:
     begun_s = time.monotonic()
-    answers = broadcast.join(_TERMS)
-    if (heard := sum(not answer.refusal for answer in answers)) != nodes:
-        raise RuntimeError(f"{heard} of {nodes} nodes answered")
+    answers = clients.join(_TERMS)
+    if (heard := sum(not answer.refusal for answer in answers)) != count:
+        raise RuntimeError(f"{heard} of {count} nodes answered")
     return time.monotonic() - begun_s

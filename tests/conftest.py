@@ -95,10 +95,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def _watched(begin: Any) -> Any:
     def started(process: Any, args: Any, *rest: Any, **named: Any) -> None:
         words = [str(word) for word in args] if isinstance(args, (list, tuple)) else []
-        flower = any(
-            Path(word).name == "flower-superlink" or word == "fedrec_client.supernode_main"
-            for word in words
-        )
+        flower = any(Path(word).name == "flower-superlink" for word in words)
         verb = words[words.index(COMMAND) + 1 :][:1] if COMMAND in words else []
         if flower or PARTIES & set(verb):
             _started.append(" ".join(words))

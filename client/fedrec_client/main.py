@@ -1,8 +1,7 @@
-"""One client: starts SuperNode and worker, hands messages from one to the other, and goes on until
-it is told to stop.
+"""One client: hands the server's messages to its worker and the answers back, and goes on until it
+is told to stop.
 
-    SuperLink <--TLS-- flower-supernode (child) <--loopback-- this process: executor --> worker
-        (child) --gRPC, TLS--> aggregator
+    server <--gRPC, TLS-- this process --> worker (child) --gRPC, TLS--> aggregator
 
 Only the worker reads the data and the ledger, and it is there only while there are messages
 (`fedrec_client.worker`): at rest, a client holds neither them nor the libraries that answering
@@ -26,12 +25,11 @@ from fedrec.errors import SettingsError
 from fedrec.ledgers.lock import FileLock
 from fedrec.operations import logs
 from fedrec.operations.addresses import Address
-from fedrec.operations.flower_process import require_tested_flower
 from fedrec.operations.metrics import Metrics, keep_little, watch_machine
 from fedrec.storage import write_json
-from fedrec_client.executor import Executor
+from fedrec.transport.channel import Access
+from fedrec.transport.rounds_client import RoundsConnection
 from fedrec_client.settings import ClientSettings
-from fedrec_client.supernode import SuperNode
 from fedrec_client.worker import Worker
 
 
@@ -44,8 +42,6 @@ class ClientStatus:
     name: str
     version: str
     pid: int
-    supernode_pid: int
-    supernode_address: str
     metrics_address: str
 
 
@@ -57,16 +53,15 @@ def run(
     new_aggregator_ledger: bool = False,
     check: Callable[[], object] | None = None,
 ) -> None:
-    """Answer until SIGTERM, SIGINT or `stop`. `ready` is told when tasks are taken.
+    """Answer until SIGTERM, SIGINT or `stop`. `ready` is told when messages are taken.
 
     new_aggregator_ledger: forget what was seen of the aggregator's ledger, and take the one that it
     has now. check: run by the first worker, before it opens anything; what it raises ends the
     client.
 
     A signal ends an answer in its middle, which is safe. Raises FedRecError where data, ledger,
-    aggregator's certificate or SuperNode cannot be used.
+    or certificates cannot be used.
     """
-    require_tested_flower()
     keep_little()
     folder = Path(settings.state)
     ended = stop or threading.Event()
@@ -79,7 +74,7 @@ def run(
             )
         )
         metrics, metrics_address = _metrics(settings.metrics, stack)
-        own = [settings.superlink.certificate, settings.superlink.root_certificates]
+        own = [settings.server.certificate, settings.server.ca]
         for table in (settings.aggregator, *settings.aggregators, *settings.leaves):
             own += [table.certificate, table.ca] if table else []
         watch_machine(metrics.registry, state=folder, certificates=own)
@@ -91,31 +86,14 @@ def run(
         stack.enter_context(lock)
         worker = stack.enter_context(Worker(settings, metrics))
         users = worker.begin(check=check, new_aggregator_ledger=new_aggregator_ledger)
-        node = SuperNode(folder, settings.superlink)
-
-        writing = threading.Lock()
-
-        def note() -> ClientStatus:
-            status = ClientStatus(
-                settings.name,
-                fedrec.__version__,
-                os.getpid(),
-                node.pid,
-                node.address,
-                metrics_address,
-            )
-            with writing:
-                write_json(folder / "client.json", asdict(status))
-            return status
-
-        node.changed = note
+        status = ClientStatus(settings.name, fedrec.__version__, os.getpid(), metrics_address)
+        write_json(folder / "client.json", asdict(status))
         stack.callback((folder / "client.json").unlink, missing_ok=True)
-        stack.callback(node.stop)
-        node.start()
         logs.say(log, "client-started", pid=os.getpid(), version=fedrec.__version__, users=users)
         if ready:
-            ready(note())
-        Executor(worker.answer, lambda: node.address, node.secret).run(ended)
+            ready(status)
+        server = Access(**settings.server.called_by(settings.name))
+        RoundsConnection(server).run(worker.answer, ended)
 
 
 def _metrics(address: str, stack: ExitStack) -> tuple[Metrics, str]:

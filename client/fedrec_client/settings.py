@@ -60,9 +60,9 @@ pin = "0000000000000000000000000000000000000000000000000000000000000000"
 certificate = "/etc/fedrec/client-library.pem"
 key = "/etc/fedrec/client-library.key"
 
-[superlink]
+[server]
 address = "server.example.org:7002"
-root_certificates = "/etc/fedrec/ca.pem"
+ca = "/etc/fedrec/ca.pem"
 pin = "0000000000000000000000000000000000000000000000000000000000000000"
 certificate = "/etc/fedrec/client-library.pem"
 key = "/etc/fedrec/client-library.key"
@@ -184,48 +184,38 @@ class ClientPrivacy(PartyTable):
         )
 
 
-class SuperLinkAccess(PartyTable):
-    """Flower's SuperLink, which the server runs: public models come from there, and receipts go
-    there."""
+class ServerAccess(PartyTable):
+    """The server, whose messages come to this client."""
 
     address: str = Field(description="host:port")
-    root_certificates: FilePath = Field(
-        "", description="file of the authority that vouches for the SuperLink"
-    )
+    ca: FilePath = Field("", description="file of the authority that vouches for the server")
     pin: str = Field(
         "",
         pattern=r"^([0-9a-f]{64})?$",
         description="SHA-256 of the server's public key (or certificate)",
     )
     certificate: FilePath = Field(
-        "", description="this client's certificate, which the server's proxy knows it by"
+        "", description="this client's certificate, which the server knows it by"
     )
     key: FilePath = Field("", description="its private key")
-    auth_private_key: FilePath = Field(
-        "",
-        description=(
-            "instead: key that a SuperLink without our proxy knows this node by; any server of "
-            "the authority is believed then"
-        ),
-    )
     insecure: bool = Field(False, description="no TLS; on loopback only")
 
     @model_validator(mode="after")
-    def _one_way(self) -> SuperLinkAccess:
+    def _one_way(self) -> ServerAccess:
         if bool(self.certificate) != bool(self.key):
             raise ValueError("a certificate and its key come together")
-        if self.certificate and (self.insecure or self.auth_private_key):
+        if bool(self.certificate) == self.insecure:
             raise ValueError(
-                "with insecure or auth_private_key a certificate is not shown: drop one or "
-                "the other"
-            )
-        if not (self.certificate or self.insecure or self.auth_private_key):
-            raise ValueError(
-                "the server's proxy knows clients by certificate: give certificate and key"
+                "the server knows clients by certificate: give certificate and key, or insecure "
+                "on one machine"
             )
         if self.certificate:
-            require_pin("superlink", self.address, self.pin)
+            require_pin("server", self.address, self.pin)
         return self
+
+    def called_by(self, name: str) -> dict[str, Any]:
+        """The fields of an `Access`, for a client of that name."""
+        return self.model_dump() | {"name": name, "party": "server"}
 
 
 class ClientSettings(PinnedTable):
@@ -253,7 +243,7 @@ class ClientSettings(PinnedTable):
         description="in place of aggregator: the leaves of a tree of aggregators, or of three "
         "parties, each with its place (docs/scale.md)",
     )
-    superlink: SuperLinkAccess
+    server: ServerAccess
     users_per_batch: int = Field(
         256, ge=1, le=65_536, description="most reports in one message to the aggregator"
     )
@@ -286,9 +276,7 @@ class ClientSettings(PinnedTable):
     def with_pins(cls, content: dict[str, Any], pins: Mapping[str, str]) -> dict[str, Any]:
         """The aggregator's key, and the server's."""
         content = leaves_pinned(three_pinned(content, pins), pins)
-        return pinned(
-            pinned(content, "aggregator", "aggregator", pins), "superlink", "server", pins
-        )
+        return pinned(pinned(content, "aggregator", "aggregator", pins), "server", "server", pins)
 
     @property
     def three(self) -> bool:

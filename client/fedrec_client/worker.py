@@ -1,8 +1,8 @@
 """The child process that holds a client's data and ledger, as the process that started it sees it:
 there while there are messages.
 
-    main --settings, messages of Flower--> worker    over a pair of sockets that nobody else has;
-        both are one program of one user
+    main --settings, the server's messages--> worker    over a pair of sockets that nobody else
+        has; both are one program of one user
     main <--log lines, numbers, replies--  worker
 
 A worker ends by itself when it was asked nothing for `idle_s`, and the next message starts another.
@@ -22,14 +22,12 @@ from functools import reduce
 from multiprocessing.connection import Connection
 from typing import Any, Self
 
-from flwr.app import Context, Message
-from flwr.common.serde import message_from_proto, message_to_proto
-from flwr.proto.message_pb2 import Message as Packed
-
 from fedrec.errors import FedRecError, RunError
+from fedrec.federation.round_messages import RoundMessage
 from fedrec.operations import logs, parent_death
 from fedrec.operations.clock import ClockJump, Clocks
 from fedrec.operations.metrics import Metrics
+from fedrec_client.refusals import UNREACHABLE
 from fedrec_client.settings import ClientSettings
 
 MAIN = "fedrec_client.worker_main"
@@ -43,7 +41,7 @@ log = logging.getLogger(__name__)
 class WorkerMessage:
     """One message. jump: of the clock since the one before, which the ledger notes."""
 
-    packed: bytes
+    message: RoundMessage
     jump: ClockJump | None
 
 
@@ -85,9 +83,19 @@ class Worker:
         """Process id of the child; 0 while there is none."""
         return self._child.pid if self._child is not None and self._child.poll() is None else 0
 
-    def answer(self, message: Message, _context: Context) -> Message:
-        """The reply to a message. Raises FedRecError where there is none."""
-        asked = WorkerMessage(message_to_proto(message).SerializeToString(), self._jump())
+    def answer(self, message: RoundMessage) -> RoundMessage:
+        """The reply to a message; a refusal where there is none: its words go to the server, so
+        they are ours and not the error's."""
+        try:
+            return self._answered(WorkerMessage(message, self._jump()))
+        except FedRecError as failure:
+            logs.say_failure(log, "message-unanswered", failure)
+            cause = "the client could not answer; its own log says where"
+            from fedrec_client.requests import refusing  # it brings scipy
+
+            return refusing(self._begin.settings.name, UNREACHABLE, cause)
+
+    def _answered(self, asked: WorkerMessage) -> RoundMessage:
         for _ in range(2):
             if not self.pid:
                 self._end()
@@ -95,7 +103,8 @@ class Worker:
             assert self._connection is not None
             try:
                 self._connection.send(asked)
-                return message_from_proto(Packed.FromString(self._result()))
+                reply: RoundMessage = self._result()
+                return reply
             except (EOFError, OSError):  # it ended: of itself just now, or over this message
                 status = self._end()
                 if status:

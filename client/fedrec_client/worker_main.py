@@ -19,10 +19,6 @@ from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING, Any, cast
 
-from flwr.app import Context, RecordDict
-from flwr.common.serde import message_from_proto, message_to_proto
-from flwr.proto.message_pb2 import Message as Packed
-
 import fedrec
 from fedrec.errors import FedRecError, RunError
 from fedrec.federation.protocol import Answer, Invitation, Refusal, Terms
@@ -31,11 +27,11 @@ from fedrec.operations import logs
 from fedrec.operations.clock import ClockJump
 from fedrec.operations.metrics import Metrics
 from fedrec.operations.party_state import Awaited, Doing
-from fedrec_client.flower import client_app
 from fedrec_client.last_arrays import HELD, HeldArrays
 from fedrec_client.opened import open_participant
 from fedrec_client.participant import Participant
 from fedrec_client.refusals import UNREACHABLE
+from fedrec_client.requests import Requests
 from fedrec_client.worker import Begin, WorkerMessage
 
 if TYPE_CHECKING:  # it brings torch, which a client of ratings does without
@@ -174,7 +170,7 @@ def serve(connection: Connection) -> None:
             if begin.new_aggregator_ledger and isinstance(participant, Participant):
                 participant.ledger.forget_aggregators()
                 logs.say(log, "aggregator-ledger-forgotten", level=logging.WARNING)
-            app = client_app(Counted(participant, metrics), held=HeldArrays(folder / HELD))
+            requests = Requests(Counted(participant, metrics), held=HeldArrays(folder / HELD))
         except FedRecError as failure:
             send(("failed", failure, failure.exit_code))
             return
@@ -189,15 +185,7 @@ def serve(connection: Connection) -> None:
             asked: WorkerMessage = connection.recv()
             if asked.jump is not None:
                 _note(participant, asked.jump)
-            message = message_from_proto(Packed.FromString(asked.packed))
-            context = Context(
-                message.metadata.run_id,
-                message.metadata.dst_node_id,
-                node_config={},
-                state=RecordDict(),
-                run_config={},
-            )
-            send(("reply", message_to_proto(app(message, context)).SerializeToString()))
+            send(("reply", requests.answer(asked.message)))
 
 
 def _note(participant: Participant | NewsParticipant, jump: ClockJump) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ipaddress
 import os
-import socket
 from collections import Counter
 from dataclasses import dataclass
 from functools import lru_cache
@@ -58,15 +57,6 @@ def proxy_words(address: str) -> str:
         f" {found} is set: if that proxy does not reach {where.host}, unset it or add {where.host} "
         "to no_proxy."
     )
-
-
-def free_port(host: str) -> int:
-    """A port that was free a moment ago, for a program that does not take 0.
-
-    Whoever loses the race for it must try again."""
-    with socket.socket() as probe:
-        probe.bind((host, 0))
-        return int(probe.getsockname()[1])
 
 
 class Connections:

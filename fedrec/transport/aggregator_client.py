@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 import grpc
 from grpc_health.v1 import health_pb2
@@ -30,15 +30,17 @@ from fedrec.federation.protocol import (
     Refusal,
     RoundStatus,
     SignedStatement,
+    refused,
 )
 from fedrec.federation.versions import KEY, PROTOCOL, spoken
-from fedrec.federation.wire import refused
 from fedrec.operations.addresses import proxy_words
-from fedrec.privacy.calibration import Plan
 from fedrec.transport.aggregator_api import aggregator_pb2 as pb
 from fedrec.transport.aggregator_api import methods
 from fedrec.transport.aggregator_api.methods import RpcMethod
 from fedrec.transport.channel import Access, Role, open_channel
+
+if TYPE_CHECKING:  # it brings scipy, which a client at rest does without
+    from fedrec.privacy.calibration import Plan
 
 R = TypeVar("R")
 
@@ -143,7 +145,7 @@ class Line:
             except ProtocolError as failed:
                 failure = failed
             except grpc.RpcError as error:
-                failure = _meaning(error, self._access.address)
+                failure = meaning(error, self._access.address)
             if not (
                 isinstance(failure, UnreachableError)
                 or (isinstance(failure, RefusedError) and failure.code == Refusal.BUSY)
@@ -344,9 +346,8 @@ def received(frames: Iterator[pb.ReleaseFrame], *, most: int = MAX_RELEASE_BYTES
     return bytes(content)
 
 
-def _meaning(error: Any, address: str) -> ProtocolError:
-    """What a failed call says: the aggregator's own code where it gave one, a lost call
-    otherwise."""
+def meaning(error: Any, address: str, party: str = "aggregator") -> ProtocolError:
+    """What a failed call says: the party's own code where it gave one, a lost call otherwise."""
     trailing = dict(error.trailing_metadata() or ())
     status = error.code()
     details = str(error.details())
@@ -357,13 +358,13 @@ def _meaning(error: Any, address: str) -> ProtocolError:
     if code:
         return ProtocolError(details, remedy)
     if status is grpc.StatusCode.RESOURCE_EXHAUSTED and "larger than max" in details:
-        return refused(Refusal.TOO_LARGE, "the message is larger than the aggregator takes")
+        return refused(Refusal.TOO_LARGE, f"the message is larger than the {party} takes")
     if status in _LOST:
         return UnreachableError(
-            f"no answer from the aggregator at {address} ({status.name}: {details})",
+            f"no answer from the {party} at {address} ({status.name}: {details})",
             f"Check that it runs, and go on.{proxy_words(address)}",
         )
     return ProtocolError(
-        f"the aggregator at {address} answers {status.name}: {details}",
+        f"the {party} at {address} answers {status.name}: {details}",
         "Use the same version of fedrec everywhere.",
     )

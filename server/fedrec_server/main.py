@@ -1,12 +1,10 @@
-"""One server process: wires public data, aggregator, SuperLink and proxy together, and trains to
-the end.
+"""One server process: wires public data, aggregator and clients together, and trains to the end.
 
-    SuperNodes --TLS--> proxy (this process) --loopback--> flower-superlink (child)
-    executor (this process) --loopback--> flower-superlink (child)
+    clients --gRPC, TLS--> service of rounds (this process)
     rounds (this process) --gRPC, TLS--> aggregator
 
-It may be ended at any moment, by kill -9 too: the same command goes on after the last checkpoint.
-The SuperLink ends with it, and begins again with the nodes it knew.
+It may be ended at any moment, by kill -9 too: the same command goes on after the last checkpoint,
+and clients connect again.
 """
 
 from __future__ import annotations
@@ -18,12 +16,11 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Literal, Protocol, Self
 
 from fedrec import __version__
 from fedrec.errors import SettingsError
 from fedrec.operations import logs
-from fedrec.operations.flower_process import require_tested_flower
 from fedrec.operations.metrics import Metrics, watch_machine
 from fedrec.operations.party_state import Awaited, Doing, noting
 from fedrec.operations.reloading import LOOK_S, WatchedFiles
@@ -31,18 +28,37 @@ from fedrec.settings import Scenario
 from fedrec.storage import write_json
 from fedrec.transport.aggregator_client import Retry
 from fedrec_server.aggregation import access, aggregation_of, memories
+from fedrec_server.broadcast import ClientBroadcast, Post
 from fedrec_server.bundle_endpoint import BundleEndpoint
-from fedrec_server.flower_rounds import FlowerRounds
+from fedrec_server.round_service import RoundService
 from fedrec_server.run_record import only_one
 from fedrec_server.runs import Runs
 from fedrec_server.schedule import TrainingSchedule, words_of
 from fedrec_server.settings import ServerSettings, address_of, load
 from fedrec_server.settings_tables import PublishTable
 from fedrec_server.stopping import Sleep, stopping_signals
-from fedrec_server.superlink_connection import Connection, SuperLinkConnection
 from fedrec_server.trainings import Trainings
 from fedrec_server.waiting_log import WaitingLog
+from fedrec_server.watching import WatchedClients
 from fedrec_server.workload import Host, workload_of
+
+
+class Connection(Protocol):
+    """A server's way to its clients, as long as the context."""
+
+    def __enter__(self) -> Self:
+        """Begin."""
+
+    def __exit__(self, *exception: object) -> None:
+        """End what was started."""
+
+    @property
+    def post(self) -> Post:
+        """What carries messages."""
+
+    @property
+    def address(self) -> str:
+        """Where clients connect, "" where that is not ours to know."""
 
 
 @dataclass(frozen=True)
@@ -50,16 +66,13 @@ class ServerStatus:
     """What runs where, kept as `server.json` in the state folder while it runs. Addresses are
     host:port, "" for none.
 
-    proxy: where SuperNodes connect. superlink: where Flower listens, on loopback where it was
-    started here. stands: whether it stays up between trainings, and takes requests (`schedule`).
-    publish: where the bundle is fetched.
+    link: where clients connect. stands: whether it stays up between trainings, and takes requests
+    (`schedule`). publish: where the bundle is fetched.
     """
 
     version: str
     pid: int
-    proxy: str
-    superlink: str
-    superlink_pid: int
+    link: str
     metrics: str
     stands: bool = False
     publish: str = ""
@@ -82,7 +95,7 @@ def run(
     """Train to the end; model and bundle then lie in the state folder. `ready` is told when clients
     can connect.
 
-    source: file of the settings; which clients may join (`pins`, `superlink.clients`) is read again
+    source: file of the settings; which clients may join (`pins`, `link.clients`) is read again
     from it after SIGHUP, and when it or the pins change. new_aggregator_ledger: forget what was
     seen of the aggregator's ledger, and take the one that it has now. A folder whose training is
     finished trains no more, and says so, unless again or every_s say otherwise (`schedule`). drop:
@@ -92,7 +105,6 @@ def run(
     SIGTERM, SIGINT and `stop` end it early: raises Stopped. Raises FedRecError where the run cannot
     begin or go on.
     """
-    require_tested_flower()
     folder = Path(settings.state)
     told = stop or threading.Event()
     try:
@@ -127,7 +139,7 @@ def run(
                 seen.forget()
             logs.say(log, "aggregator-ledger-forgotten", level=logging.WARNING)
         stack.enter_context(_followed(settings, source, log))
-        connected = connection or SuperLinkConnection(settings.superlink, folder)
+        connected = connection or RoundService(settings.link)
         _run(scenario, settings, runs, schedule, Sleep(told), stack, connected, ready, say)
         logs.say(log, "server-finished", pid=os.getpid())
 
@@ -145,15 +157,14 @@ def _run(
 ) -> None:
     log = logging.getLogger(__name__)
     folder = runs.state
-    _keep_loopback_direct()
     metrics, metrics_address = _metrics(settings.metrics, stack)
     tables = [*([settings.aggregator] if settings.aggregator else []), *settings.aggregators]
-    own = [settings.superlink.certificate, settings.superlink.client_ca]
+    own = [settings.link.certificate, settings.link.client_ca]
     own += [file for table in tables for file in (table.certificate, table.ca)]
     watch_machine(metrics.registry, state=folder, certificates=own)
     patiently = Retry(sleep=noting(metrics.state, Awaited.AGGREGATOR, sleep, log))
     aggregation = aggregation_of(scenario.privacy, settings, metrics, patiently, stack)
-    flower = stack.enter_context(connection)
+    link = stack.enter_context(connection)
     noise: Literal["seeded", "system"] = "seeded" if settings.rehearsal else "system"
     work = workload_of(scenario, settings.public)
     trainings = Trainings(
@@ -166,39 +177,38 @@ def _run(
         say,
         state=metrics.state,
     )
-    # while the SuperLink starts
     work.check(aggregation.endpoint)
     host = Host(settings, aggregation, trainings, metrics, sleep)
-    rounds = FlowerRounds(work, host, scenario.digest(), flower.owner)
     published = _published(settings.publish, folder, stack)
-    writing = threading.Lock()
-
-    def note() -> ServerStatus:
-        status = ServerStatus(
-            __version__,
-            os.getpid(),
-            flower.proxy,
-            flower.superlink,
-            flower.superlink_pid,
-            metrics_address,
-            schedule.stands,
-            published,
-        )
-        with writing:
-            write_json(folder / "server.json", asdict(status))
-        return status
-
-    rounds.wake = flower.wake
+    status = ServerStatus(
+        __version__, os.getpid(), link.address, metrics_address, schedule.stands, published
+    )
+    write_json(folder / "server.json", asdict(status))
     stack.callback(lambda: (folder / "server.json").unlink(missing_ok=True))
-    executor = flower.up(sleep, changed=note)
-    logs.say(log, "server-started", pid=os.getpid(), version=__version__, address=flower.proxy)
+    logs.say(log, "server-started", pid=os.getpid(), version=__version__, address=link.address)
     if ready:
-        ready(note())
+        ready(status)
     aggregators = [access(table) for table in tables]
     stack.enter_context(WaitingLog(metrics.state, aggregators).running())
     for _ in trainings.each(sleep):
-        trainings.attempt(lambda: rounds.carry_out(executor))
+        trainings.attempt(lambda: work.serve(host, _watched(host, link.post)))
     metrics.state.doing(Doing.FINISHED)
+
+
+def _watched(host: Host, post: Post) -> WatchedClients:
+    """The clients as one training asks them."""
+    settings = host.settings
+    clients = ClientBroadcast(
+        post, settings.rounds.timeout_s, again_s=post.again_s, sleep=host.sleep
+    )
+    return WatchedClients(
+        clients,
+        host.metrics,
+        lambda: clients.connected,
+        lambda: clients.unanswered,
+        settings.link.clients,
+        settings.gathering.min_clients,
+    )
 
 
 @contextmanager
@@ -207,14 +217,14 @@ def _followed(settings: ServerSettings, source: Path | None, log: logging.Logger
     cannot be used is logged, and changes nothing."""
     watched = WatchedFiles((source, settings.pins) if source else ())
     ended = threading.Event()
-    known = settings.superlink.clients  # the proxy looks names up in this very mapping
+    known = settings.link.clients  # the service looks names up in this very mapping
 
     def follow(file: Path) -> None:
         while not ended.wait(LOOK_S):
             if not watched.due():
                 continue
             try:
-                now = load(file).superlink.clients
+                now = load(file).link.clients
                 if known and not now:  # no name at all would let everybody in
                     cause = f"{file.name} and its pins name no client any more"
                     raise SettingsError(cause, "Start the server again to let in every client.")
@@ -255,11 +265,3 @@ def _published(table: PublishTable, folder: Path, stack: ExitStack) -> str:
             BundleEndpoint(folder, listen, table.tokens, certificate=certificate, key=key)
         ).address
     )
-
-
-def _keep_loopback_direct() -> None:
-    """Flower's clients follow the environment's proxies; what goes to loopback stays there."""
-    for name in ("no_proxy", "NO_PROXY"):
-        os.environ[name] = ",".join(
-            filter(None, [os.environ.get(name, ""), "127.0.0.1", "localhost"])
-        )

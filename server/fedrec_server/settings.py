@@ -28,10 +28,10 @@ from fedrec_server.gathering import Gathering
 from fedrec_server.settings_tables import (
     DevicesTable,
     GatheringTable,
+    LinkTable,
     PublicTable,
     PublishTable,
     RoundsTable,
-    SuperLinkTable,
 )
 
 EXAMPLE = """
@@ -57,7 +57,7 @@ pin = "0000000000000000000000000000000000000000000000000000000000000000"
 certificate = "/etc/fedrec/server.pem"
 key = "/etc/fedrec/server.key"
 
-[superlink]
+[link]
 listen = "0.0.0.0:7002"
 certificate = "/etc/fedrec/server.pem"
 key = "/etc/fedrec/server.key"
@@ -83,7 +83,7 @@ class ServerSettings(PinnedTable):
         "with privacy.aggregation = three-party (docs/three-party.md; not yet reviewed from "
         "outside)",
     )
-    superlink: SuperLinkTable
+    link: LinkTable
     devices: DevicesTable = DevicesTable()
     publish: PublishTable = PublishTable()
     seen_ledger: FilePath = Field(
@@ -119,9 +119,9 @@ class ServerSettings(PinnedTable):
     @classmethod
     def with_pins(cls, content: dict[str, Any], pins: Mapping[str, str]) -> dict[str, Any]:
         """The aggregator's key, and the clients'."""
-        proxy = content.get("superlink")
-        if isinstance(proxy, dict) and proxy.get("certificate"):
-            content |= {"superlink": {"clients": of_role(pins, "client")} | proxy}
+        link = content.get("link")
+        if isinstance(link, dict) and link.get("certificate"):
+            content |= {"link": {"clients": of_role(pins, "client")} | link}
         return three_pinned(pinned(content, "aggregator", "aggregator", pins), pins)
 
     @model_validator(mode="after")

@@ -170,17 +170,16 @@ class RoundsTable(PartyTable):
         return value
 
 
-class SuperLinkTable(PartyTable):
-    """Flower's SuperLink, started and supervised here behind a proxy that clients reach; at one
-    that runs already, the app runs (`fedrec_app`)."""
+class LinkTable(PartyTable):
+    """Where clients connect to the server; over a SuperLink the app runs instead (`fedrec_app`)."""
 
     listen: str = Field(
-        "127.0.0.1:0", description="host:port of the proxy, where clients connect; port 0 picks one"
+        "127.0.0.1:0", description="host:port where clients connect; port 0 picks one"
     )
-    certificate: FilePath = Field("", description="certificate of the proxy")
+    certificate: FilePath = Field("", description="certificate that clients are shown")
     key: FilePath = Field("", description="its private key")
     client_ca: FilePath = Field(
-        "", description="file of the authority whose clients the proxy lets in, by certificate"
+        "", description="file of the authority whose clients are let in, by certificate"
     )
     clients: dict[str, str] = Field(
         {},
@@ -191,28 +190,23 @@ class SuperLinkTable(PartyTable):
     )
     insecure: bool = Field(
         False,
-        description=(
-            "a proxy without TLS, clients are believed who they say they are; on loopback only"
-        ),
+        description=("no TLS, clients are believed who they say they are; on loopback only"),
     )
-    max_message_bytes: int = Field(
+    max_answer_bytes: int = Field(
         64 * 2**20,
         ge=2**20,
         le=2**31 - 1,
-        description="largest body the proxy lets through, either way",
-    )
-    database: FilePath = Field(
-        "", description="file of the SuperLink's own state; empty: in the state folder"
+        description="largest answer of a client; eight times as much of all together",
     )
 
     @model_validator(mode="after")
-    def _known_by_certificate(self) -> SuperLinkTable:
+    def _known_by_certificate(self) -> LinkTable:
         if bool(self.certificate) != bool(self.key):
             raise ValueError("a certificate and its key come together")
         if bool(self.certificate) != bool(self.client_ca):
             raise ValueError(
-                "a proxy with a certificate needs client_ca, and the other way round: it asks "
-                "clients for theirs"
+                "a certificate needs client_ca, and the other way round: clients are asked for "
+                "theirs"
             )
         if not self.certificate and not self.insecure:
             raise ValueError(

@@ -1,4 +1,4 @@
-"""Wave of one message over the nodes of a grid: whom it was sent to, who has answered, and whom to
+"""Wave of one message over the nodes of a post: whom it was sent to, who has answered, and whom to
 ask again."""
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ class Wave:
     lacking: nodes without the arrays that a question stands on.
     """
 
-    names: dict[int, str]
-    sent: dict[str, int] = field(default_factory=dict)
-    answers: dict[int, Answer] = field(default_factory=dict)
-    again_at: dict[int, tuple[float, float]] = field(default_factory=dict)
-    lacking: set[int] = field(default_factory=set)
+    names: dict[str, str]
+    sent: dict[str, str] = field(default_factory=dict)
+    answers: dict[str, Answer] = field(default_factory=dict)
+    again_at: dict[str, tuple[float, float]] = field(default_factory=dict)
+    lacking: set[str] = field(default_factory=set)
 
     def lacks(self, message: str) -> bool:
         """Whether the node of this message is to get all arrays: once, so that a node cannot ask
@@ -34,10 +34,10 @@ class Wave:
         del self.sent[message], self.again_at[node]
         return True
 
-    def due(self, nodes: Iterable[int], now: float, again_s: float) -> list[int]:
+    def due(self, nodes: Iterable[str], now: float, again_s: float) -> list[str]:
         """Nodes to ask now: those never asked in this wave, and those silent for too long, each
         time twice as long."""
-        due = list[int]()
+        due = list[str]()
         for node in nodes:
             at, pause_s = self.again_at.get(node, (now, again_s))
             if now >= at and node not in self.answers:
@@ -53,7 +53,7 @@ class Wave:
             self.names[node] = answer.client
         self.answers.setdefault(node, answer if answer.client else _named(answer, self.name(node)))
 
-    def give_up(self, node: int, cause: str) -> None:
+    def give_up(self, node: str, cause: str) -> None:
         """Wait for the node no longer."""
         self.answers.setdefault(node, Answer(self.name(node), 0, refusal=UNREACHABLE, cause=cause))
 
@@ -61,7 +61,7 @@ class Wave:
         """Those to nodes that have not answered."""
         return [message for message, node in self.sent.items() if node not in self.answers]
 
-    def waiting(self) -> set[int]:
+    def waiting(self) -> set[str]:
         """Nodes that were asked, and whose client has answered neither here nor at another node."""
         heard = {answer.client for answer in self.answers.values() if answer.refusal != UNREACHABLE}
         return {
@@ -82,7 +82,7 @@ class Wave:
             if answer.refusal != UNREACHABLE or answer.client not in heard
         ]
 
-    def name(self, node: int) -> str:
+    def name(self, node: str) -> str:
         """Name of the client, or of the node where it is not known."""
         return self.names.get(node, f"node-{node}")
 

@@ -40,18 +40,16 @@ if TYPE_CHECKING:  # it brings torch, which a server of ratings does without
 
 @dataclass
 class Host:
-    """Where a server trains. lost: Flower runs that were lost since the last round."""
+    """Where a server trains."""
 
     settings: ServerSettings
     aggregation: Aggregation
     trainings: Trainings
     metrics: Metrics
     sleep: Sleep
-    lost: int = 0
 
     def released(self, took_s: float | None = None) -> None:
         """A round is over."""
-        self.lost = 0
         self.metrics.decided("released", took_s=took_s)
 
     def waits(self, clients: WatchedClients) -> dict[str, Any]:
@@ -174,7 +172,7 @@ class Ratings:
             )
             host.released(line.seconds)
             logs.say(
-                logging.getLogger("fedrec_server.flower_rounds"),
+                logging.getLogger(__name__),
                 "round-released",
                 round=line.round,
                 step=line.step,

@@ -14,8 +14,8 @@ from flwr.app import Context, Message, UserConfig
 from flwr.clientapp import ClientApp
 
 from fedrec.errors import SettingsError
+from fedrec.federation.round_messages import KINDS
 from fedrec.storage import read_json
-from fedrec_client.flower import ACTIONS
 from fedrec_simulations.runtimes.processes import answer_once
 
 app = ClientApp()
@@ -41,8 +41,8 @@ def _settings(context: Context) -> Path:
 
 
 def _answer(message: Message, context: Context) -> Message:
-    return answer_once(_settings(context), message, context)
+    return answer_once(_settings(context), message)
 
 
-for _action in ACTIONS:
-    app.query(_action)(_answer)
+for _kind in KINDS:
+    app.query(_kind)(_answer)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import shlex
 import time
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable, Generator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -31,7 +31,8 @@ from fedrec.storage import write_json
 from fedrec_app.client_app import note_of
 from fedrec_server import main as server_process
 from fedrec_server import settings as server_settings
-from fedrec_server.flower import FlowerBroadcast
+from fedrec_server.broadcast import ClientBroadcast
+from fedrec_server.flower import GridPost
 from fedrec_simulations.runtimes.deployment_files import SLOWEST_ROUND_S, PartyFiles
 from fedrec_simulations.runtimes.in_process import parties_of
 from fedrec_simulations.runtimes.processes import (
@@ -60,7 +61,7 @@ def main(grid: Grid, context: Context) -> None:
             server_process.run(
                 scenario,
                 server_settings.load(Path(settings)),
-                connection=GivenSuperLink(grid, context),
+                connection=GivenSuperLink(GridPost(grid)),
                 again=True,
                 say=log.info,
             )
@@ -135,9 +136,7 @@ class OverGrid(RuntimeChoice):
                 company.look()  # an aggregator that died is started again
                 time.sleep(seconds)
 
-            clients = FlowerBroadcast(
-                grid, SLOWEST_ROUND_S, again_s=2 * SLOWEST_ROUND_S, sleep=sleep
-            )
+            clients = ClientBroadcast(GridPost(grid), SLOWEST_ROUND_S, sleep=sleep)
             try:
                 start_aggregator_for(files, company)
                 write_json(self.note, {"clients": [*map(str, settings_of_clients(files))]})
@@ -155,12 +154,8 @@ class OverGrid(RuntimeChoice):
 class GivenSuperLink:
     """The SuperLink that this app runs at, which belongs to its operator (`main.Connection`)."""
 
-    grid: Grid
-    context: Context
-    owner: None = None
-    proxy: str = ""
-    superlink: str = ""
-    superlink_pid: int = 0
+    post: GridPost
+    address: str = ""
 
     def __enter__(self) -> GivenSuperLink:
         """Nothing is started here."""
@@ -168,16 +163,3 @@ class GivenSuperLink:
 
     def __exit__(self, *exception: object) -> None:
         """Nothing is ended here."""
-
-    def up(
-        self, sleep: Callable[[float], None], *, changed: Callable[[], object]
-    ) -> GivenSuperLink:
-        """It is there."""
-        return self
-
-    def run(self, app: ServerApp, bundle: bytes) -> None:
-        """Call the app with the grid of this run."""
-        app(self.grid, self.context)
-
-    def wake(self, nodes: Iterable[int]) -> None:
-        """SuperNodes look by themselves."""

@@ -299,7 +299,7 @@ def test_a_client_names_every_leaf(certificates: Path, tmp_path: Path) -> None:
         "name": "client-1",
         "state": str(tmp_path),
         "data": {"path": "x"},
-        "superlink": link,
+        "server": link,
         "pins": f"{certificates}/pins.toml",
     }
     found = client_settings(table | {"leaves": leaves})

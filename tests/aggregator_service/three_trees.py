@@ -104,7 +104,7 @@ def of_client(
         "name": name,
         "state": str(state / name),
         "data": {"path": "x"},
-        "superlink": link,
+        "server": link,
         "pins": f"{certificates}/pins.toml",
         "leaves": leaves,
     }

@@ -60,9 +60,9 @@ COLUMNS: dict[str, tuple[tuple[str, ...], ...]] = {
     "leaves": (("leaves", "killed", "with_a_core_each", "times_one_leaf", "same_release"),),
     "nodes": (
         ("process", "mb", "share_of_a_core", "peak_mb"),
-        ("s_before", "s_after", "requests_that_waited"),
+        ("s_before", "s_after", "nodes_that_waited"),
     ),
-    "device": (("when", "client", "supernode", "worker", "together"),),
+    "device": (("when", "client", "worker", "together"),),
     "light-devices": (
         ("step", "download_bytes", "report_bytes", "same_bytes", "seconds", "peak_mb"),
         ("devices", "took_part", "counted", "same_release", "devices_a_second"),

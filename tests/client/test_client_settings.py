@@ -31,9 +31,7 @@ def test_relative_paths_start_at_the_files_folder(tmp_path: Path) -> None:
     )
     settings = load(path)
     assert settings.state == str(tmp_path / "state")
-    assert (
-        settings.aggregator.ca == settings.superlink.root_certificates == str(tmp_path / "ca.pem")
-    )
+    assert settings.aggregator.ca == settings.server.ca == str(tmp_path / "ca.pem")
     assert settings.aggregator.token == settings.log == ""
 
 
@@ -45,9 +43,9 @@ def test_relative_paths_start_at_the_files_folder(tmp_path: Path) -> None:
         ("aggregator.key", "", "come together"),
         ("aggregator.pin", "abc", "aggregator.pin"),
         ("aggregator.pin", "", "aggregator has no pin"),
-        ("superlink.pin", "", "superlink has no pin"),
-        ("superlink.key", "", "come together"),
-        ("superlink.auth_private_key", "node", "drop one or the other"),
+        ("server.pin", "", "server has no pin"),
+        ("server.key", "", "come together"),
+        ("server.insecure", True, "or insecure"),
         ("name", "../x", "name"),
         ("users_per_batch", 0, "users_per_batch"),
         ("data.duplicates", "first", "data.duplicates"),

@@ -4,16 +4,16 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 import pytest
-from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, Metadata, RecordDict
-from flwr.clientapp import ClientApp
 
 from fedrec.federation.coding import coded, deflated
 from fedrec.federation.messages import Question, ReleaseSpec
 from fedrec.federation.protocol import Answer, Invitation, Terms
 from fedrec.federation.reports import block
+from fedrec.federation.round_messages import RoundMessage
 from fedrec.federation.wire import pack_invitation, pack_terms, read_answer
 from fedrec.privacy.calibration import calibrate
 from fedrec.privacy.guarantee import Guarantee
+from fedrec_client.requests import Requests
 
 TERMS = Terms("run", "recipe", "ratings", (1.0, 5.0), ("a", "b", "c"))
 PLAN = calibrate(Guarantee(5.0, 1e-5), {"first": 1.0})
@@ -43,53 +43,31 @@ class Recorder:
         return answer
 
 
-def as_sent(payload: bytes) -> Array:
-    """One array of a question."""
-    return Array("uint8", (len(payload),), "fedrec.coding", payload)
-
-
 @dataclass(frozen=True)
 class Post:
-    """Messages as a server's side of Flower makes them, and the answers in their replies."""
+    """Messages as a server makes them, and the answers in their replies."""
 
     terms: Terms = TERMS
 
-    def join(self) -> Message:
-        return self.message(
-            "query.join",
-            RecordDict({"fedrec": ConfigRecord({"terms": deflated(pack_terms(self.terms))})}),
-        )
+    def join(self) -> RoundMessage:
+        return RoundMessage({"terms": deflated(pack_terms(self.terms))}, kind="join")
 
     def ask(
         self,
         *,
         earlier: Mapping[str, npt.NDArray[np.generic]] | None = None,
         **public: npt.NDArray[np.generic],
-    ) -> Message:
+    ) -> RoundMessage:
         header, plan = pack_invitation(
             Invitation("run", PLAN, Question(3, "step", public, (SPEC,)))
         )
-        arrays = ArrayRecord(
-            {name: as_sent(payload) for name, payload in coded(public, earlier or {}).items()}
-        )
-        return self.message(
-            "query.ask",
-            RecordDict(
-                {"fedrec": ConfigRecord({"header": header, "plan": plan}), "public": arrays}
-            ),
-        )
+        return RoundMessage({"header": header, "plan": plan}, coded(public, earlier or {}), "ask")
 
-    def message(self, kind: str, content: RecordDict) -> Message:
-        metadata = Metadata(7, "message", 1, 2, "", "", 1e9, 3600.0, kind)
-        return Message(content, metadata=metadata)  # type: ignore[call-overload]
+    def through(self, requests: Requests, message: RoundMessage) -> Answer:
+        return self.answer(requests.answer(message))
 
-    def through(self, app: ClientApp, message: Message) -> Answer:
-        return self.answer(app(message, Context(7, 2, {}, RecordDict(), {})))
-
-    def answer(self, reply: Message) -> Answer:
-        content = reply.content["fedrec"]["answer"]
-        assert isinstance(content, bytes)
-        return read_answer(content)
+    def answer(self, reply: RoundMessage) -> Answer:
+        return read_answer(reply.said["answer"])
 
 
 @pytest.fixture

@@ -5,11 +5,11 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from flwr.app import Context, RecordDict
 from prometheus_client import generate_latest
 
 from fedrec.errors import DataError, RunError, SettingsError
 from fedrec.federation.protocol import Answer, Refusal
+from fedrec.federation.round_messages import RoundMessage
 from fedrec.ledgers.lock import FileLock
 from fedrec.operations.metrics import Metrics
 from fedrec_client import main, worker_main
@@ -76,7 +76,7 @@ def settings(tmp_path: Path, **changed: object) -> Any:
         "state": str(tmp_path / "state"),
         "data": {"path": str(tmp_path / "ratings.csv"), "rating_range": [1, 5]},
         "aggregator": {"address": "127.0.0.1:1", "insecure": True},
-        "superlink": {"address": "127.0.0.1:1", "insecure": True},
+        "server": {"address": "127.0.0.1:1", "insecure": True},
     }
     (tmp_path / "ratings.csv").write_text("user,item,rating\nfirst,a,5\nsecond,b,1\n")
     return validated(content | changed, source="test")
@@ -87,8 +87,8 @@ def settings(tmp_path: Path, **changed: object) -> Any:
     [
         ({"metrics": "9464"}, "metrics: an address is"),
         (
-            {"superlink": {"address": "server.example.org:1", "insecure": True}},
-            "superlink.insecure",
+            {"server": {"address": "server.example.org:1", "insecure": True}},
+            "server.insecure",
         ),
         (
             {"aggregator": {"address": "aggregator.example.org:1", "insecure": True}},
@@ -108,7 +108,7 @@ def test_a_client_that_cannot_run_says_so_and_leaves_nothing_running_or_locked(
 def test_a_client_at_rest_loads_nothing_that_only_answering_needs() -> None:
     code = (
         "import sys, fedrec_client.main; print(*({'scipy', 'numba', 'polars', 'dp_accounting', "
-        "'torch'} & set(sys.modules)))"
+        "'torch', 'flwr'} & set(sys.modules)))"
     )
     assert (
         subprocess.run(
@@ -122,14 +122,12 @@ def test_a_worker_ends_when_nothing_is_asked_and_another_answers_the_next_messag
     tmp_path: Path, post: Any
 ) -> None:
     metrics = Metrics("client", "0")
-    context = Context(7, 2, {}, RecordDict(), {})
     with Worker(settings(tmp_path, idle_s=0), metrics) as worker:
         assert worker.begin() == 2
         assert "fedrec_users_enrolled 2.0" in shown(metrics)
         for _ in range(2):
-            reply = worker.answer(post.message("query.join", RecordDict({})), context)
+            reply = worker.answer(RoundMessage({}, kind="join"))
             assert post.answer(reply).refusal == Refusal.MALFORMED
-            assert reply.metadata.reply_to_message_id == "message"
             until(lambda: worker.pid == 0, "it ends by itself")
 
 
@@ -150,6 +148,9 @@ def test_a_client_at_rest_keeps_its_folder_to_itself(tmp_path: Path) -> None:
         FileLock(tmp_path / "state" / "client.lock", "", ""),
         pytest.raises(RunError, match="in use by another process"),
     ):
-        main.run(
-            settings(tmp_path, superlink={"address": "server.example.org:1", "insecure": True})
-        )
+        main.run(settings(tmp_path, server={"address": "server.example.org:1", "insecure": True}))
+
+
+def test_a_client_calls_a_server_and_nobody_else(tmp_path: Path) -> None:
+    called = settings(tmp_path).server.called_by("library")
+    assert (called["party"], called["name"]) == ("server", "library")

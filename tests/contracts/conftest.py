@@ -48,12 +48,14 @@ from fedrec_aggregator.main import run as serve
 from fedrec_aggregator.root import RootAggregator
 from fedrec_aggregator.settings import validated
 from fedrec_client.answering import AnswerBounds
-from fedrec_client.flower import MESSAGE, client_app
+from fedrec_client.flower import SAID, client_app
 from fedrec_client.leaves import LeafEndpoints
 from fedrec_client.ledger import ClientLedger
 from fedrec_client.participant import Participant
+from fedrec_client.requests import Requests
 from fedrec_client.store import LocalUsers
-from fedrec_server.flower import FlowerBroadcast
+from fedrec_server.broadcast import ClientBroadcast
+from fedrec_server.flower import GridPost
 from fedrec_simulations.runtimes.in_process import App, InProcessGrid
 from tests.waiting import HANG_S
 
@@ -209,12 +211,13 @@ def _federation(
             for number, shard in enumerate(shards(data, CLIENTS))
         ]
         nodes: dict[int, App] = {
-            node: client_app(participant) for node, participant in enumerate(participants, start=2)
+            node: client_app(Requests(participant))
+            for node, participant in enumerate(participants, start=2)
         }
         if "versions" in transport:
             nodes = {node: _of_version_1(app) for node, app in nodes.items()}
         clients: Broadcast = (
-            FlowerBroadcast(InProcessGrid(nodes), 60.0)
+            ClientBroadcast(GridPost(InProcessGrid(nodes)), 60.0)
             if "flower" in transport
             else Called(participants)
         )
@@ -226,7 +229,7 @@ def _of_version_1(app: App) -> App:
     for version 1."""
 
     def silent(content: RecordDict) -> None:
-        said = content[MESSAGE]
+        said = content[SAID]
         assert isinstance(said, ConfigRecord)
         assert said.pop(FIELD) == PROTOCOL
 

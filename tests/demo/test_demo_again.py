@@ -13,7 +13,8 @@ from fedrec.federation.round_driver import Patience
 from fedrec.public_data import PublicData
 from fedrec.recipes import guarantee_of
 from fedrec.settings import load
-from fedrec_server.flower import FlowerBroadcast
+from fedrec_server.broadcast import ClientBroadcast
+from fedrec_server.flower import GridPost
 from fedrec_server.gathering import Gathering
 from fedrec_server.rounds import run_rounds
 from fedrec_server.runs import Runs
@@ -52,7 +53,7 @@ def test_two_trainings_by_real_parties_the_second_from_the_first_are_those_of_on
                     trial.scenario,
                     public,
                     endpoint,
-                    FlowerBroadcast(grid(participants), SLOWEST_ROUND_S),
+                    ClientBroadcast(GridPost(grid(participants)), SLOWEST_ROUND_S),
                     trainings.folder,
                     gathering=Gathering(
                         expected_users=facts.num_users, min_clients=2, timeout_s=0.0

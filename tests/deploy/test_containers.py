@@ -195,7 +195,7 @@ def test_each_waits_for_what_it_needs_and_calls_it_by_its_service_s_name() -> No
         assert ROLES[name]["depends_on"]["aggregator"] == {"condition": "service_healthy"}
         assert settings["aggregator"]["address"] == "aggregator:7001"
         if name != "server":
-            assert settings["superlink"]["address"] == "server:7002"
+            assert settings["server"]["address"] == "server:7002"
             assert set(ROLES[name]["networks"]) <= set(ROLES["server"]["networks"]) & set(
                 ROLES["aggregator"]["networks"]
             )

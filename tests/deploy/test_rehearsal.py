@@ -337,11 +337,11 @@ def _secrets(hosts: dict[str, Host]) -> set[str]:
 
 
 def _require_no_secret(hosts: dict[str, Host]) -> None:
-    """All logs of all parties, those of Flower's processes too."""
+    """All logs of all parties, whatever wrote them."""
     hidden = _secrets(hosts) | {READER, BOOK}
     assert len(hidden) > 10
     logs = [path for host in hosts.values() for path in host.folder.rglob("*.log*")]
-    assert {path.stem for path in logs} >= {"aggregator", "server", "client", "serve", "superlink"}
+    assert {path.stem for path in logs} >= {"aggregator", "server", "client", "serve"}
     for log in logs:
         said = log.read_text(errors="replace")
         assert not [word[:12] for word in hidden if word in said], log
@@ -363,9 +363,9 @@ def test_the_page_is_carried_out_on_five_hosts(hosts: dict[str, Host], tmp_path:
     # the health check of units and containers
     aggregator.run(["status", "--own", "aggregator.toml"])
     server.examine("server")
-    hospital.examine("client", r"FAILS\s+client\s+superlink", expected=UNREACHABLE)
+    hospital.examine("client", r"FAILS\s+client\s+server", expected=UNREACHABLE)
     training = server.start(command("server --settings"))
-    until(lambda: hospital.listens("server", 7002), "the proxy listens")
+    until(lambda: hospital.listens("server", 7002), "the server listens")
     for site in (hospital, library):
         site.examine("client")
         site.start(command("client --settings"))

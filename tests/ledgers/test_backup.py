@@ -48,12 +48,12 @@ def settings(tmp_path: Path) -> Path:
             'listen = "127.0.0.1:1"\nstate = "a"\ninsecure = true\n[privacy]\nmax_epsilon = 50.0\n'
         ),
         "server": (
-            'state = "s"\nseen_ledger = "seen.json"\npublic = { path = "p" }\nsuperlink = { '
+            'state = "s"\nseen_ledger = "seen.json"\npublic = { path = "p" }\nlink = { '
             "insecure = true }\n"
         ),
         "client": 'name = "client-0"\nstate = "c"\ndata = { path = "ratings.csv", rating_range = [1, 5] '
         "}\n[privacy]\nmax_epsilon = 50.0\n"
-        '[aggregator]\naddress = "127.0.0.1:1"\ninsecure = true\n[superlink]\naddress = '
+        '[aggregator]\naddress = "127.0.0.1:1"\ninsecure = true\n[server]\naddress = '
         '"127.0.0.1:2"\ninsecure = true\n',
         "serving": 'http = "127.0.0.1:3"\n',
     }

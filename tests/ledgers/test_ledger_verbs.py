@@ -31,12 +31,12 @@ def settings(tmp_path: Path) -> Path:
         'listen = "127.0.0.1:1"\nstate = "a"\ninsecure = true\n[privacy]\nmax_epsilon = 50.0\n'
     )
     (tmp_path / "server.toml").write_text(
-        'state = "s"\npublic = { path = "p" }\nsuperlink = { insecure = true }\n'
+        'state = "s"\npublic = { path = "p" }\nlink = { insecure = true }\n'
     )
     (tmp_path / "client.toml").write_text(
         'name = "client-0"\nstate = "c"\ndata = { path = "ratings.csv", rating_range = [1, 5] '
         "}\n[privacy]\nmax_epsilon = 50.0\n"
-        '[aggregator]\naddress = "127.0.0.1:1"\ninsecure = true\n[superlink]\naddress = '
+        '[aggregator]\naddress = "127.0.0.1:1"\ninsecure = true\n[server]\naddress = '
         '"127.0.0.1:2"\ninsecure = true\n'
     )
     return tmp_path

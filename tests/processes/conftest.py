@@ -18,7 +18,6 @@ import pytest
 
 from fedrec.cli.supervisor import Supervisor
 from fedrec.data.interactions import Catalogue, Interactions
-from fedrec.errors import RunError
 from fedrec.in_process.loopback import Loopback
 from fedrec.privacy.ledger import Ledger
 from fedrec.recipes import prepare
@@ -108,18 +107,8 @@ class Rehearsal:
         }
 
     def pid(self, name: str) -> int:
-        """Of a party, or of a Flower process by the party that started it ("server/superlink",
-        "client-1/supernode"); 0 for none."""
-        party, _, child = name.partition("/")
-        if not child:
-            return self.company.pid(party)
-        try:
-            told = read_json(
-                self.files.state(party) / ("server.json" if party == "server" else "client.json")
-            )
-        except RunError:
-            return 0
-        return int(told[f"{child}_pid"]) if told["pid"] == self.company.pid(party) else 0
+        """Of a party; 0 for none."""
+        return self.company.pid(name)
 
     def kill(self, *names: str) -> None:
         """With -9, all at once, each known by the id of its process."""

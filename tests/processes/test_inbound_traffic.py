@@ -1,17 +1,14 @@
 """Everything that reaches the server of real processes, recorded in front of it: before the first
 release nothing depends on a user.
 
-Between aggregator and server stands a gRPC relay, between SuperNodes and proxy an HTTP one; both end
-TLS with the party's own keys. Two runs differ in one user's ratings. What they heard must be the
+Between aggregator and server stands a gRPC relay, and one between each client and the server; they
+end TLS with the party's own keys. Two runs differ in one user's ratings. What they heard must be the
 same but for random names, times, and what follows from these.
 """
 
 from __future__ import annotations
 
-import asyncio
-import json
 import re
-import ssl
 import threading
 from collections.abc import Callable, Iterator
 from concurrent import futures
@@ -24,64 +21,27 @@ from typing import Any
 import grpc
 import numpy as np
 import pytest
-from flwr.proto import fleet_pb2, heartbeat_pb2, message_pb2, recorddict_pb2, run_pb2
-from flwr.proto.fab_pb2 import GetFabRequest
 from google.protobuf.message import Message
 
 from fedrec.data.interactions import Interactions
 from fedrec.federation.protocol import Answer
 from fedrec.federation.wire import read_answer
 from fedrec.transport.aggregator_api import aggregator_pb2 as pb
+from fedrec.transport.rounds_api import rounds_pb2
+from fedrec.transport.rounds_api.pieces import packed, pieces
+from fedrec_client.requests import answering
 from fedrec_server.runs import run_folder
 from fedrec_simulations.runtimes.deployment_files import PartyFiles
-from tests.waiting import HANG_S
 
 pytestmark = pytest.mark.processes
 
 RANDOM_OR_TIME = {
-    *(
-        "node_id",
-        "src_node_id",
-        "dst_node_id",
-        "public_key",
-        "run_id",
-        "session_id",
-        "src_task_id",
-        "dst_task_id",
-    ),
-    *(
-        "message_id",
-        "message_ids",
-        "reply_to_message_id",
-        "object_id",
-        "object_ids",
-        "message_object_id",
-        "hash_str",
-        "fab_hash",
-    ),
-    *("created_at", "delivered_at", "ttl", "remaining_s", "clientapp_runtime_list"),
+    *("id", "remaining_s"),
     *("release_sha256", "ledger_head", "head", "entries_sha256"),
 }
 """Fields of messages that differ between any two runs, and hashes: of the release, and of ledger
 entries, which hold times."""
 
-OF_ONE_REQUEST = {"content-length", "host", "flwr-public-key", "flwr-signature", "flwr-timestamp"}
-"""Headers whose values differ in the same way; that they are there is compared."""
-
-REQUESTS: dict[str, type[Message]] = {
-    "register-node": fleet_pb2.RegisterNodeFleetRequest,
-    "activate-node": fleet_pb2.ActivateNodeRequest,
-    "deactivate-node": fleet_pb2.DeactivateNodeRequest,
-    "unregister-node": fleet_pb2.UnregisterNodeFleetRequest,
-    "send-node-heartbeat": heartbeat_pb2.SendNodeHeartbeatRequest,
-    "pull-messages": fleet_pb2.PullMessagesRequest,
-    "push-messages": fleet_pb2.PushMessagesRequest,
-    "get-run": run_pb2.GetRunRequest,
-    "get-fab": GetFabRequest,
-    "push-object": message_pb2.PushObjectRequest,
-    "pull-object": message_pb2.PullObjectRequest,
-    "confirm-message-received": message_pb2.ConfirmMessageReceivedRequest,
-}
 REPLIES: dict[str, type[Message]] = {
     "Enrolled": pb.EnrolledReply,
     "GetGrowth": pb.GetGrowthReply,
@@ -110,14 +70,12 @@ def test_before_the_first_release_nothing_that_reaches_the_server_depends_on_a_u
 
 def test_the_comparison_sees_one_bit_in_any_kind_of_message() -> None:
     status = pb.RoundStatus(phase="open", reported=3)
-    answer = recorddict_pb2.ConfigRecord()
+    answer = Answer("a", 1, accepted=1)
     for message, changed in (
         (status, pb.RoundStatus(phase="open", reported=4)),
-        (answer, recorddict_pb2.ConfigRecord(items=[{"key": "x"}])),
+        (_piece(answer), _piece(replace(answer, accepted=2))),
     ):
-        assert _masked(message) != _masked(changed)
-    contents = [f"ConfigRecord  4\0abc{last}".encode() for last in "de"]
-    assert _object(contents[0]) != _object(contents[1])
+        assert _form("", message) != _form("", changed)
     assert _masked(pb.RoundStatus(remaining_s=1.0)) == _masked(pb.RoundStatus(remaining_s=2.0))
 
 
@@ -140,6 +98,10 @@ def test_the_comparison_hears_as_much_whoever_draws_the_noise_first() -> None:
         [("GetRound fails", "why")],
     ):
         assert form(drawing, more, drawn) != form(later)
+
+
+def _piece(answer: Answer) -> Message:
+    return next(pieces("1", packed(answering(answer))))
 
 
 def _another_opinion(data: Interactions, *, user: int) -> Interactions:
@@ -200,7 +162,7 @@ class Heard:
 
     def answers(self) -> set[tuple[str, int]]:
         """Clients and their counted users, as they told the server."""
-        said = [_answer(content) for where, content in self.messages if where == "push-object"]
+        said = [_answer(content) for where, content in self.messages if where == "Take"]
         return {(answer.client, answer.accepted) for answer in said if answer and answer.accepted}
 
     def enrolled(self) -> list[int]:
@@ -216,8 +178,9 @@ def _is_releasing(content: Any) -> bool:
 def _form(where: str, content: Any) -> str:
     if not isinstance(content, Message):
         return repr(content)
-    if isinstance(content, message_pb2.PushObjectRequest):
-        return f"{_masked(content, but={'object_content'})} {_object(content.object_content)}"
+    if isinstance(content, rounds_pb2.Piece):
+        inner = rounds_pb2.Message.FromString(content.data)  # an answer is one piece
+        return f"{_masked(content, but={'data'})} {_masked(inner)}"
     return _masked(content)
 
 
@@ -247,28 +210,8 @@ def _masked(message: Message, *, but: set[str] = frozenset()) -> str:  # type: i
     return f"{type(message).__name__}({', '.join(parts)})"
 
 
-def _object(content: bytes) -> str:
-    """One of Flower's objects ("kind children length", a zero byte, a body).
-
-    Children are named by hashes, which depend on times."""
-    head, _, body = content.partition(b"\0")
-    kind = head.split()[0].decode()
-    if kind == "Message":
-        message = message_pb2.Message()
-        message.ParseFromString(body)
-        return f"{kind} {_masked(message)}"
-    return f"{kind} {re.sub(rb'[0-9a-f]{64}', b'HASH', body)!r}"
-
-
-def _answer(content: Any) -> Answer | None:
-    head, _, body = content.object_content.partition(b"\0")
-    if not head.startswith(b"ConfigRecord"):
-        return None
-    record = recorddict_pb2.ConfigRecord()
-    record.ParseFromString(body)
-    return next(
-        (read_answer(item.value.bytes) for item in record.items if item.key == "answer"), None
-    )
+def _answer(content: rounds_pb2.Piece) -> Answer:
+    return read_answer(rounds_pb2.Message.FromString(content.data).said["answer"])
 
 
 # --- in front of the server ---
@@ -302,7 +245,7 @@ class Inbound:
 
 @dataclass(frozen=True)
 class TappedFiles(PartyFiles):
-    """Files that lead the server to the aggregator, and the clients to the server's proxy, by way of
+    """Files that lead the server to the aggregator, and the clients to the server, by way of
     relays."""
 
     stack: ExitStack = field(kw_only=True)
@@ -322,51 +265,89 @@ class TappedFiles(PartyFiles):
             )
         super().write_server(listen=listen, aggregator=self.relays[aggregator])
 
-    def write_client(self, shard: Any, *, proxy: str, aggregator: str) -> None:
-        # the proxy knows each client by its certificate
-        if (way := f"{shard.name} to {proxy}") not in self.relays:
-            relay = http_relay(proxy, self.root / "certificates", self.inbound, client=shard.name)
+    def write_client(self, shard: Any, *, server: str, aggregator: str) -> None:
+        # the server knows each client by its certificate
+        if (way := f"{shard.name} to {server}") not in self.relays:
+            relay = client_relay(
+                server, self.root / "certificates", self.inbound, client=shard.name
+            )
             self.relays[way] = self.stack.enter_context(relay)
-        super().write_client(shard, proxy=self.relays[way], aggregator=aggregator)
+        super().write_client(shard, server=self.relays[way], aggregator=aggregator)
 
 
 @contextmanager
 def grpc_relay(upstream: str, keys: Path, inbound: Inbound) -> Iterator[str]:
     """Calls of the server, passed on to the aggregator as they are; replies and their metadata are
     kept. Yields its address."""
-    ca, shown, own = (
-        (keys / name).read_bytes() for name in ("ca.pem", "aggregator.pem", "server.pem")
-    )
-    shown_key, own_key = (
-        (keys / name).read_bytes() for name in ("aggregator-key.pem", "server-key.pem")
-    )
 
-    def handle(method: str) -> Callable[[Any, Any], Iterator[bytes]]:
+    def passed(
+        method: str, requests: Iterator[bytes], context: Any, channel: Any
+    ) -> Iterator[bytes]:
         name = method.rpartition("/")[2]
+        call = channel.stream_stream(method)(
+            requests,
+            metadata=_own(context.invocation_metadata()),
+            timeout=context.time_remaining(),
+        )
+        try:
+            inbound.add(f"{name} begins", _own(call.initial_metadata()))
+            for reply in call:
+                inbound.add(name, REPLIES[name].FromString(reply) if name in REPLIES else reply)
+                yield reply
+        except grpc.RpcError:
+            inbound.add(f"{name} fails", call.details())
+        inbound.add(f"{name} ends", (call.code(), _own(call.trailing_metadata())))
+        context.set_trailing_metadata(call.trailing_metadata() or ())
+        context.set_code(call.code())
+        context.set_details(call.details() or "")
 
-        def passed(requests: Iterator[bytes], context: Any) -> Iterator[bytes]:
-            call = channel.stream_stream(method)(
-                requests,
-                metadata=_own(context.invocation_metadata()),
-                timeout=context.time_remaining(),
-            )
-            try:
-                inbound.add(f"{name} begins", _own(call.initial_metadata()))
-                for reply in call:
-                    inbound.add(name, REPLIES[name].FromString(reply) if name in REPLIES else reply)
-                    yield reply
-            except grpc.RpcError:
-                inbound.add(f"{name} fails", call.details())
-            inbound.add(f"{name} ends", (call.code(), _own(call.trailing_metadata())))
-            context.set_trailing_metadata(call.trailing_metadata() or ())
-            context.set_code(call.code())
-            context.set_details(call.details() or "")
+    with relayed(upstream, keys, "aggregator", "server", passed) as address:
+        yield address
 
-        return passed
+
+@contextmanager
+def client_relay(upstream: str, keys: Path, inbound: Inbound, *, client: str) -> Iterator[str]:
+    """The connection of one client, passed on to the server as it is; what the client sends is
+    kept. Yields its address."""
+
+    def passed(
+        method: str, requests: Iterator[bytes], context: Any, channel: Any
+    ) -> Iterator[bytes]:
+        name = method.rpartition("/")[2]
+        inbound.add(f"{name} begins", _own(context.invocation_metadata()))
+
+        def sent() -> Iterator[bytes]:
+            for request in requests:
+                inbound.add(name, rounds_pb2.Piece.FromString(request))
+                yield request
+
+        call = channel.stream_stream(method)(sent(), metadata=_own(context.invocation_metadata()))
+        try:
+            call.initial_metadata()
+            context.send_initial_metadata(())
+            yield from call
+        except grpc.RpcError:
+            context.abort(call.code(), call.details())
+
+    with relayed(upstream, keys, "server", f"client-{client}", passed) as address:
+        yield address
+
+
+@contextmanager
+def relayed(
+    upstream: str, keys: Path, called: str, calling: str, passed: Callable[..., Iterator[bytes]]
+) -> Iterator[str]:
+    """A relay that shows the certificate of who is called, and calls with the caller's."""
+    ca, shown, shown_key, own, own_key = (
+        (keys / f"{name}.pem").read_bytes()
+        for name in ("ca", called, f"{called}-key", calling, f"{calling}-key")
+    )
 
     class Handler(grpc.GenericRpcHandler):  # type: ignore[misc]
         def service(self, details: Any) -> Any:
-            return grpc.stream_stream_rpc_method_handler(handle(details.method))
+            return grpc.stream_stream_rpc_method_handler(
+                lambda requests, context: passed(details.method, requests, context, channel)
+            )
 
     server = grpc.server(futures.ThreadPoolExecutor(16), handlers=[Handler()])
     port = server.add_secure_port(
@@ -388,110 +369,3 @@ def _own(metadata: Any) -> tuple[tuple[str, Any], ...]:
         for key, value in metadata or ()
         if key != "user-agent" and not key.startswith("grpc-")
     )
-
-
-@contextmanager
-def http_relay(upstream: str, keys: Path, inbound: Inbound, *, client: str) -> Iterator[str]:
-    """Connections of one client's SuperNode, passed on to the proxy byte for byte; requests are
-    kept. Yields its address."""
-    loop = asyncio.new_event_loop()
-    thread = threading.Thread(target=loop.run_forever)
-    thread.start()
-    try:
-        relay = HttpRelay(upstream, keys, inbound, client)
-        port = asyncio.run_coroutine_threadsafe(relay.open(), loop).result(HANG_S)
-        yield f"127.0.0.1:{port}"
-        asyncio.run_coroutine_threadsafe(relay.close(), loop).result(HANG_S)
-    finally:
-        loop.call_soon_threadsafe(loop.stop)
-        thread.join()
-        loop.close()
-
-
-@dataclass
-class HttpRelay:
-    """TLS ends here on both sides; one task a direction and connection."""
-
-    upstream: str
-    keys: Path
-    inbound: Inbound
-    client: str
-    tasks: set[asyncio.Task[None]] = field(default_factory=set)
-
-    async def open(self) -> int:
-        shown = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-        shown.load_cert_chain(self.keys / "server.pem", self.keys / "server-key.pem")
-        self.server = await asyncio.start_server(self._connected, "127.0.0.1", 0, ssl=shown)
-        return int(self.server.sockets[0].getsockname()[1])
-
-    async def close(self) -> None:
-        self.server.close()
-        for task in tuple(self.tasks):
-            task.cancel()
-        await asyncio.gather(*self.tasks, return_exceptions=True)
-
-    async def _connected(self, near: asyncio.StreamReader, back: asyncio.StreamWriter) -> None:
-        task = asyncio.current_task()
-        assert task
-        self.tasks.add(task)
-        host, _, port = self.upstream.rpartition(":")
-        trusted = ssl.create_default_context(cafile=self.keys / "ca.pem")
-        requests = Requests(self.inbound)
-        trusted.load_cert_chain(
-            self.keys / f"client-{self.client}.pem", self.keys / f"client-{self.client}-key.pem"
-        )
-        forth = None
-        try:
-            far, forth = await asyncio.open_connection(host, int(port), ssl=trusted)
-            await asyncio.gather(
-                _pump(near, forth, requests.feed), _pump(far, back, lambda _: None)
-            )
-        except (OSError, asyncio.CancelledError):
-            pass
-        finally:
-            self.tasks.discard(task)
-            for writer in (back, forth):
-                if writer:
-                    writer.transport.abort()
-
-
-async def _pump(
-    source: asyncio.StreamReader, sink: asyncio.StreamWriter, look: Callable[[bytes], None]
-) -> None:
-    while part := await source.read(65_536):
-        look(part)
-        sink.write(part)
-        await sink.drain()
-    raise ConnectionResetError  # one side hung up: so does the other
-
-
-@dataclass
-class Requests:
-    """The requests of one connection, as they become whole."""
-
-    inbound: Inbound
-    pending: bytes = b""
-
-    def feed(self, part: bytes) -> None:
-        self.pending += part
-        while (end := self.pending.find(b"\r\n\r\n")) >= 0:
-            start, *lines = self.pending[:end].decode("ascii").split("\r\n")
-            headers = {
-                name.lower(): value.strip()
-                for name, _, value in (line.partition(":") for line in lines)
-            }
-            whole = end + 4 + int(headers["content-length"])
-            if len(self.pending) < whole:
-                return
-            self._keep(start, headers, self.pending[end + 4 : whole])
-            self.pending = self.pending[whole:]
-
-    def _keep(self, start: str, headers: dict[str, str], body: bytes) -> None:
-        route = start.split()[1].removeprefix("/v1/fleet/")
-        same = {
-            name: value for name, value in sorted(headers.items()) if name not in OF_ONE_REQUEST
-        }
-        self.inbound.add(
-            f"{start}, headers", json.dumps({"names": sorted(headers), "values": same})
-        )
-        self.inbound.add(route, REQUESTS[route].FromString(body))

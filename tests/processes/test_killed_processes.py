@@ -20,7 +20,7 @@ def test_whoever_is_killed_in_the_middle_of_a_round_while_a_client_hangs_the_mod
     hanging = run.pid("client-2")
     os.kill(hanging, signal.SIGSTOP)  # from here on round 0 cannot end
     run.until(lambda: run.reporters(0) == {"client-1"}, "report of the client that does not hang")
-    _kill_and_wait(run, "server/superlink", "client-1/supernode")
+    _kill_and_wait(run, "client-1")
     os.kill(hanging, signal.SIGCONT)
     states = run.states()
     first = next(states)

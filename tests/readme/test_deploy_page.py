@@ -100,8 +100,8 @@ def test_the_three_parties_agree_on_ports_names_and_limits() -> None:
     }
     assert set(ports.values()) == {content["aggregator"]["listen"].rsplit(":", 1)[1]}
     assert (
-        content["client"]["superlink"]["address"].rsplit(":", 1)[1]
-        == content["server"]["superlink"]["listen"].rsplit(":", 1)[1]
+        content["client"]["server"]["address"].rsplit(":", 1)[1]
+        == content["server"]["link"]["listen"].rsplit(":", 1)[1]
     )
     assert content["client"]["name"] in {
         entry["name"] for entry in content["aggregator"]["clients"]

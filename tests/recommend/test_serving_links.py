@@ -14,7 +14,6 @@ import pytest
 
 from fedrec.errors import ProtocolError, RefusedError, SettingsError, UnreachableError
 from fedrec.federation.protocol import Refusal
-from fedrec.operations.addresses import free_port
 from fedrec.operations.certificates import pins, write_development_certificates
 from fedrec.transport.channel import Access
 from fedrec.transport.serving_api import serving_pb2 as pb
@@ -24,6 +23,7 @@ from fedrec_client.recommending import Recommender
 from fedrec_client.serving_connection import connect
 from fedrec_client.serving_http import HttpServer
 from fedrec_client.serving_link import ServingQuery, Trust
+from tests.ports import free_port
 
 from .conftest import HISTORY, PlainServer, write_bundle
 

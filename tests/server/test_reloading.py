@@ -3,6 +3,7 @@ open."""
 
 import logging
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from cryptography import x509
@@ -10,12 +11,13 @@ from cryptography.hazmat.primitives.serialization import Encoding
 
 from fedrec.errors import RefusedError
 from fedrec.federation.protocol import Refusal
-from fedrec.operations.certificates import write_development_certificates
+from fedrec.operations.certificates import uris_of, write_development_certificates
 from fedrec.operations.pins import write_pins
 from fedrec.transport.channel import Access, examine
-from fedrec_server.fleet_proxy import Certificate
 from fedrec_server.main import _followed
+from fedrec_server.round_service import RoundService
 from fedrec_server.settings import load
+from fedrec_server.settings_tables import LinkTable
 from tests.waiting import until
 
 SETTINGS = """
@@ -28,7 +30,7 @@ address = "127.0.0.1:1"
 ca = "certificates/ca.pem"
 certificate = "certificates/server.pem"
 key = "certificates/server-key.pem"
-[superlink]
+[link]
 certificate = "certificates/server.pem"
 key = "certificates/server-key.pem"
 client_ca = "certificates/ca.pem"
@@ -47,16 +49,25 @@ def shown(folder: Path, name: str) -> x509.Certificate:
     return x509.load_pem_x509_certificate((folder / "certificates" / f"{name}.pem").read_bytes())
 
 
+def named(service: RoundService, certificate: x509.Certificate) -> str:
+    """The client that this certificate makes of its holder."""
+    pem = certificate.public_bytes(Encoding.PEM)
+    auth = {"x509_pem_cert": [pem], "peer_uri": [uri.encode() for uri in uris_of(certificate)]}
+    context = SimpleNamespace(auth_context=lambda: auth)
+    try:
+        return service._client(context)
+    except RefusedError:
+        return ""
+
+
 def test_a_client_whose_pin_is_added_may_join_without_a_restart_and_one_taken_away_may_not(
     folder: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     settings = load(folder / "server.toml")
-    table = settings.superlink
-    proxy = Certificate(*(Path(name) for name in (table.certificate, table.key, table.client_ca)),
-                        table.clients)  # fmt: skip
+    service = RoundService(settings.link)
 
     def name_of(client: str) -> str:
-        return proxy.client(shown(folder, f"client-{client}").public_bytes(Encoding.DER))
+        return named(service, shown(folder, f"client-{client}"))
 
     with _followed(settings, folder / "server.toml", logging.getLogger("fedrec_server")):
         write_development_certificates(folder / "certificates", clients=["library"])
@@ -65,7 +76,7 @@ def test_a_client_whose_pin_is_added_may_join_without_a_restart_and_one_taken_aw
         until(lambda: name_of("library") == "library")
         (folder / "certificates" / "client-hospital.pem").rename(folder / "taken.pem")
         write_pins(folder / "certificates")
-        until(lambda: set(settings.superlink.clients) == {"library"})
+        until(lambda: set(settings.link.clients) == {"library"})
         (folder / "taken.pem").rename(folder / "certificates" / "client-hospital.pem")
         assert name_of("hospital") == ""
         (folder / "certificates" / "pins.toml").write_text(
@@ -80,8 +91,8 @@ def test_servings_certificate_joins_no_training_and_is_not_taken_for_the_servers
 ) -> None:
     serving = shown(folder, "serving")
     ca = str(folder / "certificates" / "ca.pem")
-    proxy = Certificate(folder, folder, folder, {})
-    assert proxy.client(serving.public_bytes(Encoding.DER)) == ""
+    anybody = LinkTable(**{name: str(folder) for name in ("certificate", "key", "client_ca")})
+    assert named(RoundService(anybody), serving) == ""
     for party in ("server", "aggregator"):
         with pytest.raises(RefusedError) as refusal:
             examine(serving, Access("127.0.0.1:1", ca=ca, party=party))

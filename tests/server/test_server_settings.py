@@ -44,10 +44,10 @@ def test_the_example_is_what_it_says(tmp_path: Path) -> None:
         ({"rounds": {"timeout_s": 0}}, "rounds.timeout_s"),
         ({"aggregator": {"key": None}}, "a certificate and its key come together"),
         ({"aggregator": {"pin": "abc"}}, "aggregator.pin"),
-        ({"superlink": {"certificate": None, "key": None, "client_ca": None}}, "clients need TLS"),
-        ({"superlink": {"client_ca": None}}, "needs client_ca"),
+        ({"link": {"certificate": None, "key": None, "client_ca": None}}, "clients need TLS"),
+        ({"link": {"client_ca": None}}, "needs client_ca"),
         ({"aggregator": {"pin": ""}}, "aggregator has no pin"),
-        ({"superlink": {"address": "elsewhere:9092"}}, "superlink.address"),
+        ({"link": {"address": "elsewhere:9092"}}, "link.address"),
     ],
 )
 def test_wrong_keys_are_named(tables: dict[str, dict[str, Any]], named: str) -> None:

@@ -328,7 +328,7 @@ def test_a_server_runs_a_scenario_with_the_aggregators_that_it_names_and_no_othe
         content = {
             "state": str(tmp_path),
             "public": {"path": "x"},
-            "superlink": {"insecure": True},
+            "link": {"insecure": True},
             **tables,
         }
         settings = validated(content, source="test")

@@ -37,7 +37,7 @@ from fedrec.randomness import Streams
 from fedrec.settings import load
 from fedrec_client.serving_ledger import read_answers
 from fedrec_simulations.demo import evidence
-from fedrec_simulations.demo.parties import SERVER, SERVING, Deployment
+from fedrec_simulations.demo.parties import SERVING, Deployment
 from fedrec_simulations.demo.trial import TRAININGS, K, Trial
 
 SCENARIO = (
@@ -198,10 +198,8 @@ def _deployment(
 
 def _lived_through(trial: Trial, there: Deployment, company: Assault) -> None:
     there.start()
-    names = [*there.parties, f"{SERVER}/superlink"]
-    names += [
-        f"{shard.name}/{child}" for shard in there.files.shards for child in ("supernode", "worker")
-    ]
+    names = [*there.parties]
+    names += [f"{shard.name}/worker" for shard in there.files.shards]
     training = {name: lambda name=name: there.pid(name) for name in names}
     company.there = dict(training)
     company.released = lambda: sum(len(there.lines(number)) for number in range(len(there.runs)))

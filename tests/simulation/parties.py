@@ -195,7 +195,7 @@ def _leaf_names(number: int) -> list[bytes]:
 
 
 class ClientProcess:
-    """A participant as its SuperNode calls it."""
+    """A participant as its process calls it."""
 
     def __init__(
         self,

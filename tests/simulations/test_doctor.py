@@ -50,9 +50,9 @@ from fedrec_client.ledger import ClientLedger
 from fedrec_client.serving_entries import Drawn, ServingQuestion, event_of
 from fedrec_client.serving_ledger import ServingLedger
 from fedrec_client.store import write_shard
-from fedrec_server.fleet_listener import FleetListener
-from fedrec_server.fleet_proxy import Certificate, FleetLimits
 from fedrec_server.public_news import write_public_news
+from fedrec_server.round_service import RoundService
+from fedrec_server.settings_tables import LinkTable
 from tests.waiting import HANG_S
 
 DAY_S = 86_400.0
@@ -78,9 +78,9 @@ address = "{aggregator}"
 ca = "certificates/ca.pem"
 certificate = "certificates/client-library.pem"
 key = "certificates/client-library-key.pem"
-[superlink]
+[server]
 address = "127.0.0.1:1"
-root_certificates = "certificates/ca.pem"
+ca = "certificates/ca.pem"
 certificate = "certificates/client-library.pem"
 key = "certificates/client-library-key.pem"
 """
@@ -93,7 +93,7 @@ address = "{aggregator}"
 ca = "{folder}/certificates/ca.pem"
 certificate = "{folder}/certificates/server.pem"
 key = "{folder}/certificates/server-key.pem"
-[superlink]
+[link]
 certificate = "{folder}/certificates/server.pem"
 key = "{folder}/certificates/server-key.pem"
 client_ca = "{folder}/certificates/ca.pem"
@@ -275,7 +275,7 @@ def test_a_certificate_of_another_name_than_the_settings_is_named_and_the_client
     found = site.examine(client=True)
     assert verdicts(found, "failure") == [
         ("client", "certificate"),
-        ("client", "proxy's certificate"),
+        ("client", "certificate for the server"),
     ]
     assert "client-library.pem is of 'library', the settings are of 'hospital'" in words(
         found, "client", "certificate"
@@ -547,39 +547,35 @@ def test_serving_with_a_key_of_the_training_is_doubted(site: Site) -> None:
 def test_a_pin_of_another_certificate_is_named(running: Site) -> None:
     right = pins((running.folder / "certificates" / "aggregator.pem").read_bytes()).certificate
     for pin, verdict in ((right, "ok"), ("0" * 64, "failure")):
-        running.write({"[superlink]": f'pin = "{pin}"\n[superlink]'})
+        running.write({"[server]": f'pin = "{pin}"\n[server]'})
         assert ("client", "aggregator") in verdicts(
             running.examine(reach=True, client=True), verdict
         )
 
 
 @pytest.mark.parametrize(("ahead_s", "verdict"), [(0.0, "ok"), (-3600.0, "doubt")])
-def test_a_clock_apart_from_the_servers_is_seen_where_its_gate_answers(
+def test_a_clock_apart_from_the_servers_is_seen_where_it_answers(
     site: Site, ahead_s: float, verdict: str
 ) -> None:
     certificates = site.folder / "certificates"
     now_s = time.time()
-    pair = Certificate(
-        certificates / "server.pem", certificates / "server-key.pem", certificates / "ca.pem"
-    )
-    with FleetListener(
-        Address("127.0.0.1", 0), lambda: "127.0.0.1:1", pair, FleetLimits()
-    ) as proxy:
-        site.write({"127.0.0.1:1": str(proxy.address)})
+    files = {"certificate": "server.pem", "key": "server-key.pem", "client_ca": "ca.pem"}
+    table = LinkTable(**{name: str(certificates / file) for name, file in files.items()})
+    with RoundService(table) as link:
+        site.write({"127.0.0.1:1": link.address})
         found = site.examine(reach=True, now_s=now_s + ahead_s, client=True)
-    assert ("client", "superlink") in verdicts(found, verdict)
+    assert ("client", "server") in verdicts(found, verdict)
 
 
 def test_parties_that_are_not_there_are_named(site: Site) -> None:
     found = site.examine(reach=True)
     assert verdicts(found, "failure") == [
         ("client", "aggregator"),
-        ("client", "superlink"),
+        ("client", "server"),
         ("server", "aggregator"),
     ]
     assert found.exit_code == 7
-    assert "correct superlink.address" in table(found)  # the key of the client's settings
-    assert "server.address" not in table(found)
+    assert "correct server.address" in table(found)
 
 
 def test_no_user_is_named(site: Site) -> None:

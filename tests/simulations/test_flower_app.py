@@ -24,7 +24,6 @@ import fedrec_app
 from fedrec.cli.supervisor import Supervisor
 from fedrec.data.interactions import Catalogue
 from fedrec.errors import RunError, SettingsError
-from fedrec.operations.addresses import free_port
 from fedrec.run import simulate
 from fedrec.run.data.datasets import load_dataset, load_split, public_facts
 from fedrec.run.job import Carried, Job, Runtime
@@ -34,6 +33,7 @@ from fedrec_app import client_app, server_app
 from fedrec_simulations.runtimes.deployment_files import PartyFiles
 from fedrec_simulations.runtimes.in_process import FIRST_NODE, RUN_ID, InProcessGrid, parties_of
 from fedrec_simulations.runtimes.processes import settings_of_clients, start_aggregator_for
+from tests.ports import free_port
 from tests.waiting import HANG_S, until
 
 ROOT = Path(__file__).parents[2]

@@ -38,9 +38,9 @@ def folder(tmp_path: Path) -> Path:
         "aggregator": 'listen = "127.0.0.1:1"\nstate = "a"\ninsecure = true\n[privacy]\nmax_epsilon = 5.0\n',
         "server": 'state = "s"\npublic = { path = "p" }\naggregator = { address = "127.0.0.1:1", insecure '
         "= true }\n"
-        "superlink = { insecure = true }\n",
+        "link = { insecure = true }\n",
         "client": 'name = "library"\nstate = "c"\ndata = { path = "ratings.csv", rating_range = [1, 5] }\n'
-        'aggregator = { address = "127.0.0.1:1", insecure = true }\nsuperlink = { address = '
+        'aggregator = { address = "127.0.0.1:1", insecure = true }\nserver = { address = '
         '"127.0.0.1:2", insecure = true }\n',
         "serving": 'http = "127.0.0.1:3"\ngrpc = ""\n',
     }
@@ -85,13 +85,13 @@ def test_everything_down_ends_with_7_and_says_why_of_each(folder: Path) -> None:
     assert told["exit_code"] == 7
     assert [(one["party"], one["up"]) for one in told["parties"]] == [
         *[("server", False), ("client library", False), ("serving", False), ("aggregator", False)],
-        ("server", False),  # as the client's settings name its proxy
+        ("server", False),  # as the client's settings name it
     ]
     assert all(one["why"] for one in told["parties"])
 
 
 def test_what_a_party_does_is_read_off_its_metrics(folder: Path, stack: ExitStack) -> None:
-    metrics = running(folder, "s/server.json", stack, version="9.9", proxy="127.0.0.1:7002")
+    metrics = running(folder, "s/server.json", stack, version="9.9", link="127.0.0.1:7002")
     metrics.state.doing(Doing.COLLECTING)
     metrics.state.waiting(Awaited.REPORTS)
     metrics.state.round(3, "run-1")

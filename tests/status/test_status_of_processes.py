@@ -65,13 +65,10 @@ def test_the_aggregator_is_asked_over_grpc_with_the_certificate_of_whose_setting
     with aggregator(own) as address:
         table = f'pins = "c/pins.toml"\n[aggregator]\naddress = "{address}"\nca = "c/ca.pem"\n'
         server.write_text(
-            'state = "s"\npublic = { path = "p" }\nsuperlink = { insecure = true '
+            'state = "s"\npublic = { path = "p" }\nlink = { insecure = true '
             f"}}\n{table}{pair('server')}"
         )
-        proxy = (
-            '[superlink]\naddress = "127.0.0.1:1"\nroot_certificates = '
-            f'"c/ca.pem"\n{pair("client-library")}'
-        )
+        proxy = f'[server]\naddress = "127.0.0.1:1"\nca = "c/ca.pem"\n{pair("client-library")}'
         head = 'name = "library"\nstate = "l"\ndata = { path = "r.csv" }\n'
         client.write_text(f"{head}{table}{pair('client-library')}{proxy}")
         access = Access(

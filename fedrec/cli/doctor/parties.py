@@ -3,11 +3,7 @@ reaches the others."""
 
 from __future__ import annotations
 
-import ssl
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import closing
-from email.utils import parsedate_to_datetime
-from http.client import HTTPConnection, HTTPException, HTTPSConnection
 from importlib.metadata import version
 from pathlib import Path
 from typing import TypeVar
@@ -17,7 +13,7 @@ from fedrec.cli.doctor import ledgers, machine
 from fedrec.cli.doctor.certificates import authority, certificate, holder_of
 from fedrec.cli.doctor.machine import Check, Doubt, judged
 from fedrec.errors import FedRecError, ProtocolError, UnreachableError
-from fedrec.operations.addresses import Address, proxy_words
+from fedrec.operations.addresses import proxy_words
 from fedrec.operations.certificates import Role
 from fedrec.operations.party_settings import AggregatorAccess
 from fedrec.settings import Scenario
@@ -27,8 +23,9 @@ from fedrec.transport.aggregator_client import (
     Retry,
     healthy,
 )
-from fedrec.transport.channel import Access, handshake, only
+from fedrec.transport.channel import Access
 from fedrec.transport.leaf_client import RemoteLeaf, RemotePeer
+from fedrec.transport.rounds_client import greet
 from fedrec_aggregator.chain import Chain
 from fedrec_aggregator.leaf_settings import LeafOfRoot, token_range
 from fedrec_aggregator.main import peer_access
@@ -36,13 +33,11 @@ from fedrec_aggregator.settings import AggregatorSettings
 from fedrec_aggregator.settings import load as load_aggregator
 from fedrec_aggregator.settings_tables import TlsSettings
 from fedrec_client.opened import read_site
-from fedrec_client.settings import SuperLinkAccess
+from fedrec_client.settings import ClientSettings
 from fedrec_client.settings import load as load_client
-from fedrec_client.supernode import proxy_access
 from fedrec_server.serving.settings import load as load_serving
 from fedrec_server.settings import ServerSettings
 from fedrec_server.settings import load as load_server
-from fedrec_server.settings_tables import SuperLinkTable
 from fedrec_server.workload import workload_of
 
 Clock = Callable[[], float]
@@ -124,13 +119,13 @@ def client_checks(
         yield from _own_files(
             "client", first, "client", clock, name=settings.name, pins=settings.pins
         )
-    link = settings.superlink
+    link = settings.server
     if link.certificate:
         own = Path(link.certificate), Path(link.key)
         said = {"role": "client", "name": settings.name, "pins": settings.pins}
         yield judged(
             "client",
-            "proxy's certificate",
+            "certificate for the server",
             lambda: certificate(*own, now_s=clock(), **said),  # type: ignore[arg-type]
         )
     secrets = [
@@ -147,7 +142,7 @@ def client_checks(
         yield judged("client", "limit", lambda: ledgers.client_limit(settings, scenario.privacy))
     if reach:
         yield from _reached("client", settings.name, ways)
-        yield judged("client", "superlink", lambda: proxy_answers(link, clock))
+        yield judged("client", "server", lambda: server_answers(settings, clock))
 
 
 def serving_checks(path: Path, clock: Clock) -> Iterator[Check]:
@@ -197,17 +192,17 @@ def server_checks(
     yield judged("server", "private files", lambda: machine.private(_secrets(ways)))
     yield judged("server", "disk", lambda: machine.disk(Path(settings.state)))
     yield from proxied("server", ways)
-    proxy = settings.superlink
+    link = settings.link
     yield judged(
         "server",
         "port",
-        lambda: machine.port(proxy.listen, told=Path(settings.state) / "server.json"),
+        lambda: machine.port(link.listen, told=Path(settings.state) / "server.json"),
     )
-    if proxy.certificate:
-        yield judged(
-            "server", "proxy's certificate", lambda: _proxy_shows(proxy, clock(), settings.pins)
-        )
-        yield judged("server", "proxy's key", lambda: machine.private([Path(proxy.key)]))
+    if link.certificate:
+        own = Path(link.certificate), Path(link.key)
+        shown = {"now_s": clock(), "role": "server", "pins": settings.pins}
+        yield judged("server", "link's certificate", lambda: certificate(*own, **shown))  # type: ignore[arg-type]
+        yield judged("server", "link's key", lambda: machine.private([own[1]]))
     if reach:
         yield from _reached("server", "server", ways)
 
@@ -379,56 +374,11 @@ def _serving_shows(path: Path, key: Path, now_s: float) -> str | Doubt:
     return found
 
 
-def _proxy_shows(proxy: SuperLinkTable, now_s: float, pins: str) -> str | Doubt:
-    return certificate(
-        Path(proxy.certificate), Path(proxy.key), now_s=now_s, role="server", pins=pins
-    )
-
-
-def proxy_answers(link: SuperLinkAccess, clock: Clock) -> str | Doubt:
-    """Whether the server's proxy takes this client. Asks for a page that is not there: the answer's
-    date shows the server's clock.
-
-    Raises FedRecError.
-    """
-    access = proxy_access(link)
-    try:
-        shown = (
-            None if link.insecure else handshake(access, timeout_s=_TIMEOUT_S, protocol="http/1.1")
-        )
-        date = _date_at(
-            Address.of(link.address), only(shown, access, protocol="http/1.1") if shown else None
-        )
-    except ssl.SSLError as failure:
-        cause = (
-            f"the proxy at {link.address} does not accept our certificate: "
-            f"{failure.reason or 'it broke off'}"
-        )
-        raise UnreachableError(
-            cause,
-            "Ask the server's operator for its authority, and whether its pins hold this client.",
-        ) from None
-    except (OSError, ValueError, HTTPException) as failure:
-        cause = f"no SuperLink answers at {link.address}: {failure}"
-        raise UnreachableError(cause, "Start the server, or correct superlink.address.") from None
-    return (
-        machine.clock(clock(), date, f"the server's at {link.address}")
-        if date
-        else f"{link.address} answers"
-    )
-
-
-def _date_at(where: Address, secure: ssl.SSLContext | None) -> float | None:
-    if secure:
-        line: HTTPConnection = HTTPSConnection(
-            where.host, where.port, timeout=_TIMEOUT_S, context=secure
-        )
-    else:
-        line = HTTPConnection(where.host, where.port, timeout=_TIMEOUT_S)
-    with closing(line):
-        line.request("GET", "/")
-        date = line.getresponse().getheader("date")
-    return parsedate_to_datetime(date).timestamp() if date else None
+def server_answers(client: ClientSettings, clock: Clock) -> str | Doubt:
+    """Whether the server takes this client, and the clocks agree. Raises FedRecError."""
+    access = Access(**client.server.called_by(client.name))
+    there_s = greet(access, timeout_s=_TIMEOUT_S)
+    return machine.clock(clock(), there_s, f"the server's at {access.address}")
 
 
 def _public(settings: ServerSettings, scenario: Scenario | None) -> str:

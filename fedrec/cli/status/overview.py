@@ -4,7 +4,7 @@ up and what it does.
 A party of this machine is asked by its state folder (the file with its process id), then by its
 metrics; what metrics do not say is read off its ledger or its notes, also when it is down. The
 others by their addresses: the aggregator over gRPC with the certificate of the settings that name
-it, the server's proxy by a TLS handshake, serving by its health route. Nothing of a key, a token or
+it, the server by greeting it, serving by its health route. Nothing of a key, a token or
 a user is read.
 """
 
@@ -214,7 +214,7 @@ def _server(settings: ServerSettings) -> PartyStanding:
     row = _row(
         "server",
         found,
-        str(found.told.get("proxy") or settings.superlink.listen),
+        str(found.told.get("link") or settings.link.listen),
         Path(settings.log) if settings.log else None,
     )
     kept = kept_by_server(Path(settings.state))
@@ -268,23 +268,23 @@ def _serving(settings: ServingSettings) -> PartyStanding:
 def _named_by(
     client: ClientSettings, clock: Callable[[], float]
 ) -> Iterator[Callable[[], PartyStanding]]:
-    from fedrec.cli.doctor.parties import proxy_answers
+    from fedrec.cli.doctor.parties import server_answers
 
-    link = client.superlink
+    server = client.server
     for access in (client.aggregator, *client.aggregators, *client.leaves):
         if access is not None:
             yield lambda access=access: _asked_aggregator(access, client.name)  # type: ignore[misc]
 
-    def proxy() -> PartyStanding:
+    def asked() -> PartyStanding:
         try:
-            proxy_answers(link, clock)
+            server_answers(client, clock)
         except FedRecError as failure:
-            return PartyStanding("server", link.address, up=False, why=failure.cause)
+            return PartyStanding("server", server.address, up=False, why=failure.cause)
         return PartyStanding(
-            "server", link.address, up=True, why=f"its reverse proxy answers client {client.name}"
+            "server", server.address, up=True, why=f"it takes client {client.name}"
         )
 
-    yield proxy
+    yield asked
 
 
 def _asked_aggregator(table: AggregatorAccess, name: str) -> PartyStanding:

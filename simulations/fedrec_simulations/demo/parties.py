@@ -106,19 +106,11 @@ class Deployment:
     # --- faults ---
 
     def pid(self, name: str) -> int:
-        """Return the process id of a party, or of a child by the party that started it
-        ("server/superlink", "client-1/supernode" or "/worker"); 0 for none."""
-        party, _, child = name.partition("/")
-        if not child:
-            return self.company.pid(party)
-        if child == "worker":
-            return _child(self.company.pid(party), MAIN)
-        with suppress(RunError):
-            told = read_json(
-                self.files.state(party) / ("server.json" if party == SERVER else "client.json")
-            )
-            return int(told[f"{child}_pid"]) if told["pid"] == self.company.pid(party) else 0
-        return 0
+        """Return the process id of a party, or of a client's worker ("client-1/worker"); 0 for
+        none."""
+        party, _, worker = name.partition("/")
+        pid = self.company.pid(party)
+        return _child(pid, MAIN) if worker else pid
 
     def kill(self, name: str) -> bool:
         """With -9, by the id of its process; False where there is none."""

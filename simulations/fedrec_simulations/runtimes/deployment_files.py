@@ -32,9 +32,9 @@ from fedrec_aggregator.ledger import ReleaseLedger
 from fedrec_aggregator.peers import CoreAsPeer
 from fedrec_aggregator.three_party import ThreePartyAggregator
 from fedrec_client.answering import AnswerBounds
-from fedrec_client.flower import Answering
+from fedrec_client.requests import Answering
 from fedrec_client.three_way import ThreeWay
-from fedrec_server.flower import FlowerBroadcast
+from fedrec_server.broadcast import ClientBroadcast
 from fedrec_server.gathering import Gathering
 
 ANY_PORT = "127.0.0.1:0"
@@ -179,8 +179,8 @@ class PartyFiles:
         }
 
     def write_server(self, *, listen: str, aggregator: str) -> None:
-        """Settings of the server, whose proxy listens there. aggregator: where it listens, or all
-        three of them, with commas."""
+        """Settings of the server, which listens there for clients. aggregator: where it listens,
+        or all three of them, with commas."""
         content = {
             "state": str(self.state("server")),
             "pins": self._pins,
@@ -195,7 +195,7 @@ class PartyFiles:
                 "min_clients": len(self.shards),
             },
             **self._aggregator(aggregator, "server"),
-            "superlink": {
+            "link": {
                 "listen": listen,
                 **self._pair("server"),
                 "client_ca": str(self._authority),
@@ -203,7 +203,7 @@ class PartyFiles:
         }
         self._write("server", content)
 
-    def write_client(self, shard: Shard[Any], *, proxy: str, aggregator: str) -> None:
+    def write_client(self, shard: Shard[Any], *, server: str, aggregator: str) -> None:
         """Settings of a client."""
         limit = self.job.limit
         own = f"client-{shard.name}"
@@ -222,9 +222,9 @@ class PartyFiles:
             },
             **self._aggregator(aggregator, own),
             **self.holdings.client,
-            "superlink": {
-                "address": proxy,
-                "root_certificates": str(self._authority),
+            "server": {
+                "address": server,
+                "ca": str(self._authority),
                 **self._pair(own),
             },
         }
@@ -321,7 +321,7 @@ class Parties(Protocol):
         interruption."""
 
     def serve(
-        self, endpoint: ReleaseEndpoint | None, clients: FlowerBroadcast, gathering: Gathering
+        self, endpoint: ReleaseEndpoint | None, clients: ClientBroadcast, gathering: Gathering
     ) -> Iterator[Any]:
         """The server's rounds in this process, from what the folder holds on."""
 

@@ -27,8 +27,10 @@ from flwr.supercore.task_identity import TaskIdentity
 
 from fedrec.data.interactions import Catalogue
 from fedrec.run.job import AnyJob, Job, Runtime
-from fedrec_client.flower import Answering, client_app
-from fedrec_server.flower import FlowerBroadcast
+from fedrec_client.flower import client_app
+from fedrec_client.requests import Answering, Requests
+from fedrec_server.broadcast import ClientBroadcast
+from fedrec_server.flower import GridPost
 from fedrec_server.gathering import Gathering
 from fedrec_simulations.runtimes.deployment_files import SLOWEST_ROUND_S, Parties, played
 from fedrec_simulations.runtimes.ratings import RatingsParties
@@ -143,7 +145,10 @@ FIRST_NODE = 2
 def grid(participants: Sequence[Answering]) -> InProcessGrid:
     """One node for each client."""
     return InProcessGrid(
-        {node: client_app(each) for node, each in enumerate(participants, start=FIRST_NODE)}
+        {
+            node: client_app(Requests(each))
+            for node, each in enumerate(participants, start=FIRST_NODE)
+        }
     )
 
 
@@ -167,7 +172,7 @@ def flower(catalogue: Catalogue | None, *, clients: int) -> Runtime[AnyJob, Any]
         gathering = Gathering(expected_users=users, min_clients=clients, timeout_s=0.0)
         with ExitStack() as stack:
             endpoint, participants = played(parties, stack)
-            broadcast = FlowerBroadcast(grid(participants), SLOWEST_ROUND_S)
+            broadcast = ClientBroadcast(GridPost(grid(participants)), SLOWEST_ROUND_S)
             yield from parties.serve(endpoint, broadcast, gathering)
 
     return carry

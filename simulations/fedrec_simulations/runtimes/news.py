@@ -31,12 +31,12 @@ from fedrec.run.job import Shard, shards
 from fedrec.run.news_run import NewsJob
 from fedrec.storage import read_json
 from fedrec_client.click_ledger import ClickLedger
-from fedrec_client.flower import Answering
 from fedrec_client.ledger import ClientLedger
 from fedrec_client.news import NewsParticipant, NewsTrust
 from fedrec_client.participant import Participant
 from fedrec_client.readers import LocalReaders, write_news_shard
-from fedrec_server.flower import FlowerBroadcast
+from fedrec_client.requests import Answering
+from fedrec_server.broadcast import ClientBroadcast
 from fedrec_server.gathering import Gathering
 from fedrec_server.news import check, run_news
 from fedrec_server.public_news import write_public_news
@@ -103,7 +103,7 @@ class NewsParties:
         return NewsParticipant(shard.name, users, clicks, folder, trust=trust, seed=self._seed)
 
     def serve(
-        self, endpoint: ReleaseEndpoint | None, clients: FlowerBroadcast, gathering: Gathering
+        self, endpoint: ReleaseEndpoint | None, clients: ClientBroadcast, gathering: Gathering
     ) -> Iterator[Progress | TrainedNews]:
         """See `Parties`."""
         job = self.job

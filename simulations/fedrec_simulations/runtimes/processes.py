@@ -19,7 +19,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from flwr.app import Context, Message
+from flwr.app import Message
 
 from fedrec import __version__
 from fedrec.cli.supervisor import Supervisor
@@ -32,11 +32,12 @@ from fedrec.settings import Scenario
 from fedrec.storage import read_json
 from fedrec.transport.aggregator_client import Retry
 from fedrec_client import settings as client_settings
-from fedrec_client.flower import client_app
+from fedrec_client.flower import answered
 from fedrec_client.last_arrays import HELD, HeldArrays
 from fedrec_client.opened import open_participant
+from fedrec_client.requests import Requests
 from fedrec_server.aggregation import aggregation_of
-from fedrec_server.flower import FlowerBroadcast
+from fedrec_server.broadcast import ClientBroadcast
 from fedrec_server.settings import ServerSettings
 from fedrec_server.workload import workload_of
 from fedrec_simulations.runtimes.deployment_files import ANY_PORT, Parties, PartyFiles
@@ -81,12 +82,12 @@ def start(files: PartyFiles, company: Supervisor, *, server: Sequence[str] = ())
         str(files.settings("scenario")),
         *server,
     ]
-    proxy = _listening(
-        files, company, "server", verb, files.state("server") / "server.json", "proxy"
+    server = _listening(
+        files, company, "server", verb, files.state("server") / "server.json", "link"
     )
-    files.write_server(listen=proxy, aggregator=aggregator)
+    files.write_server(listen=server, aggregator=aggregator)
     for shard in files.shards:
-        files.write_client(shard, proxy=proxy, aggregator=aggregator)
+        files.write_client(shard, server=server, aggregator=aggregator)
         company.start(
             shard.name,
             ["client", "--settings", str(files.settings(shard.name))],
@@ -182,8 +183,8 @@ def _address(told: Path, key: str) -> str | None:
     return address if isinstance(address, str) and address else None
 
 
-NO_FLEET_PROXY = ""
-"""Where a SuperNode would connect: there is none."""
+NO_SERVER = ""
+"""Where clients would connect: Flower carries their messages."""
 
 
 def start_aggregator_for(files: PartyFiles, company: Supervisor) -> None:
@@ -193,7 +194,7 @@ def start_aggregator_for(files: PartyFiles, company: Supervisor) -> None:
     address = start_aggregator(files, company) if files.holdings.aggregated else ""
     files.write_server(listen=ANY_PORT, aggregator=address)
     for shard in files.shards:
-        files.write_client(shard, proxy=NO_FLEET_PROXY, aggregator=address)
+        files.write_client(shard, server=NO_SERVER, aggregator=address)
 
 
 def settings_of_clients(files: PartyFiles) -> list[Path]:
@@ -204,7 +205,7 @@ def settings_of_clients(files: PartyFiles) -> list[Path]:
 def rounds(
     scenario: Scenario,
     settings: ServerSettings,
-    clients: FlowerBroadcast,
+    clients: ClientBroadcast,
     sleep: Callable[[float], None] = time.sleep,
 ) -> Iterator[object]:
     """Every step of a training, as `fedrec server` would keep it in its state folder. Raises
@@ -224,13 +225,12 @@ def rounds(
         )
 
 
-def answer_once(settings: Path, message: Message, context: Context) -> Message:
+def answer_once(settings: Path, message: Message) -> Message:
     """The reply of the client with these settings, which is opened for it and closed again. Raises
     FedRecError where it cannot be opened."""
     chosen = client_settings.load(settings)
     folder = Path(chosen.state)
     with ExitStack() as stack:
         stack.callback(logs.close, logs.configure("client", file=folder / "process.log"))
-        return client_app(open_participant(chosen, folder, stack), held=HeldArrays(folder / HELD))(
-            message, context
-        )
+        participant = open_participant(chosen, folder, stack)
+        return answered(Requests(participant, held=HeldArrays(folder / HELD)), message)

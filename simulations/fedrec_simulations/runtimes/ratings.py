@@ -19,7 +19,7 @@ from fedrec.storage import read_arrays, read_json, release_file
 from fedrec_client.ledger import ClientLedger
 from fedrec_client.participant import Participant
 from fedrec_client.store import LocalUsers, write_shard
-from fedrec_server.flower import FlowerBroadcast
+from fedrec_server.broadcast import ClientBroadcast
 from fedrec_server.gathering import Gathering
 from fedrec_server.rounds import check, run_rounds
 from fedrec_server.runs import run_folder
@@ -76,7 +76,7 @@ class RatingsParties:
         )
 
     def serve(
-        self, endpoint: ReleaseEndpoint | None, clients: FlowerBroadcast, gathering: Gathering
+        self, endpoint: ReleaseEndpoint | None, clients: ClientBroadcast, gathering: Gathering
     ) -> Iterator[Carried]:
         """See `Parties`."""
         assert endpoint is not None

@@ -23,17 +23,18 @@ from typing import Any
 
 from flwr.app import ConfigRecordValues, Context, Message
 from flwr.clientapp import ClientApp
-from flwr.serverapp import ServerApp
+from flwr.serverapp import Grid, ServerApp
 from flwr.supercore import telemetry
 
 from fedrec.cli.supervisor import Supervisor
 from fedrec.data.interactions import Catalogue
 from fedrec.errors import RunError
 from fedrec.extras import require
+from fedrec.federation.round_messages import KINDS
 from fedrec.run.job import AnyJob, Runtime
 from fedrec.settings import Scenario
-from fedrec_client.flower import ACTIONS
-from fedrec_server.flower import FlowerBroadcast, server_app
+from fedrec_server.broadcast import ClientBroadcast
+from fedrec_server.flower import GridPost
 from fedrec_server.settings import ServerSettings
 from fedrec_simulations.runtimes.deployment_files import SLOWEST_ROUND_S, PartyFiles
 from fedrec_simulations.runtimes.in_process import parties_of
@@ -126,15 +127,16 @@ def serve(
         if over.wait(seconds):
             raise CancelledError
 
-    def serve_rounds(broadcast: FlowerBroadcast) -> None:
-        for _ in rounds(scenario, settings, broadcast, sleep):
+    app = ServerApp()
+
+    @app.main()
+    def main(grid: Grid, _context: Context) -> None:
+        # Nothing is lost between threads of one process: who is silent works, and a second question
+        # would find the ledger in use.
+        clients = ClientBroadcast(GridPost(grid), SLOWEST_ROUND_S, sleep=sleep)
+        for _ in rounds(scenario, settings, clients, sleep):
             pass  # whoever follows reads them in the folder
 
-    # Nothing is lost between threads of one process: who is silent works, and a second question
-    # would find the ledger in use.
-    app = server_app(
-        serve_rounds, timeout_s=SLOWEST_ROUND_S, again_s=2 * SLOWEST_ROUND_S, sleep=sleep
-    )
     try:
         play(
             app,
@@ -192,8 +194,8 @@ def answering(clients: Sequence[Path]) -> ClientApp:
     installed = ClientApp()
 
     def answer(message: Message, context: Context) -> Message:
-        return answer_once(clients[int(context.node_config["partition-id"])], message, context)
+        return answer_once(clients[int(context.node_config["partition-id"])], message)
 
-    for action in ACTIONS:
-        installed.query(action)(answer)
+    for kind in KINDS:
+        installed.query(kind)(answer)
     return installed

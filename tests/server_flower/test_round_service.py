@@ -1,0 +1,367 @@
+"""Rounds over our own service: who is let in, what is sent to whom and again, and what a client may
+use."""
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+
+from fedrec.errors import RefusedError, SettingsError
+from fedrec.federation.protocol import Answer, Refusal, Terms
+from fedrec.federation.round_messages import RoundMessage
+from fedrec.operations.certificates import pins, write_development_certificates
+from fedrec.transport.channel import Access, open_channel
+from fedrec.transport.rounds_api import rounds_pb2 as pb
+from fedrec.transport.rounds_api.pieces import SERVICE, packed, pieces
+from fedrec.transport.rounds_client import RoundsConnection, greet
+from fedrec_client.requests import answering
+from fedrec_server.broadcast import ClientBroadcast
+from fedrec_server.round_service import MOST_CONNECTIONS, RoundService, ServiceLimits
+from fedrec_server.settings_tables import LinkTable
+from tests.waiting import HANG_S, until
+
+TERMS = Terms("run", "{}", "ratings", (1.0, 5.0), ("item",))
+
+
+@pytest.fixture(scope="module")
+def keys(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("keys")
+    write_development_certificates(folder, clients=["library", "hospital"])
+    return folder
+
+
+def key_of(file: Path) -> str:
+    return pins(file.read_bytes()).public_key
+
+
+def table(keys: Path, **more: Any) -> LinkTable:
+    own = {"certificate": str(keys / "server.pem"), "key": str(keys / "server-key.pem")}
+    return LinkTable(client_ca=str(keys / "ca.pem"), **own, **more)
+
+
+def access(keys: Path, address: str, holder: str = "client-library", **more: str) -> Access:
+    own = {"certificate": str(keys / f"{holder}.pem"), "key": str(keys / f"{holder}-key.pem")}
+    return Access(address, **{"ca": str(keys / "ca.pem"), **own, **more}, party="server")
+
+
+@dataclass
+class Site:
+    """A client in a thread, which counts its messages."""
+
+    name: str
+    way: Access
+    says: str = ""
+    heard: list[RoundMessage] = field(default_factory=list)
+    hold: threading.Event = field(default_factory=threading.Event)
+    stop: threading.Event = field(default_factory=threading.Event)
+
+    def answer(self, message: RoundMessage) -> RoundMessage:
+        self.heard.append(message)
+        if self.hold.is_set():
+            until(lambda: not self.hold.is_set() or self.stop.is_set(), "the client goes on")
+        return answering(Answer(self.says or self.name, len(self.heard)))
+
+    def start(self) -> None:
+        self.thread = threading.Thread(
+            target=RoundsConnection(self.way).run, args=(self.answer, self.stop)
+        )
+        self.thread.start()
+
+    def end(self) -> None:
+        self.stop.set()
+        self.thread.join(HANG_S)
+        assert not self.thread.is_alive()
+
+
+@contextmanager
+def sites(keys: Path, service: RoundService, *names: str, **says: str) -> Iterator[list[Site]]:
+    with ExitStack() as stack:
+        made = [
+            Site(name, access(keys, service.address, f"client-{name}"), says.get(name, ""))
+            for name in names
+        ]
+        for site in made:
+            site.start()
+            stack.callback(site.end)
+        until(lambda: len(service.nodes()) == len(names), "all are connected")
+        yield made
+
+
+def broadcast(service: RoundService, timeout_s: float = HANG_S) -> ClientBroadcast:
+    return ClientBroadcast(service, timeout_s, poll_s=0.01)
+
+
+def test_every_client_gets_each_message_once_at_once_and_is_who_its_certificate_names(
+    keys: Path,
+) -> None:
+    with (
+        RoundService(table(keys)) as service,
+        sites(keys, service, "library", "hospital", hospital="library") as (library, hospital),
+    ):
+        clients = broadcast(service)
+        for number in (1, 2, 3):
+            answers = {answer.client: answer for answer in clients.join(TERMS)}
+            assert answers["library"] == Answer("library", number)
+            assert answers["hospital"].refusal == Refusal.FORBIDDEN  # it said another's name
+        assert len(library.heard) == len(hospital.heard) == 3
+        assert clients.connected == 2
+
+
+def test_a_message_whose_answer_was_lost_is_sent_again_to_the_client_that_comes_back(
+    keys: Path,
+) -> None:
+    with RoundService(table(keys)) as service:
+        with sites(keys, service, "library") as (first,):
+            first.hold.set()
+            (name,) = service.send(["library"], RoundMessage({"terms": b"1"}, kind="join"), 60.0)
+            until(lambda: first.heard, "the message arrives")
+        assert service.nodes() == ["library"]  # away for a moment, and asked already
+        with sites(keys, service, "library") as (second,):
+            found = dict[str, Any]()
+            until(lambda: found.update(service.replies([name])) or found, "its answer")
+            assert second.heard == first.heard
+            assert not list(service.replies([name]))
+
+
+def test_a_client_that_stays_away_is_given_up(keys: Path) -> None:
+    limits = ServiceLimits(away_s=0.2)
+    with RoundService(table(keys), limits) as service:
+        with sites(keys, service, "library") as (site,):
+            site.hold.set()
+            service.send(["library"], RoundMessage({}, kind="join"), 60.0)
+            until(lambda: site.heard, "the message arrives")
+        until(lambda: not service.nodes(), "it is counted no longer")
+        assert [answer.refusal for _, answer in service.replies(["0"])] == ["unreachable"]  # type: ignore[union-attr]
+
+
+def test_arrays_of_many_pieces_arrive_both_ways(keys: Path) -> None:
+    data = bytes(range(256)) * 5_000
+    with (
+        RoundService(table(keys)) as service,
+        sites(keys, service, "library") as (site,),
+    ):
+        site.answer = lambda message: RoundMessage(  # type: ignore[method-assign]
+            {"answer": b"x", "n": 7}, {"twice": 2 * message.arrays["V"]}
+        )
+        site.stop.set()
+        site.thread.join(HANG_S)
+        site.stop.clear()
+        site.start()
+        (name,) = service.send(["library"], RoundMessage({}, {"V": data}, "ask"), 60.0)
+        found = dict[str, Any]()
+        until(lambda: found.update(service.replies([name])) or found, "its answer")
+        assert found[name] == RoundMessage({"answer": b"x", "n": 7}, {"twice": 2 * data})
+
+
+@pytest.mark.parametrize("holder", ["server", "aggregator"])
+def test_who_is_no_client_is_refused(keys: Path, holder: str) -> None:
+    with (
+        RoundService(table(keys)) as service,
+        pytest.raises(RefusedError) as found,
+    ):
+        greet(access(keys, service.address, holder), timeout_s=HANG_S)
+    assert found.value.code == Refusal.FORBIDDEN
+
+
+def test_who_shows_no_certificate_or_one_of_another_authority_is_not_heard(
+    keys: Path, tmp_path: Path
+) -> None:
+    write_development_certificates(tmp_path, clients=["library"])
+    with RoundService(table(keys)) as service:
+        foreign = {
+            "certificate": str(tmp_path / "client-library.pem"),
+            "key": str(tmp_path / "client-library-key.pem"),
+        }
+        for own in (foreign, {"certificate": "", "key": ""}):
+            with pytest.raises(RefusedError) as found:
+                greet(access(keys, service.address, **own), timeout_s=HANG_S)
+            assert found.value.code == Refusal.FORBIDDEN
+        greet(access(keys, service.address), timeout_s=HANG_S)
+
+
+def test_a_key_that_is_not_the_pinned_one_is_refused_and_pins_are_looked_at_before_every_message(
+    keys: Path,
+) -> None:
+    known = {"library": key_of(keys / "client-hospital.pem")}
+    with RoundService(table(keys, clients=known)) as service:
+        for holder in ("client-library", "client-hospital"):
+            with pytest.raises(RefusedError, match="not the one known"):
+                greet(access(keys, service.address, holder), timeout_s=HANG_S)
+        service._table.clients["library"] = key_of(keys / "client-library.pem")
+        with sites(keys, service, "library") as (site,):
+            assert [answer.client for answer in broadcast(service).join(TERMS)] == ["library"]
+            service._table.clients["library"] = known["library"] + "0"
+            service.send(["library"], RoundMessage({}, kind="join"), 60.0)
+            until(lambda: service._clients["library"].connections == 0, "it is turned away")
+            assert len(site.heard) == 1
+
+
+def test_a_client_sends_nothing_to_a_server_with_another_key_or_role(keys: Path) -> None:
+    with RoundService(table(keys)) as service:
+        pinned = access(keys, service.address, pin=key_of(keys / "aggregator.pem"))
+        with pytest.raises(RefusedError, match="pinned is"):
+            greet(pinned, timeout_s=HANG_S)
+    own = {"certificate": "aggregator.pem", "key": "aggregator-key.pem", "client_ca": "ca.pem"}
+    with (
+        RoundService(
+            LinkTable(**{name: str(keys / file) for name, file in own.items()})
+        ) as service,
+        pytest.raises(RefusedError, match="fedrec:server"),
+    ):
+        greet(access(keys, service.address), timeout_s=HANG_S)
+
+
+# --- what a client may use ---
+
+
+@contextmanager
+def line(keys: Path, service: RoundService) -> Iterator[Callable[..., Any]]:
+    """Opens connections of the library, with the pieces that it sends."""
+    with open_channel(access(keys, service.address)) as channel:
+        yield lambda sent: channel.stream_stream(
+            f"/{SERVICE}/Take", pb.Piece.SerializeToString, pb.Piece.FromString
+        )(sent, timeout=HANG_S)
+
+
+ANSWER = packed(answering(Answer("library", 1)))
+
+
+@pytest.mark.parametrize(
+    ("sent", "words"),
+    [
+        ([pb.Piece(id="0", total_bytes=2**40, data=b"x")], "at most 4096 bytes"),
+        ([pb.Piece(id="0", total_bytes=2, data=b"xxx")], "not as long"),
+        ([pb.Piece(id="0", total_bytes=9, data=b"x"), pb.Piece()], "not as long"),
+        ([pb.Piece(id="0", total_bytes=9, data=b"x")], "breaks off"),
+        ([pb.Piece(id="0", total_bytes=3, data=b"\xff\xff\xff")], "cannot be unpacked"),
+    ],
+)
+def test_an_answer_that_is_too_long_or_garbled_ends_its_connection_and_is_a_refusal(
+    keys: Path, sent: list[pb.Piece], words: str
+) -> None:
+    with (
+        RoundService(table(keys), ServiceLimits(answer_bytes=4_096)) as service,
+        line(keys, service) as opened,
+    ):
+        until(lambda: _asked(service, opened, iter([])), "it is connected")
+        call = opened(iter(sent))
+        with pytest.raises(grpc.RpcError) as found:
+            list(call)
+        assert words in found.value.details()
+        ((_, answer),) = service.replies(["0"])
+        assert isinstance(answer, Answer)
+        assert answer.refusal in {Refusal.MALFORMED, Refusal.TOO_LARGE}
+
+
+def _asked(service: RoundService, opened: Callable[..., Any], nothing: Iterator[pb.Piece]) -> bool:
+    waiting = opened(nothing)
+    until(lambda: service.nodes(), "it is connected")
+    service.send(["library"], RoundMessage({}, kind="join"), 60.0)
+    next(waiting)
+    waiting.cancel()
+    return True
+
+
+def test_an_answer_that_stalls_is_ended(keys: Path) -> None:
+    over = threading.Event()
+
+    def stalling() -> Iterator[pb.Piece]:
+        yield pb.Piece(id="0", total_bytes=100, data=b"x")
+        over.wait(HANG_S)
+
+    with (
+        RoundService(table(keys), ServiceLimits(piece_s=0.2)) as service,
+        line(keys, service) as opened,
+    ):
+        until(lambda: _asked(service, opened, iter([])), "it is connected")
+        with pytest.raises(grpc.RpcError) as found:
+            list(opened(stalling()))
+        assert found.value.code() is grpc.StatusCode.DEADLINE_EXCEEDED
+        over.set()
+
+
+def test_an_answer_waits_for_its_place_among_all_that_arrive(keys: Path) -> None:
+    with RoundService(table(keys), ServiceLimits(bytes=1_000)) as service:
+        service._arriving = 990
+        with sites(keys, service, "library") as (site,):
+            (name,) = service.send(["library"], RoundMessage({}, kind="join"), 60.0)
+            until(lambda: site.heard, "the message arrives")
+            time.sleep(0.3)
+            assert not list(service.replies([name]))
+            service._arriving = 0
+            until(lambda: list(service.replies([name])), "the answer has its place")
+
+
+def test_nobody_answers_anothers_message_or_one_that_was_answered(keys: Path) -> None:
+    with (
+        RoundService(table(keys)) as service,
+        sites(keys, service, "hospital") as (hospital,),
+        line(keys, service) as opened,
+    ):
+        hospital.hold.set()
+        (name,) = service.send(["hospital"], RoundMessage({}, kind="join"), 60.0)
+        until(lambda: hospital.heard, "the message arrives")
+        over = threading.Event()
+
+        def meddling() -> Iterator[pb.Piece]:
+            yield from pieces(name, ANSWER)
+            over.wait(HANG_S)
+
+        call = opened(meddling())
+        until(lambda: len(service.nodes()) == 2, "it is connected")
+        service.send(["library"], RoundMessage({}, kind="join"), 60.0)
+        next(call)
+        time.sleep(0.2)
+        assert not list(service.replies([name]))
+        over.set()
+        hospital.hold.clear()
+        until(lambda: list(service.replies([name])), "its own answer")
+
+
+def test_a_client_has_few_connections(keys: Path) -> None:
+    over = threading.Event()
+    with RoundService(table(keys)) as service, line(keys, service) as opened:
+        calls = [opened(iter(lambda: over.wait(HANG_S), True)) for _ in range(MOST_CONNECTIONS + 1)]
+        until(lambda: sum(call.done() for call in calls) == 1, "one is turned away")
+        assert service._clients["library"].connections == MOST_CONNECTIONS
+        over.set()
+
+
+def test_a_connection_that_waited_for_long_is_opened_anew_with_the_certificate_of_then(
+    keys: Path,
+) -> None:
+    with (
+        RoundService(table(keys), ServiceLimits(connection_s=0.2)) as service,
+        sites(keys, service, "library") as (site,),
+    ):
+        time.sleep(1.0)
+        until(lambda: service.nodes(), "it is back")
+        assert [answer.client for answer in broadcast(service).join(TERMS)] == ["library"]
+        assert len(site.heard) == 1
+
+
+def test_without_tls_clients_are_believed_and_only_on_this_machine() -> None:
+    with RoundService(LinkTable(insecure=True)) as service:
+        way = Access(service.address, name="library", insecure=True, party="server")
+        assert abs(greet(way, timeout_s=HANG_S) - time.time()) < HANG_S
+        site = Site("library", way)
+        site.start()
+        until(lambda: service.nodes() == ["library"], "it is connected")
+        site.end()
+    with pytest.raises(SettingsError, match="without TLS"):
+        RoundService(LinkTable(listen="0.0.0.0:0", insecure=True))
+
+
+def test_an_address_that_is_taken_is_said_to_be_so() -> None:
+    with (
+        RoundService(LinkTable(insecure=True)) as service,
+        pytest.raises(SettingsError, match="cannot be had"),
+        RoundService(LinkTable(listen=service.address, insecure=True)),
+    ):
+        pass
