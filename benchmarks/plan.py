@@ -27,8 +27,7 @@ from fedrec.factorization.model import Model
 from fedrec.federation.messages import train
 from fedrec.in_process.loopback import Loopback
 from fedrec.preparing import Prepared
-from fedrec.privacy.accounting import mu_for
-from fedrec.privacy.ledger import Ledger
+from fedrec.privacy.accounting import Ledger, mu_for
 from fedrec.randomness import Streams
 from fedrec.recipes import prepare
 from fedrec.run.data.datasets import load_dataset, load_split, public_facts

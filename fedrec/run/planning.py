@@ -31,9 +31,9 @@ from fedrec.federation.sums import ExactSums
 from fedrec.federation.wire import invitation_bytes
 from fedrec.in_process.loopback import Loopback
 from fedrec.preparing import Prepared
+from fedrec.privacy.accounting import Ledger
 from fedrec.privacy.calibration import Plan
 from fedrec.privacy.guarantee import Guarantee
-from fedrec.privacy.ledger import Ledger
 from fedrec.randomness import Streams
 from fedrec.recipes import prepare
 from fedrec.run.job import run_id

@@ -27,10 +27,10 @@ from fedrec.report.content import ReportContent
 from fedrec.report.findings import report_content
 from fedrec.run import statement
 from fedrec.run.data.datasets import load_dataset, load_split, public_facts
+from fedrec.run.job import RuntimeChoice
 from fedrec.run.model_folder import keep_model
 from fedrec.run.outcomes import BY_RULE, Outcome, Run, baselines, evaluate, ranked, ranked_fold
 from fedrec.run.run_folder import inputs_of
-from fedrec.run.runtime_choice import RuntimeChoice
 from fedrec.run.training import Trained, Work, epsilons_of, stage, train_one
 from fedrec.run.workload import Setting, cautions
 from fedrec.serving.exporting import Export

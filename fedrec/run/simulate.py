@@ -11,9 +11,9 @@ from rich.console import Console
 
 from fedrec.data.interactions import Dataset
 from fedrec.run.data.budget import budget_of
+from fedrec.run.job import LOOPBACK, RuntimeChoice
 from fedrec.run.ratings import Ratings
 from fedrec.run.run_folder import bind, note_code, open_folder, require_free
-from fedrec.run.runtime_choice import LOOPBACK, RuntimeChoice
 from fedrec.run.training import OnRound, stage
 from fedrec.run.workload import Setting, Workload, write_run
 from fedrec.settings import Scenario

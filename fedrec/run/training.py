@@ -31,8 +31,7 @@ from fedrec.factorization.model import Model, predict, ranker_of
 from fedrec.federation.messages import State
 from fedrec.federation.releases import Charge, priced
 from fedrec.federation.wire import unpack_release
-from fedrec.privacy.accounting import GaussianEvent, Opinions, opinions
-from fedrec.privacy.ledger import Ledger
+from fedrec.privacy.accounting import GaussianEvent, Ledger, Opinions, opinions
 from fedrec.recipes import Prepared, prepare
 from fedrec.run import statement
 from fedrec.run.data.budget import DataBudget

@@ -11,7 +11,7 @@ import pytest
 from fedrec.certificates.verifying import verify
 from fedrec.errors import RunError
 from fedrec.run import simulate
-from fedrec.run.runtime_choice import RuntimeChoice
+from fedrec.run.job import RuntimeChoice
 from fedrec.settings import load
 from tests.certificates.models import NEWS, SMALL, copied, fuzzed, holds, parsed, sealed
 

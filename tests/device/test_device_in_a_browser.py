@@ -26,7 +26,7 @@ from fedrec.federation.wire import (
     report_digest,
 )
 from fedrec.in_process.loopback import Loopback
-from fedrec.privacy.ledger import Ledger
+from fedrec.privacy.accounting import Ledger
 from fedrec.randomness import Streams
 from fedrec_client.pseudonyms import report_ids, user_tokens
 from tests.device.worlds import World, closed, listening, opened, world

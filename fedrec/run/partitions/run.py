@@ -24,6 +24,7 @@ from fedrec.factorization.facts import PublicFacts
 from fedrec.factorization.model import Model
 from fedrec.randomness import Streams
 from fedrec.run.data.budget import budget_of
+from fedrec.run.job import RuntimeChoice
 from fedrec.run.outcomes import BY_RULE, MOST_SCORES, Outcome, Run, RunSizes, judged_by
 from fedrec.run.partitions.evaluation import TestTask, outcomes
 from fedrec.run.partitions.methods import (
@@ -39,7 +40,6 @@ from fedrec.run.partitions.methods import (
 from fedrec.run.partitions.parts import Engine, InThisProcess, Parts, PartTask
 from fedrec.run.ratings import FinishedRun
 from fedrec.run.run_folder import bind, inputs_of, open_folder
-from fedrec.run.runtime_choice import RuntimeChoice
 from fedrec.run.training import OnRound, Trained, Work, epsilons_of, progress_bar, stage, train_one
 from fedrec.run.workload import Setting, write_run
 from fedrec.settings import Scenario
