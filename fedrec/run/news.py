@@ -117,7 +117,7 @@ class News:
         runtime = setting.choice.carrier(None, loopback)
         users = self.data.log.train.num_users
         allowed = self.scenario.privacy.allow_large_delta
-        for epsilon in epsilons_of(self.scenario):
+        for epsilon in epsilons_of(self.scenario.privacy, self.scenario.compare):
             started = time.perf_counter()
             job = NewsJob(
                 self.scenario.with_epsilon(epsilon),

@@ -36,6 +36,7 @@ from fedrec.run.workload import Setting, cautions
 from fedrec.serving.exporting import Export
 from fedrec.serving.model_bundles import bundle_of
 from fedrec.settings import RecipeScenario, Scenario
+from fedrec.settings_tables.data import EvaluationSettings
 from fedrec.storage import finite, write_bytes, write_json
 
 PUBLIC_ALONE = "public sides alone"
@@ -113,7 +114,7 @@ class Ratings:
         work = self._work(setting)
         return {
             e: train_one(scenario.with_epsilon(e), work, setting.folder)
-            for e in epsilons_of(scenario)
+            for e in epsilons_of(scenario.privacy, scenario.compare)
         }
 
     def evaluate(self, setting: Setting, trained: dict[float, Trained]) -> FinishedRun:
@@ -126,7 +127,7 @@ class Ratings:
         beside = {e: {BY_RULE: outcome} for e, (_, outcome) in published.items()}
         with stage(console, "evaluating"):
             outcomes = {
-                e: _evaluate(scenario, t.model, split, rivals | beside.get(e, {}))
+                e: _evaluate(scenario.evaluation, t.model, split, rivals | beside.get(e, {}))
                 for e, t in trained.items()
             }
         shown = {
@@ -292,17 +293,18 @@ def _published(
     theirs = scenario.as_published(features=work.facts.features is not None)
     trained = {
         e: train_one(theirs.with_epsilon(e), work, work.folder / "published")
-        for e in epsilons_of(scenario)
+        for e in epsilons_of(scenario.privacy, scenario.compare)
     }
-    return {e: (t, _evaluate(theirs, t.model, work.split, rivals)) for e, t in trained.items()}
+    return {
+        e: (t, _evaluate(theirs.evaluation, t.model, work.split, rivals))
+        for e, t in trained.items()
+    }
 
 
 def _evaluate(
-    scenario: Scenario, model: Model, split: Split, rivals: Mapping[str, Outcome] | None
+    chosen: EvaluationSettings, model: Model, split: Split, rivals: Mapping[str, Outcome] | None
 ) -> Outcome:
-    """Ranked too where the scenario asks for it; with verdicts beside `rivals` where there are
-    any."""
-    chosen = scenario.evaluation
+    """Ranked too where that is chosen; with verdicts beside `rivals` where there are any."""
     return evaluate(
         model,
         split.test,
@@ -318,10 +320,11 @@ def rivals_of(
 ) -> tuple[dict[str, Outcome], dict[str, Model], dict[str, str]]:
     """Everything without privacy that a model is set beside, the models among it whose item vectors
     are shown, and their limits."""
-    cutoffs = scenario.evaluation.cutoffs
+    chosen = scenario.evaluation
+    cutoffs = chosen.cutoffs
     models = dict[str, Model]()
     limits = dict[str, str]()
-    ranking = KINDS[split.train.kind].ranked(scenario.evaluation.ranking)
+    ranking = KINDS[split.train.kind].ranked(chosen.ranking)
     with stage(console, "baselines"):
         rivals = baselines(split.test, split.train, cutoffs=cutoffs, ranking=ranking)
     if scenario.compare.als and ranking:
@@ -335,13 +338,13 @@ def rivals_of(
     if scenario.compare.als and not split.train.rated and facts.features is not None:
         with stage(console, "public sides alone"):
             if directions := public_sources(scenario, facts)[1]:
-                rivals[PUBLIC_ALONE] = _evaluate(scenario, public_alone(directions), split, None)
+                rivals[PUBLIC_ALONE] = _evaluate(chosen, public_alone(directions), split, None)
     if scenario.compare.als:
         with stage(console, "ALS without privacy"):
             models[ALS] = als_model(
                 split.train, split.validation, seed=scenario.seed, ranking=ranking
             )
-            rivals[ALS] = _evaluate(scenario, models[ALS], split, None)
+            rivals[ALS] = _evaluate(chosen, models[ALS], split, None)
         learned = evenly(split.train, most_events=MOST_EVENTS).num_users
         if ranking and split.train.rated and learned < split.train.num_users:
             limits[ALS] = f"its lists learned from {learned:,} users"

@@ -20,9 +20,9 @@ from fedrec.settings import Scenario
 from fedrec.storage import write_json
 
 
-def workload_of(scenario: Scenario) -> type[Workload[Any]]:
+def workload_of(learns_news: bool) -> type[Workload[Any]]:
     """What the scenario is about: ratings and clicks, or news."""
-    if not scenario.learns_news:
+    if not learns_news:
         return Ratings
     from fedrec.run.news import News  # brings torch
 
@@ -50,7 +50,7 @@ def run(
     given: a data set in memory, in the place of the one that the scenario's data table names.
     on_round: called after every round of ratings or clicks.
     """
-    workload = workload_of(scenario)
+    workload = workload_of(scenario.learns_news)
     workload.require_carried(scenario, choice)
     console = Console(stderr=True, quiet=quiet)
     started = time.perf_counter()

@@ -146,13 +146,16 @@ def _trained(
         over(work.engine, lambda done, of: None),
         budget, on_round, _validation(work, sizes, facts.kind),
     )  # fmt: skip
-    trained = {e: train_one(scenario.with_epsilon(e), given, folder) for e in epsilons_of(scenario)}
+    trained = {
+        e: train_one(scenario.with_epsilon(e), given, folder)
+        for e in epsilons_of(scenario.privacy, scenario.compare)
+    }
     theirs = dict[float, Trained]()
     if scenario.compare.published:
         rule = scenario.as_published(features=facts.features is not None)
         theirs = {
             e: train_one(rule.with_epsilon(e), given, folder / "published")
-            for e in epsilons_of(scenario)
+            for e in epsilons_of(scenario.privacy, scenario.compare)
         }
     rivals, models, limits = _rivals(scenario, some, sizes, dataset, work)
     own = {f"epsilon {e:g}": t.model for e, t in trained.items()} | {
