@@ -14,11 +14,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedrec.federation.device_files import described
 from fedrec.federation.messages import BlockSpec, Question, ReleaseSpec
 from fedrec.federation.report_batches import Batch, pack_reports, unpack_reports
 from fedrec.federation.reports import within_radius
 from fedrec.federation.wire import (
+    described,
     pack_release,
     pack_terms,
     question_digest,

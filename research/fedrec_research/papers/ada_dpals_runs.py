@@ -26,7 +26,7 @@ from fedrec.arrays import Floats
 from fedrec.data.interactions import Dataset, Interactions, order_by_item
 from fedrec.data.kinds import KINDS, Kind, assumed
 from fedrec.evaluation.als import als_model
-from fedrec.evaluation.popularity import popularity_buckets
+from fedrec.evaluation.ratings import popularity_buckets
 from fedrec.factorization.am_ssp.model import PublishedModel
 from fedrec.factorization.least_squares import solve_rows
 from fedrec.factorization.model import Model
