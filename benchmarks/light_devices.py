@@ -39,7 +39,7 @@ from fedrec.federation.report_batches import Batch, pack_reports
 from fedrec.federation.wire import pack_release, pack_terms, report_digest
 from fedrec.in_process.loopback import Loopback
 from fedrec.preparing import Prepared
-from fedrec.privacy.ledger import Ledger
+from fedrec.privacy.accounting import Ledger
 from fedrec.randomness import Streams
 from fedrec.recipes import client_recipe, prepare
 from fedrec.run.job import run_id

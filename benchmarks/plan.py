@@ -27,12 +27,11 @@ from fedrec.factorization.model import Model
 from fedrec.federation.messages import train
 from fedrec.in_process.loopback import Loopback
 from fedrec.preparing import Prepared
-from fedrec.privacy.accounting import mu_for
-from fedrec.privacy.ledger import Ledger
+from fedrec.privacy.accounting import Ledger, mu_for
 from fedrec.randomness import Streams
 from fedrec.recipes import prepare
 from fedrec.run.data.datasets import load_dataset, load_split, public_facts
-from fedrec.run.job import limit_of
+from fedrec.run.job import limit_of, run_id
 from fedrec.run.outcomes import evaluate
 from fedrec.run.planned_error import fitted, left_out
 from fedrec.run.planning import plan, round_bytes
@@ -139,7 +138,7 @@ def _trained(
     started = time.process_time()
     for done in train(prepared.recipe, link, prepared.recipe.begin()):
         seconds += time.process_time() - started
-        received += round_bytes(scenario, prepared.plan, done.question, told)
+        received += round_bytes(run_id(scenario), prepared.plan, done.question, told)
         told = dict(done.question.public)
         started = time.process_time()
     sent = link.bytes_up / events.num_users

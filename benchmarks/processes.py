@@ -17,7 +17,7 @@ from typing import Any
 
 from benchmarks.results import Row, Tables
 from fedrec.run.data.datasets import load_dataset, load_split, public_facts
-from fedrec.run.runtime_choice import LOOPBACK, RuntimeChoice
+from fedrec.run.job import LOOPBACK, RuntimeChoice
 from fedrec.run.training import Training
 from fedrec.settings import validated
 

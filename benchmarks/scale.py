@@ -21,10 +21,10 @@ from benchmarks.measuring import memory_mb
 from benchmarks.results import Row, Tables
 from fedrec.data.planted import SHAPES
 from fedrec.run.data.describing import partition
+from fedrec.run.job import RuntimeChoice
 from fedrec.run.partitions.methods import CountTask, RoundTask
 from fedrec.run.partitions.parts import Parts, PartTask, Told, merged
 from fedrec.run.partitions.run import run as run_over
-from fedrec.run.runtime_choice import RuntimeChoice
 from fedrec.settings import load
 
 PEOPLE_IN_PART = 5_460

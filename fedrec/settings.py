@@ -185,6 +185,10 @@ class NewsScenario(Protocol):
         """What its texts are like."""
 
     @property
+    def split(self) -> SplitSettings:
+        """How the clicks are divided."""
+
+    @property
     def run(self) -> RunSettings:
         """Where vectors of texts are kept."""
 

@@ -35,8 +35,7 @@ from fedrec.federation.releases import noise_stds, release
 from fedrec.federation.reports import within_radius
 from fedrec.federation.sums import ExactSums
 from fedrec.in_process.loopback import Loopback
-from fedrec.privacy.accounting import epsilon_of
-from fedrec.privacy.ledger import Ledger
+from fedrec.privacy.accounting import Ledger, epsilon_of
 from fedrec.randomness import Streams
 from fedrec.recipes import Prepared, prepare
 from fedrec.settings import validated

@@ -152,7 +152,7 @@ def test_what_only_an_import_or_an_unreached_definition_names_is_unreached() -> 
             "fedrec.run.outcomes, which fedrec.factorization may not",
         ),
         (
-            "fedrec.run.runtime_choice",
+            "fedrec.run.job",
             "def f():\n    from fedrec_simulations.runtimes import processes",
             "which fedrec.run may not",
         ),

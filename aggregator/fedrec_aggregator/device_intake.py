@@ -24,10 +24,9 @@ from starlette.routing import Route
 
 from fedrec.errors import RefusedError
 from fedrec.federation.coding import announced
-from fedrec.federation.device_files import described
 from fedrec.federation.protocol import TOKEN_BYTES, Invitation, Receipt, Refusal, Terms
 from fedrec.federation.report_batches import MAX_DEVICE_BYTES
-from fedrec.federation.wire import refused
+from fedrec.federation.wire import described, refused
 from fedrec_aggregator.core import Aggregator
 from fedrec_aggregator.device_content import Content
 

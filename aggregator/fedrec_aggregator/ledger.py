@@ -35,9 +35,9 @@ from fedrec.ledgers.lock import FileLock
 from fedrec.ledgers.transactions import DurableLedger, connected
 from fedrec.operations import logs
 from fedrec.operations.clock import LEAST_S, ClockJump
+from fedrec.privacy.accounting import Ledger
 from fedrec.privacy.calibration import Plan
 from fedrec.privacy.guarantee import Guarantee
-from fedrec.privacy.ledger import Ledger
 from fedrec.storage import remove, write_bytes
 from fedrec_aggregator.chain import (
     RESTORE,

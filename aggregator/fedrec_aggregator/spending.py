@@ -7,9 +7,8 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from fedrec.privacy.accounting import compose, epsilon_of, mu_for
+from fedrec.privacy.accounting import Ledger, compose, epsilon_of, mu_for
 from fedrec.privacy.guarantee import Guarantee, non_private
-from fedrec.privacy.ledger import Ledger
 from fedrec_aggregator.chain import Charge
 
 

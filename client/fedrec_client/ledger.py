@@ -3,7 +3,7 @@ report leaves, refused past the limit.
 
 Every user of a site answers the same questions, so each has spent the same, and one list of entries
 states the spend of each of them. An entry is a round: the releases it was charged for, composed
-exactly over all runs (`fedrec.privacy.ledger`). The entries form a SHA-256 chain, whose head is
+exactly over all runs (`fedrec.privacy.accounting`). The entries form a SHA-256 chain, whose head is
 also kept in a small file beside the database.
 
 It is noticed where an entry was changed or dropped, and where the ledger is older than its head
@@ -28,10 +28,9 @@ from fedrec.federation.ledger_heads import HeadMemory
 from fedrec.federation.protocol import LedgerHead, Refusal
 from fedrec.ledgers import sqlite_ledger
 from fedrec.ledgers.sqlite_ledger import SqliteLedger, reading
-from fedrec.privacy.accounting import epsilon_of, mu_for
+from fedrec.privacy.accounting import Ledger, epsilon_of, mu_for
 from fedrec.privacy.calibration import Plan
 from fedrec.privacy.guarantee import Guarantee, said_down
-from fedrec.privacy.ledger import Ledger
 from fedrec_client.ledger_entries import ROUNDS, RoundCharge
 from fedrec_client.pseudonyms import SECRET_SCHEMA, kept_secret
 

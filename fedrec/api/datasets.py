@@ -13,8 +13,7 @@ import polars as pl
 
 from fedrec.api.tables import html_table
 from fedrec.data import interactions as stored
-from fedrec.data.atomic_files import write_recbole
-from fedrec.data.frames import polars_frame, read_frame
+from fedrec.data.frames import polars_frame, read_frame, write_recbole
 from fedrec.data.interactions import Interactions
 from fedrec.data.public_sources import (
     ITEM_VECTORS,

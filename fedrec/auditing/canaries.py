@@ -29,9 +29,9 @@ from fedrec.news import central, central_client
 from fedrec.news.central import CentralModel, CentralSettings
 from fedrec.news.central_client import Users
 from fedrec.privacy import bounded_mean
+from fedrec.privacy.accounting import Ledger
 from fedrec.privacy.bounded_mean import TopicTable
 from fedrec.privacy.calibration import Plan
-from fedrec.privacy.ledger import Ledger
 from fedrec.randomness import Streams
 
 Asked = tuple[Question, CentralModel | None]

@@ -33,8 +33,8 @@ from fedrec.federation.releases import noise_stds
 from fedrec.federation.reports import squared_norms
 from fedrec.federation.sums import ExactSums
 from fedrec.in_process.loopback import Loopback
+from fedrec.privacy.accounting import Ledger
 from fedrec.privacy.guarantee import non_private
-from fedrec.privacy.ledger import Ledger
 from fedrec.randomness import Streams
 from fedrec.recipes import Prepared
 from fedrec.sharing.checks import projection

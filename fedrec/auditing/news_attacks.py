@@ -33,10 +33,10 @@ from fedrec.privacy.mixtures import Event
 from fedrec.privacy.selection import randomised_response, subset_selection
 from fedrec.randomness import Streams
 from fedrec.run.data.news import catalogue_of, load_news
-from fedrec.settings import NewsScenario, Scenario
+from fedrec.settings import NewsScenario
 
 
-def news_findings(scenario: Scenario, effort: Effort) -> Iterator[Finding]:
+def news_findings(scenario: NewsScenario, effort: Effort) -> Iterator[Finding]:
     """All that fit the scenario's variant.
 
     Raises SettingsError on open categories, and what reading the data raises."""

@@ -35,10 +35,9 @@ from fedrec.auditing.finding import Finding
 from fedrec.federation.hostile_clients import checks, noise_mu
 from fedrec.federation.messages import BlockSpec, Question, Release
 from fedrec.federation.releases import noise_stds, parties, party_noise, release
-from fedrec.privacy.accounting import epsilon_of
+from fedrec.privacy.accounting import Ledger, epsilon_of
 from fedrec.privacy.calibration import Plan
 from fedrec.privacy.guarantee import Guarantee, non_private
-from fedrec.privacy.ledger import Ledger
 from fedrec.privacy.three_noises import PARTIES
 from fedrec.randomness import Streams
 from fedrec.sharing.layout import CheckedRow, own_noise

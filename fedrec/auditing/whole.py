@@ -48,10 +48,9 @@ from fedrec.federation.messages import ClientStep, Question, Recipe, Release, Sh
 from fedrec.federation.releases import noise_stds, release
 from fedrec.federation.sums import ExactSums
 from fedrec.in_process.loopback import Loopback
-from fedrec.privacy.accounting import mu_for
+from fedrec.privacy.accounting import Ledger, mu_for
 from fedrec.privacy.calibration import Plan
 from fedrec.privacy.guarantee import Guarantee
-from fedrec.privacy.ledger import Ledger
 from fedrec.randomness import Streams, SystemStreams, noise_from
 from fedrec.recipes import prepare
 from fedrec.run.data.datasets import load_dataset, load_split, public_facts

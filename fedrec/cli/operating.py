@@ -105,8 +105,8 @@ def certs(
       fedrec certs certificates --renew aggregator --days 90
     """
     from fedrec.operations.certificates import write_development_certificates
+    from fedrec.operations.pins import renew as renewed
     from fedrec.operations.pins import write_pins
-    from fedrec.operations.renewal import renew as renewed
 
     if new_key and not renew:
         raise SettingsError(

@@ -33,7 +33,7 @@ from fedrec.data.delimited import (
     read_numeric,
     require_file,
 )
-from fedrec.data.features import PublicFeatures, bag_of
+from fedrec.data.features import PublicFeatures, bag_of, read_metadata, title_bags, title_year
 from fedrec.data.interactions import (
     CATALOGUE_OF_ROWS,
     Catalogue,
@@ -44,7 +44,6 @@ from fedrec.data.interactions import (
     added,
     digest_file,
 )
-from fedrec.data.metadata import read_metadata, title_bags, title_year
 from fedrec.data.resolving import Duplicates, OutOfRange, Policies, Rows, resolve
 from fedrec.data.text_tables import stray_quote
 from fedrec.errors import DataError, MalformedRowError

@@ -34,11 +34,17 @@ import numpy as np
 from fedrec.data.behaviors import Unknown, read_behaviors, read_growing
 from fedrec.data.clicklog import ClickLog, OrderedRatings, by_time
 from fedrec.data.delimited import decoded, number_ids, positions_in, read_numeric, require_file
-from fedrec.data.features import FeatureBag, PublicFeatures
+from fedrec.data.features import (
+    FeatureBag,
+    PublicFeatures,
+    Record,
+    read_records,
+    split_names,
+    without_year,
+)
 from fedrec.data.impressions import Impressions, News
 from fedrec.data.interactions import Catalogue, Dataset
 from fedrec.data.keyed_hash import below, number_words
-from fedrec.data.metadata import Record, read_records, split_names, without_year
 from fedrec.data.movielens import ML_1M, ML_10M, Film, MovieLensFormat, film_features, read_films
 from fedrec.data.read import detect, read
 from fedrec.errors import DataError, MalformedRowError

@@ -35,37 +35,3 @@ def _of(directions: npt.NDArray[np.float64], query: int, k: int) -> Neighbours:
     order = np.lexsort((tie_keys(np.arange(len(similarity))), -similarity))
     chosen = order[order != query][:k]
     return Neighbours(query, tuple(map(int, chosen)), tuple(float(similarity[j]) for j in chosen))
-
-
-def neighbour_lists(V: npt.NDArray[np.floating], *, k: int = 20) -> npt.NDArray[np.int64]:
-    """(m, k) the k items of largest inner product with each item, largest first, itself left out:
-    Ada-DPALS App. D.3's similarity.
-
-    Cosine is the inner product of rows of length 1. Raises ValueError where there are not more than
-    k items.
-    """
-    m = len(V)
-    if not 1 <= k < m:
-        raise ValueError(f"{m} items have lists of 1..{m - 1} neighbours, found k = {k}")
-    X = np.asarray(V, np.float64)
-    lists = np.empty((m, k), np.int64)
-    for start in range(0, m, 512):  # bounded memory
-        rows = np.arange(start, min(start + 512, m))
-        similarity = X[rows] @ X.T
-        similarity[np.arange(len(rows)), rows] = -np.inf
-        some = np.argpartition(-similarity, k - 1, axis=1)[:, :k]
-        order = np.argsort(-np.take_along_axis(similarity, some, axis=1), axis=1, kind="stable")
-        lists[rows] = np.take_along_axis(some, order, axis=1)
-    return lists
-
-
-def overlap(
-    lists: npt.NDArray[np.integer], reference: npt.NDArray[np.integer]
-) -> npt.NDArray[np.float64]:
-    """(m,) which share of each item's k neighbours in `reference` is in `lists` too, both (m, k)
-    (Ada-DPALS Fig. 10)."""
-    if lists.shape != reference.shape:
-        raise ValueError(f"lists of shape {lists.shape} do not align with {reference.shape}")
-    return np.array(
-        [len(np.intersect1d(a, b)) / len(a) for a, b in zip(lists, reference, strict=True)]
-    )

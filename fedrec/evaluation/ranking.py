@@ -36,7 +36,7 @@ import numpy.typing as npt
 
 from fedrec.arrays import Float64s, Int32s, Int64s
 from fedrec.data.interactions import Interactions
-from fedrec.evaluation.popularity import popularity_buckets
+from fedrec.evaluation.ratings import popularity_buckets
 from fedrec.evaluation.toplists import Scores, top_items
 
 METRICS = ("recall_capped", "recall", "ndcg", "mrr", "hit_rate", "precision", "average_precision")

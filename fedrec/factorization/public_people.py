@@ -22,9 +22,9 @@ from fedrec.factorization.default_ratings.settings import settings_for
 from fedrec.factorization.facts import PublicFacts
 from fedrec.federation.messages import State, train
 from fedrec.in_process.loopback import Loopback
+from fedrec.privacy.accounting import Ledger
 from fedrec.privacy.calibration import calibrate
 from fedrec.privacy.guarantee import non_private
-from fedrec.privacy.ledger import Ledger
 
 _KEPT = ("mean", "phi", "public_phi", "rest", "bias", "variance", "variances")
 

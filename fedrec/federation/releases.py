@@ -14,9 +14,8 @@ from fedrec.errors import PrivacyError
 from fedrec.federation.hostile_clients import checks, noise_mu, opening_mu
 from fedrec.federation.messages import BlockSpec, Question, Release, ReleaseSpec
 from fedrec.privacy import discrete_gaussian, gaussian, three_noises
-from fedrec.privacy.accounting import GaussianEvent
+from fedrec.privacy.accounting import GaussianEvent, Ledger
 from fedrec.privacy.calibration import Plan
-from fedrec.privacy.ledger import Ledger
 from fedrec.privacy.three_noises import PARTIES
 from fedrec.randomness import Streams, SystemStreams
 

@@ -1,22 +1,49 @@
 """Transport in process: all users and the aggregator in one loop, with the same messages as over a
-network."""
+network.
+
+A `Link` with three aggregators in this process: a simulation, which protects nobody from whoever
+runs it.
+
+Every report is shared, and each aggregator sums, noises and masks what it holds; the server adds
+three outputs. The releases are those of `in_process.loopback.Loopback` with the same plan, which
+adds the same three noises to plain sums, byte for byte.
+
+Trusted curator in process: one party that is sent everybody's data as it is, for recipes that
+no sum of reports can train.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import os
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 
-from fedrec.federation.messages import ClientStep, Question, Release, Reports, Shared
-from fedrec.federation.releases import Charge, release
+from fedrec.arrays import UInt64s
+from fedrec.data.interactions import Interactions
+from fedrec.federation.messages import (
+    BlockReports,
+    ClientStep,
+    Curated,
+    Question,
+    Release,
+    Reports,
+    Shared,
+)
+from fedrec.federation.releases import Charge, charged, in_real_units, parties, party_noise, release
 from fedrec.federation.reports import within_radius
 from fedrec.federation.sums import ExactSums
+from fedrec.privacy.accounting import Ledger
 from fedrec.privacy.calibration import Plan
-from fedrec.privacy.ledger import Ledger
 from fedrec.randomness import Streams, SystemStreams
-from fedrec.sharing.layout import plan_layout
+from fedrec.sharing.checks import accepted, coin_term, opening, projection
+from fedrec.sharing.layout import CheckedRow, plain_numbers, plan_layout, with_own_noise
 from fedrec.sharing.record import upload_bytes
+from fedrec.sharing.ring import SEED_BYTES
+from fedrec.sharing.servers import ShareSums, total
+from fedrec.sharing.shares import fresh_seeds, share
 
 
 @dataclass
@@ -68,3 +95,115 @@ class Loopback:
         for start in range(0, self.interactions.num_users, self.users_per_batch):
             users = np.arange(start, min(start + self.users_per_batch, self.interactions.num_users))
             yield self.steps[question.step](question, self.interactions.users_subset(users))
+
+
+_BATCH_BYTES = 2**26
+"""Of plain numbers at a time; two shares are each as large."""
+
+
+@dataclass
+class ThreeAggregators:
+    """Three aggregators, and the devices, plan and ledger of `devices`."""
+
+    devices: Loopback
+
+    def answer(self, question: Question) -> Release:
+        """One round: share, check, sum, charge, noise, publish. Raises BudgetExceededError before
+        any noise is drawn.
+
+        Raises AssertionError where an honest report is refused.
+        """
+        shape = plan_layout(question, self.devices.plan)
+        devices = self.devices
+        keys = [os.urandom(SEED_BYTES) for _ in range(3)]
+        ticket = str(question.round).encode()
+        aggregators = [ShareSums(shape) for _ in keys]
+        few = max(1, _BATCH_BYTES // (8 * shape.length))
+        for batch, reports in enumerate(devices.checked(question)):
+            for start in range(0, reports.num_users, few):
+                some = _consecutive(reports, question, start, min(start + few, reports.num_users))
+                seeds = fresh_seeds(some.num_users)
+                numbers = with_own_noise(
+                    plain_numbers(some, shape), shape, [os.urandom(SEED_BYTES) for _ in seeds]
+                )
+                held = [share(numbers, seeds).held_by(number) for number in range(3)]
+                if (
+                    shape.checked
+                    and not _accepted(
+                        held, shape.checked, keys, ticket + f"/{batch}/{start}".encode()
+                    ).all()
+                ):
+                    raise AssertionError(
+                        f"client step {question.step!r} made a report that aggregators refuse"
+                    )
+                for aggregator, pair in zip(aggregators, held, strict=True):
+                    aggregator.add(*pair)
+        devices.ledger = charged(question, devices.plan, devices.ledger, charge=devices.charge)
+        outputs = [
+            aggregator.output(
+                party_noise(question, devices.plan, source), (keys[i], keys[(i + 1) % 3]), ticket
+            )
+            for i, (aggregator, source) in enumerate(
+                zip(aggregators, parties(devices.noise, devices.plan), strict=True)
+            )
+        ]
+        return in_real_units(question, total(outputs), devices.plan)
+
+
+def _accepted(
+    held: Sequence[tuple[UInt64s, UInt64s]],
+    checked: CheckedRow,
+    keys: Sequence[bytes],
+    batch: bytes,
+) -> npt.NDArray[np.bool_]:
+    """(n,) whom three aggregators accept, by what each holds."""
+    C = projection([coin_term(key, batch, b"") for key in keys], checked.data.stop)
+    return accepted(
+        [
+            opening(*pair, checked, C, i, (keys[i], keys[(i + 1) % 3]), batch)
+            for i, pair in enumerate(held)
+        ],
+        checked,
+    )
+
+
+def _consecutive(reports: Reports, question: Question, start: int, stop: int) -> Reports:
+    """The reports of users start..stop, so that all users' numbers never lie in memory together."""
+    first = int(reports.user_ptr[start])
+    last = int(reports.user_ptr[stop])
+    blocks = tuple(
+        BlockReports(
+            part.coefficients[start:stop] if spec.rows == 1 else part.coefficients[first:last],
+            part.vectors[start * spec.folds : stop * spec.folds],
+        )
+        for spec, part in zip(question.blocks, reports.blocks, strict=True)
+    )
+    return Reports(reports.user_ptr[start : stop + 1] - first, reports.items[first:last], blocks)
+
+
+@dataclass
+class Curator:
+    """A link like `Loopback`, whose sums are computed from the data itself by `curated`; noise and
+    ledger are those of any release.
+
+    `bytes_up` counts the data that was collected: four bytes each for user, item and value.
+    """
+
+    interactions: Interactions
+    curated: Curated
+    plan: Plan
+    noise: Streams | SystemStreams
+    ledger: Ledger
+    charge: Charge | None = None
+    bytes_up: int = 0
+
+    def answer(self, question: Question) -> Release:
+        """The question's blocks, as the curator releases them.
+
+        Raises BudgetExceededError where the ledger refuses."""
+        self.bytes_up = 12 * len(self.interactions)
+        sums = self.curated(question, self.interactions, self.noise)
+        answer, self.ledger = release(
+            question, sums, self.plan, self.ledger, noise=self.noise, charge=self.charge
+        )
+        return answer

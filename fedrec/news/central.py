@@ -50,11 +50,10 @@ from fedrec.news.prior import rebuilding
 from fedrec.news.scoring import products
 from fedrec.news.trained import Progress, Recommender, Sent, TrainedNews
 from fedrec.privacy import bounded_mean
-from fedrec.privacy.accounting import mu_for
+from fedrec.privacy.accounting import Ledger, mu_for
 from fedrec.privacy.bounded_mean import Population, TopicTable
 from fedrec.privacy.calibration import Plan, calibrate
 from fedrec.privacy.guarantee import Guarantee
-from fedrec.privacy.ledger import Ledger
 from fedrec.randomness import Streams, SystemStreams
 from fedrec.sharing.layout import layout
 from fedrec.sharing.record import upload_bytes

@@ -42,11 +42,10 @@ from fedrec.news.encoder_plan import EncoderSettings, correlation, row_sums
 from fedrec.news.prior import rebuilding
 from fedrec.news.scoring import products
 from fedrec.privacy import bounded_mean
-from fedrec.privacy.accounting import mu_for
+from fedrec.privacy.accounting import Ledger, mu_for
 from fedrec.privacy.bounded_mean import Population, TopicTable
 from fedrec.privacy.calibration import Plan
 from fedrec.privacy.guarantee import Guarantee
-from fedrec.privacy.ledger import Ledger
 
 
 @dataclass(frozen=True)

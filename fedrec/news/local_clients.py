@@ -11,8 +11,7 @@ from fedrec.arrays import Int64s
 from fedrec.data.impressions import Impressions
 from fedrec.encoders.news_model import NewsModel
 from fedrec.federation.messages import Link
-from fedrec.in_process.loopback import Loopback
-from fedrec.in_process.three_aggregators import ThreeAggregators
+from fedrec.in_process.loopback import Loopback, ThreeAggregators
 from fedrec.news.checkpoints import NOTHING, Kept
 from fedrec.news.device_noise import DeviceNoise
 from fedrec.news.fedadam import FedAdam
@@ -21,10 +20,10 @@ from fedrec.news.rounds import Course, LocalUpdate
 from fedrec.news.schedule import schedule_of
 from fedrec.news.trained import Catalogue
 from fedrec.news.variant import of, rounds_of
+from fedrec.privacy.accounting import Ledger
 from fedrec.privacy.bounded_mean import TopicTable
 from fedrec.privacy.calibration import Plan
 from fedrec.privacy.click_accounting import TrainingPlan
-from fedrec.privacy.ledger import Ledger
 from fedrec.randomness import Streams, SystemStreams, noise_from
 from fedrec.settings import NewsScenario
 

@@ -19,9 +19,8 @@ import numpy as np
 import numpy.typing as npt
 
 from fedrec.arrays import Float32s, Float64s
-from fedrec.data.features import PublicFeatures, bag_of, svd_embedding, words
+from fedrec.data.features import METADATA_WEIGHTS, PublicFeatures, bag_of, svd_embedding, words
 from fedrec.data.impressions import News
-from fedrec.data.metadata import METADATA_WEIGHTS
 from fedrec.data.vectors import read_vectors
 from fedrec.errors import DataError
 from fedrec.privacy.bounded_mean import TopicTable, topic_table

@@ -16,7 +16,7 @@ from fedrec.preparing import Prepared, RecipeFacts
 from fedrec.public_sides import sides_of
 from fedrec.recipes import published
 from fedrec.registry import RecipeSpec, whole_scenario
-from fedrec.settings import RecipeScenario, Scenario
+from fedrec.settings import RecipeScenario
 
 _ENCODER = {
     "encoder",
@@ -55,7 +55,7 @@ def settings_of(scenario: RecipeScenario) -> ssp_settings.PublishedSettings:
     return published.settings_by(published.plain(1.0), scenario)
 
 
-def check(scenario: Scenario) -> str:
+def check(scenario: RecipeScenario) -> str:
     """Contradictions among the sides, and keys of an item encoder."""
     if found := scenario.collective.contradiction():
         return found

@@ -177,7 +177,7 @@ def _as_dict(one: Releases, delta: float) -> dict[str, Any]:
     return {"name": one.event.name, "seen_by": one.seen_by, **numbers}
 
 
-def _describe_news(scenario: Scenario, users: int) -> dict[str, Any]:
+def _describe_news(scenario: NewsScenario, users: int) -> dict[str, Any]:
     """Releases, totals of training by what pays them, and answers of serving. users: 0 reads the
     data where the plan needs their number.
 

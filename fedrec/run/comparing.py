@@ -22,8 +22,8 @@ from rich.console import Console
 from fedrec.errors import RunError, SettingsError
 from fedrec.report import comparison
 from fedrec.run import simulate
+from fedrec.run.job import LOOPBACK, RuntimeChoice
 from fedrec.run.run_folder import RESULT, SETTINGS
-from fedrec.run.runtime_choice import LOOPBACK, RuntimeChoice
 from fedrec.settings import Scenario
 from fedrec.storage import finite, read_json, write_json
 

@@ -39,9 +39,8 @@ from fedrec.run import statement
 from fedrec.run.account import releases_of
 from fedrec.run.data.budget import DataBudget, files_of
 from fedrec.run.data.news import NewsData, catalogue_of, load_news
-from fedrec.run.job import Runtime
+from fedrec.run.job import Runtime, RuntimeChoice
 from fedrec.run.news_run import _NOISED, NewsJob, NewsOutcome, NewsRun, loopback, serving_guarantee
-from fedrec.run.runtime_choice import RuntimeChoice
 from fedrec.run.training import epsilons_of, progress_bar, stage
 from fedrec.run.workload import Setting, cautions
 from fedrec.serving.bundle import FILE, read
@@ -118,7 +117,7 @@ class News:
         runtime = setting.choice.carrier(None, loopback)
         users = self.data.log.train.num_users
         allowed = self.scenario.privacy.allow_large_delta
-        for epsilon in epsilons_of(self.scenario):
+        for epsilon in epsilons_of(self.scenario.privacy, self.scenario.compare):
             started = time.perf_counter()
             job = NewsJob(
                 self.scenario.with_epsilon(epsilon),

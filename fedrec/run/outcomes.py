@@ -39,8 +39,7 @@ from fedrec.privacy.guarantee import Guarantee
 from fedrec.recipes import client_recipe
 from fedrec.run.data.budget import DataBudget
 from fedrec.run.data.datasets import words_of_data
-from fedrec.run.job import run_id
-from fedrec.run.runtime_choice import RuntimeChoice
+from fedrec.run.job import RuntimeChoice, run_id
 from fedrec.run.training import Trained
 from fedrec.settings import Scenario
 

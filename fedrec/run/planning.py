@@ -31,9 +31,9 @@ from fedrec.federation.sums import ExactSums
 from fedrec.federation.wire import invitation_bytes
 from fedrec.in_process.loopback import Loopback
 from fedrec.preparing import Prepared
+from fedrec.privacy.accounting import Ledger
 from fedrec.privacy.calibration import Plan
 from fedrec.privacy.guarantee import Guarantee
-from fedrec.privacy.ledger import Ledger
 from fedrec.randomness import Streams
 from fedrec.recipes import prepare
 from fedrec.run.job import run_id
@@ -244,20 +244,16 @@ def _rehearsed(
         server_s = (
             time.process_time() - started - _REPEATS * (measured["map_s"] + measured["noise_s"])
         )
-        down = round_bytes(scenario, prepared.plan, done.question, told)
+        down = round_bytes(run_id(scenario), prepared.plan, done.question, told)
         rounds.append({**measured, "bytes_down": down, "server_s": max(server_s, 0.0)})
         told = done.question.public
         started = time.process_time()
     return data, rounds, prepared
 
 
-def round_bytes(
-    scenario: Scenario, plan: Plan, question: Question, told: Mapping[str, Any]
-) -> float:
+def round_bytes(run: str, plan: Plan, question: Question, told: Mapping[str, Any]) -> float:
     """What a client receives in a round; told: public arrays of the round before."""
-    return float(
-        invitation_bytes(Invitation(run_id(scenario), plan, question, coded(question.public, told)))
-    )
+    return float(invitation_bytes(Invitation(run, plan, question, coded(question.public, told))))
 
 
 def table(found: Mapping[str, Any]) -> str:

@@ -31,16 +31,16 @@ from fedrec.report.content import ReportContent
 from fedrec.report.findings import report_content
 from fedrec.run import statement
 from fedrec.run.data.datasets import load_dataset, load_split, public_facts
-from fedrec.run.job import Job, loopback
+from fedrec.run.job import Job, RuntimeChoice, loopback
 from fedrec.run.model_folder import keep_model
 from fedrec.run.outcomes import BY_RULE, Outcome, Run, baselines, evaluate, ranked, ranked_fold
 from fedrec.run.run_folder import inputs_of
-from fedrec.run.runtime_choice import RuntimeChoice
 from fedrec.run.training import Trained, Work, epsilons_of, stage, train_one
 from fedrec.run.workload import Setting, cautions
 from fedrec.serving.exporting import Export
 from fedrec.serving.model_bundles import bundle_of
 from fedrec.settings import RecipeScenario, Scenario, validated
+from fedrec.settings_tables.data import EvaluationSettings
 from fedrec.storage import finite, write_bytes, write_json
 
 PUBLIC_ALONE = "public sides alone"
@@ -122,7 +122,7 @@ class Ratings:
         work = self._work(setting)
         return {
             e: train_one(scenario.with_epsilon(e), work, setting.folder)
-            for e in epsilons_of(scenario)
+            for e in epsilons_of(scenario.privacy, scenario.compare)
         }
 
     def evaluate(self, setting: Setting, trained: dict[float, Trained]) -> FinishedRun:
@@ -149,7 +149,7 @@ class Ratings:
             beside[scenario.privacy.epsilon] = beside.get(scenario.privacy.epsilon, {}) | own
         with stage(console, "evaluating"):
             outcomes = {
-                e: _evaluate(scenario, t.model, split, rivals | beside.get(e, {}))
+                e: _evaluate(scenario.evaluation, t.model, split, rivals | beside.get(e, {}))
                 for e, t in trained.items()
             }
         shown = {
@@ -316,9 +316,12 @@ def _published(
     theirs = scenario.as_published(features=work.facts.features is not None)
     trained = {
         e: train_one(theirs.with_epsilon(e), work, work.folder / "published")
-        for e in epsilons_of(scenario)
+        for e in epsilons_of(scenario.privacy, scenario.compare)
     }
-    return {e: (t, _evaluate(theirs, t.model, work.split, rivals)) for e, t in trained.items()}
+    return {
+        e: (t, _evaluate(theirs.evaluation, t.model, work.split, rivals))
+        for e, t in trained.items()
+    }
 
 
 def simple_of(
@@ -356,11 +359,9 @@ def simple_of(
 
 
 def _evaluate(
-    scenario: Scenario, model: Model, split: Split, rivals: Mapping[str, Outcome] | None
+    chosen: EvaluationSettings, model: Model, split: Split, rivals: Mapping[str, Outcome] | None
 ) -> Outcome:
-    """Ranked too where the scenario asks for it; with verdicts beside `rivals` where there are
-    any."""
-    chosen = scenario.evaluation
+    """Ranked too where that is chosen; with verdicts beside `rivals` where there are any."""
     return evaluate(
         model,
         split.test,
@@ -376,10 +377,11 @@ def rivals_of(
 ) -> tuple[dict[str, Outcome], dict[str, Model], dict[str, str]]:
     """Everything without privacy that a model is set beside, the models among it whose item vectors
     are shown, and their limits."""
-    cutoffs = scenario.evaluation.cutoffs
+    chosen = scenario.evaluation
+    cutoffs = chosen.cutoffs
     models = dict[str, Model]()
     limits = dict[str, str]()
-    ranking = KINDS[split.train.kind].ranked(scenario.evaluation.ranking)
+    ranking = KINDS[split.train.kind].ranked(chosen.ranking)
     with stage(console, "baselines"):
         rivals = baselines(split.test, split.train, cutoffs=cutoffs, ranking=ranking)
     if scenario.compare.als and ranking:
@@ -393,13 +395,13 @@ def rivals_of(
     if scenario.compare.als and not split.train.rated and facts.features is not None:
         with stage(console, "public sides alone"):
             if directions := public_sources(scenario, facts)[1]:
-                rivals[PUBLIC_ALONE] = _evaluate(scenario, public_alone(directions), split, None)
+                rivals[PUBLIC_ALONE] = _evaluate(chosen, public_alone(directions), split, None)
     if scenario.compare.als:
         with stage(console, "ALS without privacy"):
             models[ALS] = als_model(
                 split.train, split.validation, seed=scenario.seed, ranking=ranking
             )
-            rivals[ALS] = _evaluate(scenario, models[ALS], split, None)
+            rivals[ALS] = _evaluate(chosen, models[ALS], split, None)
         learned = evenly(split.train, most_events=MOST_EVENTS).num_users
         if ranking and split.train.rated and learned < split.train.num_users:
             limits[ALS] = f"its lists learned from {learned:,} users"

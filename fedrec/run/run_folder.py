@@ -30,7 +30,7 @@ import fedrec
 from fedrec import __version__
 from fedrec.data.interactions import Dataset
 from fedrec.errors import RunError
-from fedrec.run.runtime_choice import RuntimeChoice
+from fedrec.run.job import RuntimeChoice
 from fedrec.settings import Scenario
 from fedrec.storage import finite, read_json, write_json, writing
 

@@ -11,18 +11,18 @@ from rich.console import Console
 
 from fedrec.data.interactions import Dataset
 from fedrec.run.data.budget import budget_of
+from fedrec.run.job import LOOPBACK, RuntimeChoice
 from fedrec.run.ratings import Ratings
 from fedrec.run.run_folder import bind, note_code, open_folder, require_free
-from fedrec.run.runtime_choice import LOOPBACK, RuntimeChoice
 from fedrec.run.training import OnRound, stage
 from fedrec.run.workload import Setting, Workload, write_run
 from fedrec.settings import Scenario
 from fedrec.storage import write_json
 
 
-def workload_of(scenario: Scenario) -> type[Workload[Any]]:
+def workload_of(learns_news: bool) -> type[Workload[Any]]:
     """What the scenario is about: ratings and clicks, or news."""
-    if not scenario.learns_news:
+    if not learns_news:
         return Ratings
     from fedrec.run.news import News  # brings torch
 
@@ -50,7 +50,7 @@ def run(
     given: a data set in memory, in the place of the one that the scenario's data table names.
     on_round: called after every round of ratings or clicks.
     """
-    workload = workload_of(scenario)
+    workload = workload_of(scenario.learns_news)
     workload.require_carried(scenario, choice)
     console = Console(stderr=True, quiet=quiet)
     started = time.perf_counter()

@@ -31,14 +31,15 @@ from fedrec.factorization.model import Model, predict, ranker_of
 from fedrec.federation.messages import State
 from fedrec.federation.releases import Charge, priced
 from fedrec.federation.wire import unpack_release
-from fedrec.privacy.accounting import GaussianEvent, Opinions, opinions
-from fedrec.privacy.ledger import Ledger
+from fedrec.privacy.accounting import GaussianEvent, Ledger, Opinions, opinions
 from fedrec.recipes import Prepared, prepare
 from fedrec.run import statement
 from fedrec.run.data.budget import DataBudget
 from fedrec.run.data.people import charged_ahead
 from fedrec.run.job import Carried, Job, Runtime, loopback
 from fedrec.settings import Scenario
+from fedrec.settings_tables.data import CompareSettings
+from fedrec.settings_tables.training import PrivacySettings
 from fedrec.storage import Checkpoints, finite, release_file, write_bytes, write_json
 
 
@@ -289,9 +290,9 @@ def _record_of(row: dict[str, Any]) -> RoundRecord:
 OnRound = Callable[[RoundRecord], None]
 
 
-def epsilons_of(scenario: Scenario) -> list[float]:
+def epsilons_of(privacy: PrivacySettings, compare: CompareSettings) -> list[float]:
     """At which a run trains, the scenario's own first."""
-    return list(dict.fromkeys([scenario.privacy.epsilon, *scenario.compare.epsilons]))
+    return list(dict.fromkeys([privacy.epsilon, *compare.epsilons]))
 
 
 @dataclass(frozen=True)

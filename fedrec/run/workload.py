@@ -22,8 +22,8 @@ from fedrec.report.page import write
 from fedrec.report.table import print_result
 from fedrec.run import statement
 from fedrec.run.data.budget import DataBudget
+from fedrec.run.job import RuntimeChoice
 from fedrec.run.run_folder import RESULT
-from fedrec.run.runtime_choice import RuntimeChoice
 from fedrec.run.training import OnRound, stage
 from fedrec.serving.exporting import Export
 from fedrec.serving.model_bundles import write_bundle

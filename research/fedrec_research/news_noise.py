@@ -149,10 +149,12 @@ def _served(
             key=Streams(scenario.seed).key(f"serving/{epsilon:g}"),
         )
         found[f"auc at {epsilon:g}"] = float(evaluate_impressions(scores, test).auc)
-    return found | {"signal over noise at 10": _signal_over_noise(scenario, one, test)}
+    return found | {
+        "signal over noise at 10": _signal_over_noise(scenario.privacy.delta, one, test)
+    }
 
 
-def _signal_over_noise(scenario: Scenario, served: ModelRecommender, test: Impressions) -> float:
+def _signal_over_noise(delta: float, served: ModelRecommender, test: Impressions) -> float:
     """Median over impressions of |personal part of s| / std of its noise, for the click and the
     first other candidate."""
     model = served.model
@@ -163,7 +165,7 @@ def _signal_over_noise(scenario: Scenario, served: ModelRecommender, test: Impre
         clicks = np.array([a + int(np.argmax(test.clicked[a:b])) for a, b in _pairs(test)])
         others = np.array([a + int(np.argmin(test.clicked[a:b])) for a, b in _pairs(test)])
         differences = V[test.candidates[clicks]] - V[test.candidates[others]]
-        guarantee = serving_guarantee(10.0, scenario.privacy.delta)
+        guarantee = serving_guarantee(10.0, delta)
         if model.basis is None:
             coordinates = U.numpy()
             order = 1 if served.noise == "laplace" else 2

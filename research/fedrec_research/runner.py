@@ -23,9 +23,9 @@ from fedrec.factorization.facts import PublicFacts
 from fedrec.factorization.model import Model, predict
 from fedrec.federation.messages import RoundDone, State, train
 from fedrec.in_process.loopback import Loopback
+from fedrec.privacy.accounting import Ledger
 from fedrec.privacy.calibration import Plan
 from fedrec.privacy.guarantee import Guarantee
-from fedrec.privacy.ledger import Ledger
 from fedrec.randomness import Streams
 from fedrec.recipes import Prepared, prepare
 from fedrec.run.data.datasets import public_facts

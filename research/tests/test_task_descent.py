@@ -16,8 +16,8 @@ from fedrec.budget import weights
 from fedrec.federation.messages import RoundDone, train
 from fedrec.federation.reports import within_radius
 from fedrec.in_process.loopback import Loopback
+from fedrec.privacy.accounting import Ledger
 from fedrec.privacy.guarantee import Guarantee, non_private
-from fedrec.privacy.ledger import Ledger
 from fedrec.randomness import Streams
 from fedrec_research.papers import task_descent as task_descent
 from fedrec_research.papers.multitask import TaskData, TaskShape, planted_tasks

@@ -18,8 +18,8 @@ from fedrec.federation.messages import Question, ReleaseSpec, State, train
 from fedrec.federation.reports import squared_norms, within_radius
 from fedrec.in_process.loopback import Loopback
 from fedrec.numerics.packed import unpack
+from fedrec.privacy.accounting import Ledger
 from fedrec.privacy.guarantee import Guarantee, non_private
-from fedrec.privacy.ledger import Ledger
 from fedrec.randomness import Streams
 from fedrec_research.papers import task_ridge as task_ridge
 from fedrec_research.papers.allocation import Adaptive, Allocation

@@ -17,8 +17,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from fedrec.errors import RunError
-from fedrec.federation.device_files import described
 from fedrec.federation.protocol import Answer, Broadcast, Invitation, Phase, ReleaseEndpoint, Terms
+from fedrec.federation.wire import described
 from fedrec.storage import write_bytes
 
 NAME = "light-devices"

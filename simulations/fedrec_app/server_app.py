@@ -23,8 +23,7 @@ from fedrec.cli.supervisor import Supervisor
 from fedrec.data.interactions import Catalogue
 from fedrec.errors import RunError
 from fedrec.run import simulate
-from fedrec.run.job import AnyJob, Runtime, loopback
-from fedrec.run.runtime_choice import RuntimeChoice
+from fedrec.run.job import AnyJob, Runtime, RuntimeChoice, loopback
 from fedrec.settings import Scenario, load
 from fedrec.shipped import scenario_path
 from fedrec.storage import write_json

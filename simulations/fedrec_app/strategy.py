@@ -38,9 +38,9 @@ from fedrec.federation.npy import read_npy
 from fedrec.federation.releases import Charge, release
 from fedrec.federation.reports import block, within_radius
 from fedrec.federation.sums import ExactSums
+from fedrec.privacy.accounting import Ledger
 from fedrec.privacy.calibration import calibrate
 from fedrec.privacy.guarantee import Guarantee
-from fedrec.privacy.ledger import Ledger
 from fedrec.randomness import Streams, SystemStreams
 
 log = logging.getLogger("flwr")

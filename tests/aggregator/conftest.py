@@ -17,9 +17,9 @@ from fedrec.federation.report_batches import Batch, pack_reports
 from fedrec.federation.reports import RealBlock, block, bounded
 from fedrec.federation.wire import pack_release, question_digest, question_header
 from fedrec.in_process.loopback import Loopback
+from fedrec.privacy.accounting import Ledger
 from fedrec.privacy.calibration import Plan, calibrate
 from fedrec.privacy.guarantee import Guarantee
-from fedrec.privacy.ledger import Ledger
 from fedrec.randomness import Streams
 from fedrec_aggregator.core import Aggregator, Limits
 from fedrec_aggregator.ledger import ReleaseLedger

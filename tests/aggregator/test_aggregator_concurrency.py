@@ -12,7 +12,7 @@ from fedrec.federation.protocol import Phase
 from fedrec.federation.releases import release
 from fedrec.federation.sums import exact_sums
 from fedrec.federation.wire import pack_release
-from fedrec.privacy.ledger import Ledger
+from fedrec.privacy.accounting import Ledger
 from fedrec.randomness import Streams
 from fedrec_aggregator import intake
 from fedrec_aggregator.core import Limits

@@ -16,12 +16,11 @@ import pytest
 
 from fedrec.errors import ProtocolError, RefusedError
 from fedrec.federation.protocol import LedgerHead, Refusal
-from fedrec.operations import renewal
+from fedrec.operations import pins as renewing
 from fedrec.operations.addresses import Address
 from fedrec.operations.certificates import pins, pins_of, write_development_certificates
-from fedrec.operations.pins import read_pins, write_pins
+from fedrec.operations.pins import read_pins, renew, write_pins
 from fedrec.operations.reloading import WatchedFiles
-from fedrec.operations.renewal import renew
 from fedrec.transport.aggregator_client import RemoteReleaseEndpoint, RemoteReportEndpoint, Retry
 from fedrec.transport.channel import Access, handshake
 from fedrec_aggregator import main
@@ -210,7 +209,7 @@ def test_an_expired_certificate_stops_calls_counts_nobody_and_its_renewal_needs_
     site: Site, who: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as patch:
-        patch.setattr(renewal, "BACKDATED", timedelta(days=30))
+        patch.setattr(renewing, "BACKDATED", timedelta(days=30))
         renew(site.certificates, who, days=-2)
     with site.running() as address:
         own = site.access(address, "client-hospital")

@@ -12,7 +12,7 @@ from fedrec.certificates.verifying import verify
 from fedrec.certificates.writing import output_file
 from fedrec.errors import RunError
 from fedrec.run import simulate
-from fedrec.run.runtime_choice import RuntimeChoice
+from fedrec.run.job import RuntimeChoice
 from fedrec.settings import load
 from tests.certificates.models import NEWS, SMALL, copied, fuzzed, holds, parsed, sealed
 

@@ -21,8 +21,8 @@ from fedrec.federation.protocol import Invitation, LedgerGrowth, LedgerHead, Rec
 from fedrec.federation.report_batches import Batch, unpack_reports
 from fedrec.federation.wire import question_digest, question_header
 from fedrec.in_process.loopback import Loopback
+from fedrec.privacy.accounting import Ledger
 from fedrec.privacy.guarantee import Guarantee
-from fedrec.privacy.ledger import Ledger
 from fedrec.randomness import Streams
 from fedrec.recipes import Prepared, client_recipe, prepare
 from fedrec.settings import Scenario, load

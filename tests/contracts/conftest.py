@@ -31,8 +31,8 @@ from fedrec.federation.versions import FIELD, PROTOCOL
 from fedrec.federation.wire import question_digest, question_header
 from fedrec.in_process.loopback import Loopback
 from fedrec.operations.addresses import Address
+from fedrec.privacy.accounting import Ledger
 from fedrec.privacy.guarantee import Guarantee
-from fedrec.privacy.ledger import Ledger
 from fedrec.randomness import Streams
 from fedrec.recipes import Prepared, client_recipe, prepare
 from fedrec.run.job import Shard, shards

@@ -10,11 +10,14 @@ from fedrec.data.features import (
     bag_of,
     idf_weighted,
     joined,
+    metadata_bags,
+    read_metadata,
     soft_bag,
+    split_names,
     svd_embedding,
+    title_year,
     words,
 )
-from fedrec.data.metadata import metadata_bags, read_metadata, split_names, title_year
 from fedrec.errors import DataError, MalformedRowError
 
 

@@ -21,7 +21,7 @@ from fedrec.data.splits import Split
 from fedrec.federation.messages import ClientStep, Question, train
 from fedrec.federation.sums import ExactSums
 from fedrec.in_process.loopback import Loopback
-from fedrec.privacy.ledger import Ledger
+from fedrec.privacy.accounting import Ledger
 from fedrec.randomness import Streams
 from fedrec.recipes import prepare
 from fedrec.run.data.datasets import load_dataset, load_split, public_facts

@@ -80,7 +80,7 @@ for line in sys.stdin:
 Verb = Callable[[str, Path], tuple[int, str]]
 ONE_MACHINE = """
 fedrec.run.account fedrec.auditing.command fedrec.run.data.describing fedrec.run.simulate
-fedrec.run.runtime_choice fedrec.serving.exporting fedrec.cli.disclosure.overview
+fedrec.run.job fedrec.serving.exporting fedrec.cli.disclosure.overview
 fedrec.testing
 """
 PARTIES = """

@@ -14,11 +14,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedrec.federation.device_files import described
 from fedrec.federation.messages import BlockSpec, Question, ReleaseSpec
 from fedrec.federation.report_batches import Batch, pack_reports, unpack_reports
 from fedrec.federation.reports import within_radius
 from fedrec.federation.wire import (
+    described,
     pack_release,
     pack_terms,
     question_digest,
@@ -26,7 +26,7 @@ from fedrec.federation.wire import (
     report_digest,
 )
 from fedrec.in_process.loopback import Loopback
-from fedrec.privacy.ledger import Ledger
+from fedrec.privacy.accounting import Ledger
 from fedrec.randomness import Streams
 from fedrec_client.pseudonyms import report_ids, user_tokens
 from tests.device.worlds import World, closed, listening, opened, world

@@ -23,8 +23,8 @@ from fedrec.federation.round_driver import AggregatedLink, Patience
 from fedrec.federation.wire import pack_release, question_digest, question_header
 from fedrec.in_process.loopback import Loopback
 from fedrec.preparing import Prepared, prepare
+from fedrec.privacy.accounting import Ledger
 from fedrec.privacy.guarantee import Guarantee
-from fedrec.privacy.ledger import Ledger
 from fedrec.randomness import Streams
 from fedrec.recipes import client_recipe
 from fedrec.run.data.datasets import load_dataset, load_split, public_facts

@@ -35,8 +35,8 @@ from fedrec.federation.report_batches import (
 from fedrec.federation.reports import within_radius
 from fedrec.federation.wire import pack_terms, question_digest, question_header, report_digest
 from fedrec.in_process.loopback import Loopback
+from fedrec.privacy.accounting import Ledger
 from fedrec.privacy.accounting import delta_of as exact_delta_of
-from fedrec.privacy.ledger import Ledger
 from fedrec.randomness import Streams
 from fedrec_aggregator.device_intake import DeviceIntake
 from fedrec_client.device import Device, History, Limit, Service

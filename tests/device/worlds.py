@@ -23,8 +23,8 @@ from fedrec.federation.wire import (
 )
 from fedrec.in_process.loopback import Loopback
 from fedrec.preparing import Prepared
+from fedrec.privacy.accounting import Ledger
 from fedrec.privacy.guarantee import Guarantee
-from fedrec.privacy.ledger import Ledger
 from fedrec.randomness import Streams
 from fedrec.recipes import client_recipe
 from fedrec.run.data.datasets import load_dataset, load_split, public_facts

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import fedrec
-from fedrec.data.metadata import read_records
+from fedrec.data.features import read_records
 from fedrec.data.movielens import ML_1M, ML_10M, ML_20M, ML_100K, read_films
 from fedrec.data.news_files import read_mind
 from fedrec.data.read import detect, read

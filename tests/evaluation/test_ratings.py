@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 
 from fedrec.data.interactions import Interactions
 from fedrec.evaluation.controls import rating_verdicts
-from fedrec.evaluation.popularity import popularity_buckets
-from fedrec.evaluation.ratings import by_popularity, rating_metrics
+from fedrec.evaluation.ratings import by_popularity, popularity_buckets, rating_metrics
 
 
 def ratings(rows: list[tuple[int, int, float]], *, num_users: int, num_items: int) -> Interactions:

@@ -26,9 +26,9 @@ from fedrec.federation.releases import noise_stds, release
 from fedrec.federation.reports import RealBlock, block, bounded, within_radius
 from fedrec.federation.sums import exact_sums
 from fedrec.federation.wire import pack_invitation, read_invitation
+from fedrec.privacy.accounting import Ledger
 from fedrec.privacy.calibration import calibrate
 from fedrec.privacy.guarantee import Guarantee
-from fedrec.privacy.ledger import Ledger
 from fedrec.randomness import Streams
 from fedrec.settings import load
 from fedrec.sharing.layout import layout

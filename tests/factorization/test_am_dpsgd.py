@@ -20,7 +20,7 @@ from fedrec.factorization.facts import PublicFacts
 from fedrec.federation.messages import RoundDone, train
 from fedrec.federation.reports import squared_norms
 from fedrec.in_process.loopback import Loopback
-from fedrec.privacy.ledger import Ledger
+from fedrec.privacy.accounting import Ledger
 from fedrec.randomness import Streams
 from fedrec.recipes import Prepared, prepare
 from fedrec.settings import load

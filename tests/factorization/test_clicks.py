@@ -26,10 +26,9 @@ from fedrec.factorization.default_clicks.recipe import ClickRecipe
 from fedrec.factorization.facts import PublicFacts
 from fedrec.federation.messages import Question, RoundDone, State, train
 from fedrec.in_process.loopback import Loopback
-from fedrec.privacy.accounting import mu_for
+from fedrec.privacy.accounting import Ledger, mu_for
 from fedrec.privacy.calibration import calibrate
 from fedrec.privacy.guarantee import Guarantee
-from fedrec.privacy.ledger import Ledger
 from fedrec.public_sides import clicks_of_people
 from fedrec.randomness import Streams
 from fedrec.settings_tables.training import CollectiveSettings

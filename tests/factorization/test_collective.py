@@ -23,7 +23,7 @@ from fedrec.factorization.model import predict
 from fedrec.federation.messages import train
 from fedrec.in_process.loopback import Loopback
 from fedrec.numerics.packed import pack
-from fedrec.privacy.ledger import Ledger
+from fedrec.privacy.accounting import Ledger
 from fedrec.public_sides import sides_of
 from fedrec.randomness import Streams
 from fedrec.recipes import Prepared, prepare

@@ -20,8 +20,7 @@ from fedrec.factorization.simple import dp_bias
 from fedrec.federation.messages import Question, State, train
 from fedrec.federation.reports import block
 from fedrec.in_process.loopback import Loopback
-from fedrec.privacy.accounting import mu_for
-from fedrec.privacy.ledger import Ledger
+from fedrec.privacy.accounting import Ledger, mu_for
 from fedrec.randomness import Streams
 from fedrec.recipes import prepare
 from fedrec.settings import load

@@ -12,7 +12,7 @@ from fedrec.factorization.facts import Earlier, PublicFacts
 from fedrec.factorization.model import predict
 from fedrec.federation.messages import State, train
 from fedrec.in_process.loopback import Loopback
-from fedrec.privacy.ledger import Ledger
+from fedrec.privacy.accounting import Ledger
 from fedrec.randomness import Streams
 from fedrec.recipes import Prepared, prepare
 from fedrec.settings import load

@@ -22,9 +22,9 @@ from fedrec.factorization.facts import PublicFacts, beside_known
 from fedrec.factorization.model import predict
 from fedrec.federation.messages import State, train
 from fedrec.in_process.loopback import Loopback
+from fedrec.privacy.accounting import Ledger
 from fedrec.privacy.calibration import calibrate
 from fedrec.privacy.guarantee import Guarantee
-from fedrec.privacy.ledger import Ledger
 from fedrec.public_sides import metadata_of, people_of
 from fedrec.randomness import Streams
 from fedrec.recipes import prepare

@@ -16,7 +16,7 @@ from fedrec.factorization.model import Model, ranker_of
 from fedrec.factorization.released import load, save
 from fedrec.federation.messages import train
 from fedrec.in_process.loopback import Loopback
-from fedrec.privacy.ledger import Ledger
+from fedrec.privacy.accounting import Ledger
 from fedrec.randomness import Streams
 from fedrec.recipes import prepare
 from fedrec.run.data.datasets import load_dataset, load_split

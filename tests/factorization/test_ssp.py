@@ -20,9 +20,9 @@ from fedrec.factorization.model import predict
 from fedrec.federation.messages import train
 from fedrec.in_process.loopback import Loopback
 from fedrec.numerics.packed import unpack
+from fedrec.privacy.accounting import Ledger
 from fedrec.privacy.calibration import Plan, calibrate
 from fedrec.privacy.guarantee import Guarantee, non_private
-from fedrec.privacy.ledger import Ledger
 from fedrec.randomness import Streams
 
 SETTINGS = ssp_settings.PublishedSettings(

@@ -38,7 +38,7 @@ from fedrec.factorization.model import Model
 from fedrec.federation.messages import Question, ReleaseSpec, State, train
 from fedrec.federation.reports import block
 from fedrec.in_process.loopback import Loopback
-from fedrec.privacy.ledger import Ledger
+from fedrec.privacy.accounting import Ledger
 from fedrec.randomness import Streams
 from fedrec.recipes import prepare
 from fedrec.settings import load

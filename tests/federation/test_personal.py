@@ -21,9 +21,8 @@ from fedrec.federation.personal import announced, mean_weight, weight, weighted,
 from fedrec.federation.reports import squared_norms
 from fedrec.federation.sums import ExactSums
 from fedrec.in_process.loopback import Loopback
-from fedrec.privacy.accounting import compose, epsilon_of
+from fedrec.privacy.accounting import Ledger, compose, epsilon_of
 from fedrec.privacy.guarantee import Guarantee
-from fedrec.privacy.ledger import Ledger
 from fedrec.randomness import Streams
 from fedrec.recipes import Prepared, prepare
 from fedrec.settings import load

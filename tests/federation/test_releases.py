@@ -11,10 +11,9 @@ from fedrec.errors import BudgetExceededError
 from fedrec.federation import releases
 from fedrec.federation.messages import BlockSpec, Question, ReleaseSpec
 from fedrec.privacy import gaussian
-from fedrec.privacy.accounting import compose, opinions
+from fedrec.privacy.accounting import Ledger, compose, opinions
 from fedrec.privacy.calibration import calibrate
 from fedrec.privacy.guarantee import Guarantee
-from fedrec.privacy.ledger import Ledger
 from fedrec.randomness import Streams
 
 PROMISE = Guarantee(5.0, 1e-5)

@@ -7,9 +7,9 @@ from fedrec.federation.messages import Question, ReleaseSpec, Reports
 from fedrec.federation.releases import release
 from fedrec.federation.reports import RealBlock, block, bounded
 from fedrec.in_process.loopback import Loopback
+from fedrec.privacy.accounting import Ledger
 from fedrec.privacy.calibration import calibrate
 from fedrec.privacy.guarantee import Guarantee
-from fedrec.privacy.ledger import Ledger
 from fedrec.randomness import Streams, SystemStreams
 
 GUARANTEE = Guarantee(5.0, 1e-5)

@@ -10,7 +10,7 @@ from fedrec.evaluation.ratings import rating_metrics
 from fedrec.factorization.model import predict
 from fedrec.federation.messages import Release
 from fedrec.in_process.loopback import Loopback
-from fedrec.privacy.ledger import Ledger
+from fedrec.privacy.accounting import Ledger
 from fedrec.randomness import Streams
 from fedrec.recipes import prepare
 from fedrec.run.data.datasets import load_dataset, load_split, public_facts

@@ -37,7 +37,7 @@ from safetensors import safe_open
 
 from fedrec.news.variant import VARIANTS, require
 from fedrec.run import simulate
-from fedrec.run.runtime_choice import RuntimeChoice
+from fedrec.run.job import RuntimeChoice
 from fedrec.settings import load
 
 KEPT = Path(__file__).with_name("golden.json")

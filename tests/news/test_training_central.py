@@ -30,10 +30,10 @@ from fedrec.news.central_client import (
     population_reports,
     user_gradients,
 )
+from fedrec.privacy.accounting import Ledger
 from fedrec.privacy.bounded_mean import TopicTable
 from fedrec.privacy.calibration import Plan, calibrate
 from fedrec.privacy.guarantee import Guarantee, non_private
-from fedrec.privacy.ledger import Ledger
 from fedrec.randomness import Streams
 
 SHAPE = PlantedNewsShape(

@@ -31,8 +31,8 @@ from fedrec.news.encoder_client import (
     user_encoder,
 )
 from fedrec.news.encoder_plan import EncoderSettings, correlation, plan_of, row_sums
+from fedrec.privacy.accounting import Ledger
 from fedrec.privacy.guarantee import Guarantee, non_private
-from fedrec.privacy.ledger import Ledger
 from fedrec.randomness import Streams
 
 D = 4

@@ -21,7 +21,7 @@ from fedrec.operations.certificates import write_development_certificates
 from fedrec.operations.metrics import OUTCOMES, Metrics, watch_machine
 from fedrec.operations.monitoring import ALERTS, DASHBOARD
 from fedrec.operations.party_state import Awaited, Doing
-from fedrec.operations.renewal import renew
+from fedrec.operations.pins import renew
 from fedrec_server.serving.counts import ServingCounts
 from fedrec_server.serving.refusals import Code
 from tests.waiting import HANG_S

@@ -16,8 +16,8 @@ import pytest
 
 from fedrec.errors import DataError, SettingsError
 from fedrec.run.data.describing import partition
+from fedrec.run.job import RuntimeChoice
 from fedrec.run.partitions.run import run as run_over
-from fedrec.run.runtime_choice import RuntimeChoice
 from fedrec.run.simulate import run
 from fedrec.settings import Scenario, load
 

@@ -6,10 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedrec.errors import BudgetExceededError, PrivacyError, UnitMismatchError
-from fedrec.privacy.accounting import GaussianEvent, mu_for
+from fedrec.privacy.accounting import GaussianEvent, Ledger, mu_for
 from fedrec.privacy.calibration import calibrate
 from fedrec.privacy.guarantee import Guarantee, non_private, said_down, said_up, with_sound_delta
-from fedrec.privacy.ledger import Ledger
 
 FIVE = Guarantee(5.0, 1e-5)
 

@@ -10,10 +10,9 @@ from fedrec.errors import BudgetExceededError, PrivacyError
 from fedrec.federation import releases
 from fedrec.federation.messages import BlockSpec, Question, ReleaseSpec
 from fedrec.privacy import three_noises
-from fedrec.privacy.accounting import compose, opinions
+from fedrec.privacy.accounting import Ledger, compose, opinions
 from fedrec.privacy.calibration import Plan, among_three, calibrate
 from fedrec.privacy.guarantee import Guarantee, non_private
-from fedrec.privacy.ledger import Ledger
 from fedrec.randomness import Streams, SystemStreams
 
 PROMISE = Guarantee(5.0, 1e-5)

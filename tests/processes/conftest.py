@@ -19,7 +19,7 @@ import pytest
 from fedrec.cli.supervisor import Supervisor
 from fedrec.data.interactions import Catalogue, Interactions
 from fedrec.in_process.loopback import Loopback
-from fedrec.privacy.ledger import Ledger
+from fedrec.privacy.accounting import Ledger
 from fedrec.recipes import prepare
 from fedrec.run.data.datasets import load_dataset, load_split, public_facts
 from fedrec.run.job import Job, loopback

@@ -22,9 +22,9 @@ from fedrec.federation.messages import train
 from fedrec.federation.protocol import Answer, Invitation, LedgerGrowth, LedgerHead, Receipt, Terms
 from fedrec.federation.round_driver import Patience
 from fedrec.in_process.loopback import Loopback
+from fedrec.privacy.accounting import Ledger
 from fedrec.privacy.calibration import Plan
 from fedrec.privacy.guarantee import Guarantee
-from fedrec.privacy.ledger import Ledger
 from fedrec.public_data import PublicData
 from fedrec.randomness import Streams
 from fedrec.recipes import guarantee_of, prepare

@@ -9,9 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fedrec.data.features import PublicFeatures, svd_embedding
+from fedrec.data.features import METADATA_WEIGHTS, PublicFeatures, svd_embedding
 from fedrec.data.interactions import Dataset
-from fedrec.data.metadata import METADATA_WEIGHTS
 from fedrec.data.movielens import ML_1M, read_movielens
 from fedrec.data.planted import SHAPES, write_parquet
 from fedrec.data.read import read

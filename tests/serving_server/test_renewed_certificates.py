@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from fedrec.operations.certificates import write_development_certificates
-from fedrec.operations.renewal import renew
+from fedrec.operations.pins import renew
 from tests.waiting import HANG_S, until
 
 

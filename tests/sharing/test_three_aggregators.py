@@ -18,18 +18,17 @@ from fedrec.data.planted_news import PlantedNewsShape, planted_news
 from fedrec.errors import SettingsError
 from fedrec.factorization.facts import PublicFacts
 from fedrec.federation.messages import train
-from fedrec.in_process import three_aggregators as in_process
-from fedrec.in_process.loopback import Loopback
-from fedrec.in_process.three_aggregators import ThreeAggregators
+from fedrec.in_process import loopback as in_process
+from fedrec.in_process.loopback import Loopback, ThreeAggregators
 from fedrec.news import central, central_client, topics
 from fedrec.operations.metrics import Metrics
+from fedrec.privacy.accounting import Ledger
 from fedrec.privacy.calibration import among_three
 from fedrec.privacy.guarantee import Guarantee
-from fedrec.privacy.ledger import Ledger
 from fedrec.randomness import Streams
 from fedrec.recipes import Prepared, client_recipe, prepare
 from fedrec.run import simulate
-from fedrec.run.runtime_choice import RuntimeChoice
+from fedrec.run.job import RuntimeChoice
 from fedrec.settings import load
 from fedrec.sharing.promises import sentences, stated
 from fedrec.transport.aggregator_client import Retry

@@ -23,10 +23,9 @@ from fedrec.federation.releases import noise_stds
 from fedrec.federation.wire import unpack_release
 from fedrec.in_process.loopback import Loopback
 from fedrec.privacy import gaussian
-from fedrec.privacy.accounting import mu_for
+from fedrec.privacy.accounting import Ledger, mu_for
 from fedrec.privacy.calibration import Plan
 from fedrec.privacy.guarantee import Guarantee
-from fedrec.privacy.ledger import Ledger
 from fedrec.randomness import Streams
 from fedrec.recipes import Prepared
 from fedrec.storage import Checkpoints

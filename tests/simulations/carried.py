@@ -20,7 +20,7 @@ import numpy.typing as npt
 
 from fedrec.errors import FedRecError
 from fedrec.registry import require
-from fedrec.run.runtime_choice import LOOPBACK, RuntimeChoice
+from fedrec.run.job import LOOPBACK, RuntimeChoice
 from fedrec.settings import Scenario, load
 from fedrec.storage import read_arrays
 

@@ -28,7 +28,7 @@ from fedrec.privacy.selection import PureEvent
 from fedrec.run.data.budget import DataBudget, budget_of, files_of
 from fedrec.run.data.datasets import load_dataset
 from fedrec.run.data.people import charged_ahead
-from fedrec.run.runtime_choice import RuntimeChoice
+from fedrec.run.job import RuntimeChoice
 from fedrec.run.simulate import run as run_scenario
 from fedrec.run.training import RoundRecord
 from fedrec.settings import load

@@ -14,7 +14,7 @@ from fedrec.cli.supervisor import Supervisor
 from fedrec.data.interactions import Interactions
 from fedrec.operations import logs
 from fedrec.privacy.guarantee import Guarantee
-from fedrec.run.runtime_choice import RuntimeChoice
+from fedrec.run.job import RuntimeChoice
 from fedrec.run.simulate import run
 from fedrec.settings import load
 from fedrec_client.ledger import ClientLedger

@@ -16,10 +16,9 @@ from fedrec.errors import RefusedError, SettingsError
 from fedrec.news.topics import public_vectors
 from fedrec.news.trained import Catalogue, TrainedNews
 from fedrec.news.variant import require as variant_named
-from fedrec.run.job import shards
+from fedrec.run.job import Name, RuntimeChoice, shards
 from fedrec.run.news import News
 from fedrec.run.news_run import NewsJob, loopback
-from fedrec.run.runtime_choice import Name, RuntimeChoice
 from fedrec.settings import Scenario, load
 
 SHAPE = PlantedNewsShape(

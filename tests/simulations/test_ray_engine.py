@@ -24,8 +24,7 @@ from fedrec.cli.supervisor import Supervisor
 from fedrec.data.interactions import Catalogue
 from fedrec.errors import RunError, SettingsError
 from fedrec.run.data.datasets import load_dataset, load_split, public_facts
-from fedrec.run.job import Carried, Job, Runtime
-from fedrec.run.runtime_choice import LOOPBACK, RuntimeChoice
+from fedrec.run.job import LOOPBACK, Carried, Job, Runtime, RuntimeChoice
 from fedrec.run.training import RoundRecord, Training
 from fedrec.settings import Scenario, load
 from fedrec.shipped import shipped

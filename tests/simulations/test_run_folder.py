@@ -13,8 +13,8 @@ import pytest
 import fedrec
 from fedrec.cli.main import guarded
 from fedrec.errors import RunError
+from fedrec.run.job import LOOPBACK
 from fedrec.run.run_folder import open_folder
-from fedrec.run.runtime_choice import LOOPBACK
 from fedrec.settings import validated
 
 SETTINGS: dict[str, Any] = {
@@ -27,7 +27,7 @@ HOLDS = """
 import sys, time
 from fedrec.settings import validated
 from fedrec.run.run_folder import open_folder
-from fedrec.run.runtime_choice import LOOPBACK
+from fedrec.run.job import LOOPBACK
 scenario = validated({"run": {"directory": sys.argv[1]}}, source="test")
 with open_folder(scenario, "run", LOOPBACK, resume=False):
     print("held", flush=True)

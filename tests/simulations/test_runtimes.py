@@ -16,8 +16,7 @@ import pytest
 from fedrec.cli.supervisor import Supervisor
 from fedrec.errors import RunError, SettingsError
 from fedrec.run.data.datasets import load_dataset, load_split, public_facts
-from fedrec.run.job import shards
-from fedrec.run.runtime_choice import Name, RuntimeChoice
+from fedrec.run.job import Name, RuntimeChoice, shards
 from fedrec.run.simulate import run
 from fedrec.run.training import RoundRecord, Training
 from fedrec.settings import Scenario, load
@@ -180,7 +179,7 @@ def test_after_kill_9_of_the_parent_nobody_is_left_and_resuming_gives_the_same_b
     ]
     script = (
         "from fedrec.settings import load; from fedrec.run.simulate import run; "
-        "from fedrec.run.runtime_choice import RuntimeChoice; "
+        "from fedrec.run.job import RuntimeChoice; "
         f"run(load(None, {keys!r}), name='r', choice=RuntimeChoice('processes', 2), quiet=True)"
     )
     parent = subprocess.Popen([sys.executable, "-c", script])

@@ -237,7 +237,7 @@ def simulate(
       fedrec simulate planted --seeds 3
     """
     from fedrec.errors import SettingsError
-    from fedrec.run.runtime_choice import RuntimeChoice
+    from fedrec.run.job import RuntimeChoice
     from fedrec.settings import load
 
     own = own_data(

@@ -13,9 +13,8 @@ from fedrec.cli.doctor.machine import Doubt
 from fedrec.cli.ledgers import account
 from fedrec.cli.ledgers.account import Account
 from fedrec.errors import PrivacyError, RunError
-from fedrec.privacy.accounting import GaussianEvent, mu_for
+from fedrec.privacy.accounting import GaussianEvent, Ledger, mu_for
 from fedrec.privacy.guarantee import Guarantee
-from fedrec.privacy.ledger import Ledger
 from fedrec.recipes import guarantee_of
 from fedrec.settings_tables.training import PrivacySettings
 from fedrec_aggregator.settings import AggregatorSettings

@@ -13,10 +13,9 @@ from pathlib import Path
 
 from fedrec.cli.disclosure.aggregator import ledger_by
 from fedrec.ledgers.sqlite_ledger import TimedEntry
-from fedrec.privacy.accounting import GaussianEvent, compose, epsilon_of, mu_for
+from fedrec.privacy.accounting import GaussianEvent, Ledger, compose, epsilon_of, mu_for
 from fedrec.privacy.click_accounting import Costs, dearest_click
 from fedrec.privacy.guarantee import Guarantee
-from fedrec.privacy.ledger import Ledger
 from fedrec_aggregator.chain import Charge, LedgerLink, RoundReleased
 from fedrec_aggregator.settings import AggregatorSettings
 from fedrec_client import click_ledger, serving_ledger

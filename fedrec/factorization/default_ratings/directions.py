@@ -12,8 +12,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from fedrec.arrays import Float64s, Int64s
-from fedrec.data.features import svd_embedding
-from fedrec.data.metadata import METADATA_WEIGHTS
+from fedrec.data.features import METADATA_WEIGHTS, svd_embedding
 from fedrec.factorization.facts import PublicFacts
 
 OWN_MEANS = 0.2

@@ -43,7 +43,7 @@ Event = GaussianEvent | PureEvent | PaddedEvent
 Noise = Literal["system", "seeded"]
 
 _EVENTS_IN = {"behaviors.tsv", "ratings.dat", "ratings.csv", "u.data"}
-_ROUNDING = 1e-9  # relative, as in `fedrec.privacy.ledger`
+_ROUNDING = 1e-9  # relative, as in `fedrec.privacy.accounting`
 
 
 @dataclass(frozen=True)

@@ -28,7 +28,7 @@ from fedrec.data.tables import TableOptions, asked_table
 from fedrec.errors import RunError, SettingsError
 from fedrec.run.data.datasets import load_dataset, load_split, planted_shape, reader_options
 from fedrec.run.data.news import load_news
-from fedrec.settings import NEWS_FORMATS, DataScenario, Scenario
+from fedrec.settings import NEWS_FORMATS, DataScenario, NewsScenario, Scenario
 from fedrec.settings_tables.data import DataSettings, PlantedSettings
 from fedrec.storage import write_json
 
@@ -61,7 +61,7 @@ def describe(scenario: Scenario) -> dict[str, Any]:
     return _describe_news(scenario) if scenario.learns_news else _describe_events(scenario)
 
 
-def _describe_news(scenario: Scenario) -> dict[str, Any]:
+def _describe_news(scenario: NewsScenario) -> dict[str, Any]:
     data = load_news(scenario)
     about = {
         "format": scenario.data.format,

@@ -20,7 +20,7 @@ from fedrec.data.planted_news import NEWS_SHAPES, planted_news
 from fedrec.errors import DataError, SettingsError
 from fedrec.news.trained import Catalogue, item_vectors
 from fedrec.randomness import Streams
-from fedrec.settings import NewsScenario, Scenario
+from fedrec.settings import NewsScenario
 from fedrec.settings_tables.data import DataSettings, SplitSettings
 
 
@@ -80,7 +80,7 @@ class NewsData:
         )
 
 
-def load_news(scenario: Scenario) -> NewsData:
+def load_news(scenario: NewsScenario) -> NewsData:
     """Read or plant the scenario's data; users are divided by `split.seed`.
 
     Raises DataError or SettingsError."""

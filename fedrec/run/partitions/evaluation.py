@@ -21,7 +21,6 @@ from fedrec.arrays import Float64s, Int64s
 from fedrec.data.interactions import Interactions
 from fedrec.data.keyed_hash import below
 from fedrec.data.splits import Fold
-from fedrec.evaluation.popularity import popularity_buckets
 from fedrec.evaluation.ranking import (
     METRICS,
     PAIRED,
@@ -31,7 +30,7 @@ from fedrec.evaluation.ranking import (
     statistics_of,
     values_of,
 )
-from fedrec.evaluation.ratings import RatingMetrics
+from fedrec.evaluation.ratings import RatingMetrics, popularity_buckets
 from fedrec.evaluation.toplists import top_items
 from fedrec.randomness import Streams
 from fedrec.run.outcomes import Outcome

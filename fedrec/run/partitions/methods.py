@@ -32,8 +32,8 @@ from fedrec.federation.personal import Limits, with_limits
 from fedrec.federation.releases import Charge, release
 from fedrec.federation.sums import ExactSums
 from fedrec.in_process.loopback import Loopback
+from fedrec.privacy.accounting import Ledger
 from fedrec.privacy.calibration import Plan
-from fedrec.privacy.ledger import Ledger
 from fedrec.randomness import Streams, SystemStreams
 from fedrec.recipes import client_recipe, client_steps
 from fedrec.run.job import Carried, Job, Runtime, rounds_of

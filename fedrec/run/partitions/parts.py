@@ -31,8 +31,8 @@ from fedrec.data.interactions import Catalogue, Dataset, Interactions
 from fedrec.data.partitions import PartitionedData, open_partitions
 from fedrec.data.splits import Split
 from fedrec.errors import SettingsError
+from fedrec.run.data.datasets import DIVISIONS, Events, require_one_validation
 from fedrec.run.data.describing import require_partitionable
-from fedrec.run.data.dividing import DIVISIONS, Events, require_one_validation
 from fedrec.settings import Scenario
 
 CACHE_BYTES = 512 << 20

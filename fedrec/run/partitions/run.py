@@ -24,6 +24,7 @@ from fedrec.factorization.facts import PublicFacts
 from fedrec.factorization.model import Model
 from fedrec.randomness import Streams
 from fedrec.run.data.budget import budget_of
+from fedrec.run.job import RuntimeChoice
 from fedrec.run.outcomes import BY_RULE, MOST_SCORES, Outcome, Run, RunSizes, judged_by
 from fedrec.run.partitions.evaluation import TestTask, outcomes
 from fedrec.run.partitions.methods import (
@@ -39,7 +40,6 @@ from fedrec.run.partitions.methods import (
 from fedrec.run.partitions.parts import Engine, InThisProcess, Parts, PartTask
 from fedrec.run.ratings import FinishedRun
 from fedrec.run.run_folder import bind, inputs_of, open_folder
-from fedrec.run.runtime_choice import RuntimeChoice
 from fedrec.run.training import OnRound, Trained, Work, epsilons_of, progress_bar, stage, train_one
 from fedrec.run.workload import Setting, write_run
 from fedrec.settings import Scenario
@@ -146,13 +146,16 @@ def _trained(
         over(work.engine, lambda done, of: None),
         budget, on_round, _validation(work, sizes, facts.kind),
     )  # fmt: skip
-    trained = {e: train_one(scenario.with_epsilon(e), given, folder) for e in epsilons_of(scenario)}
+    trained = {
+        e: train_one(scenario.with_epsilon(e), given, folder)
+        for e in epsilons_of(scenario.privacy, scenario.compare)
+    }
     theirs = dict[float, Trained]()
     if scenario.compare.published:
         rule = scenario.as_published(features=facts.features is not None)
         theirs = {
             e: train_one(rule.with_epsilon(e), given, folder / "published")
-            for e in epsilons_of(scenario)
+            for e in epsilons_of(scenario.privacy, scenario.compare)
         }
     rivals, models, limits = _rivals(scenario, some, sizes, dataset, work)
     own = {f"epsilon {e:g}": t.model for e, t in trained.items()} | {

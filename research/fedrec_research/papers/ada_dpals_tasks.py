@@ -23,8 +23,8 @@ from fedrec.data.interactions import Interactions
 from fedrec.data.splits import random_split
 from fedrec.federation.messages import ClientStep, Recipe, State, train
 from fedrec.in_process.loopback import Loopback
+from fedrec.privacy.accounting import Ledger
 from fedrec.privacy.guarantee import Guarantee
-from fedrec.privacy.ledger import Ledger
 from fedrec.randomness import Streams
 from fedrec_research.papers import paper as papers
 from fedrec_research.papers import task_descent as task_descent

@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy import sparse
 
-from fedrec.evaluation.popularity import popularity_buckets
+from fedrec.evaluation.ratings import popularity_buckets
 from fedrec.public_sides import sides_of
 from fedrec_research.papers.dp_cmf_runs import (
     BUCKETS,

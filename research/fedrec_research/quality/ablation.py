@@ -28,10 +28,9 @@ from fedrec.factorization.facts import PublicFacts
 from fedrec.federation.messages import BlockReports, ClientStep, Question, Release, Reports
 from fedrec.in_process.loopback import Loopback
 from fedrec.numerics import segments
-from fedrec.privacy.accounting import epsilon_of
+from fedrec.privacy.accounting import Ledger, epsilon_of
 from fedrec.privacy.calibration import calibrate
 from fedrec.privacy.guarantee import Guarantee
-from fedrec.privacy.ledger import Ledger
 from fedrec.randomness import Streams
 from fedrec.run.data.datasets import public_facts
 from fedrec.settings import Scenario

@@ -18,7 +18,7 @@ from fedrec.data.interactions import Interactions
 from fedrec.evaluation.intervals import mean_and_error
 from fedrec.federation.messages import Question, Release, train
 from fedrec.in_process.loopback import Loopback
-from fedrec.privacy.ledger import Ledger
+from fedrec.privacy.accounting import Ledger
 from fedrec.randomness import Streams
 from fedrec.recipes import Prepared, prepare
 from fedrec.run.data.datasets import public_facts
