@@ -220,8 +220,9 @@ def test_the_alerts_codes_and_verbs_that_the_page_names_exist() -> None:
     assert alerts
     assert alerts <= {name for name, _ in rules}
     assert {name for name, severity in rules if severity == "critical"} <= alerts
+    fedrec: Any = get_command(app)
     for words in re.findall(r"`fedrec ([a-z ]+)", table):
-        group: Any = get_command(app)
+        group = fedrec
         for word in words.split():
             group = group.commands[word] if hasattr(group, "commands") else group
     codes = {code.value for code in Refusal} | {"unreachable", "clock-set-back"}
