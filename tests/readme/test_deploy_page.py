@@ -17,7 +17,7 @@ from fedrec.cli.main import app
 from fedrec.federation.protocol import Refusal
 from fedrec.operations import metrics as machine
 from fedrec.operations.certificates import write_development_certificates
-from fedrec.operations.metrics import Metrics
+from fedrec.operations.metrics import Metrics, watch_machine
 from fedrec.operations.monitoring import ALERTS
 from fedrec.operations.pins import read_pins, write_pins
 from fedrec.privacy.accounting import epsilon_of, mu_for
@@ -189,7 +189,7 @@ def test_the_metrics_of_the_page_exist(monkeypatch: pytest.MonkeyPatch) -> None:
     metrics.reports(accepted=1, rejected={"replayed": 1})
     metrics.budget(spent=1.0, left=4.0)
     monkeypatch.setattr(machine, "_allowed", lambda: 1.0)  # where a limit is set
-    metrics.watch_machine(metrics.registry, state=Path(), certificates=["missing.pem"])
+    watch_machine(metrics.registry, state=Path(), certificates=["missing.pem"])
     known = {sample.name for family in metrics.registry.collect() for sample in family.samples} | {
         f.name for f in metrics.registry.collect()
     }
@@ -220,8 +220,9 @@ def test_the_alerts_codes_and_verbs_that_the_page_names_exist() -> None:
     assert alerts
     assert alerts <= {name for name, _ in rules}
     assert {name for name, severity in rules if severity == "critical"} <= alerts
+    fedrec: Any = get_command(app)
     for words in re.findall(r"`fedrec ([a-z ]+)", table):
-        group: Any = get_command(app)
+        group = fedrec
         for word in words.split():
             group = group.commands[word] if hasattr(group, "commands") else group
     codes = {code.value for code in Refusal} | {"unreachable", "clock-set-back"}

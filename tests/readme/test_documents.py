@@ -63,6 +63,7 @@ COMMANDS = sorted(set(commands()))
 SETTINGS = {"--settings", "--aggregator", "--client", "--server", "--serving"}
 """Flags before a party's settings, which an operator writes; test_deploy_page.py loads those of
 docs/deploy.md."""
+FEDREC: Any = get_command(app)
 OF_SETTINGS = {"status", "backup", "restore", "ledger"}
 """Verbs whose arguments are such settings."""
 
@@ -114,7 +115,7 @@ def test_every_command_of_the_documents_exists_with_its_flags_keys_and_scenario(
         return
     if words[1:] == ["--help"]:
         return
-    command = get_command(app)
+    command = FEDREC
     at = 1
     while hasattr(command, "commands"):
         command = command.commands[words[at]]
@@ -146,7 +147,7 @@ def test_every_command_of_the_documents_exists_with_its_flags_keys_and_scenario(
 def test_every_verb_that_a_page_names_exists(path: Path) -> None:
     text = re.sub(r"^```.*?^```$", "", path.read_text(), flags=re.MULTILINE | re.DOTALL)
     for line in re.findall(r"`fedrec ([a-z][^`]*)`", text):
-        group: Any = get_command(app)
+        group = FEDREC
         for word in line.split():
             if not hasattr(group, "commands"):
                 break
