@@ -26,13 +26,14 @@ class ItemPosterior:
     """mean, variance (m,) of a coordinate of every item; prior variances of what features leave
     open, and of their slopes.
 
-    fitted: effective number of parameters, the trace of what makes means of observations."""
+    follows: (m,) how much each mean follows its own observation, the diagonal of what makes means
+    of observations; their sum is the effective number of parameters."""
 
     mean: Float64s
     variance: Float64s
     item_variance: float
     slope_variance: float
-    fitted: float = 0.0
+    follows: Float64s | float = 0.0
 
 
 def regress(
@@ -71,8 +72,8 @@ def regress(
         found = float((beta @ beta + np.trace(covariance)) / p)
         slope = max((found + expected) / (1 + trust), 1e-9)
     variances = used * (1 - kept) + (1 - kept) ** 2 * fit_variance
-    fitted = float(np.sum(kept + (1 - kept) * fit_variance * precision))
-    return ItemPosterior(fit + error, variances, item, slope, fitted)
+    follows = kept + (1 - kept) * fit_variance * precision
+    return ItemPosterior(fit + error, variances, item, slope, follows)
 
 
 def denoise_counts(

@@ -97,4 +97,4 @@ def test_parameters_are_how_much_means_follow_their_own_observations() -> None:
         return regress(values, variance, features, sweeps=1, start=0.5)
 
     steps = [read(observed + unit).mean - read(observed).mean for unit in np.eye(40)]
-    assert read(observed).fitted == pytest.approx(np.trace(steps), rel=1e-9)
+    np.testing.assert_allclose(read(observed).follows, np.diag(steps), rtol=1e-9)

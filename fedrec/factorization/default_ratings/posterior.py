@@ -57,6 +57,7 @@ def shrunk(
     observed: Float64s,
     variance: Float64s,
     *,
+    own: Float64s,
     slopes: Float64s,
     content: Float64s | None,
     read: Callable[..., ItemPosterior],
@@ -65,7 +66,8 @@ def shrunk(
     variances; phi goes 1 / slopes (d,) of the way there. With them the parameters fitted
     to each (d + 1,).
 
-    read: `empirical_bayes.regress`, or what stands in for it.
+    own: (m, d + 1) part of the observations' precision that is these people's own, of which no
+    others were known. read: `empirical_bayes.regress`, or what stands in for it.
     """
     log_count = _floats(state, "log_count")
     start = _floats(state, "public_phi")
@@ -85,7 +87,7 @@ def shrunk(
         variances[:, : earlier.shape[1]] = earlier
     variances[:, 0] = bias.variance
     usual = USUAL_DEVIATIONS / max(observed.shape[1] - 1, FEW_DIRECTIONS)
-    fitted = [bias.fitted]
+    fitted = [np.sum(own[:, 0] * bias.follows)]
     for k in range(1, observed.shape[1]):
         expected = usual * OWN_MEAN_DEVIATIONS if k == 1 else usual
         deviation = read(
@@ -93,7 +95,7 @@ def shrunk(
         )
         phi[:, k - 1] += (start[:, k - 1] + deviation.mean - phi[:, k - 1]) / slopes[k - 1]
         variances[:, k] = deviation.variance
-        fitted.append(deviation.fitted)
+        fitted.append(np.sum(own[:, k] * deviation.follows))
     return {
         "bias": bias.mean,
         "variance": variances.sum(axis=1),

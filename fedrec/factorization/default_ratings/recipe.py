@@ -283,8 +283,9 @@ class DefaultRecipe:
             "variance": found.variance,
             "bias_observed": observed,
             "bias_variance": (std / weight) ** 2 + 1e-9,
-            "fitted": np.array([found.fitted]),
         }
+        if self._known_by_heart:
+            learned["fitted"] = np.array([np.sum(found.follows)])
         return {**learned, **self._directions(state, found.mean, None)}
 
     def _directions(self, state: State, bias: Float64s, tastes: Float64s | None) -> Arrays:
@@ -366,10 +367,8 @@ class DefaultRecipe:
             energy=self.settings.taste_variance,
             users=self.facts.num_users,
         )
-        return {
-            **self._directions(state, _floats(state, "bias"), tastes),
-            "first_fitted": np.array(fitted),
-        }
+        found = self._directions(state, _floats(state, "bias"), tastes)
+        return found | ({"first_fitted": np.array(fitted)} if self._known_by_heart else {})
 
     # --- steps ---
 
@@ -477,17 +476,30 @@ class DefaultRecipe:
         kept |= {
             name: np.array(getattr(scales, name)) for name in ("noise", "noise_std", "slope_std")
         }
+        together, open_part = beside_known(state, observed, variance)
         kept |= shrunk(
             state,
-            *beside_known(state, observed, variance),
+            together,
+            open_part,
+            own=open_part / variance,
             slopes=slopes,
             content=self.content,
             read=self.settings.read,
         )
+        if not self._known_by_heart:
+            del kept["fitted"]
         return kept | rescaled({**state, **kept}, widths(expected, scales, self._known(state)))
 
+    @property
+    def _known_by_heart(self) -> bool:
+        """Whether scales are corrected for what was fitted (`scales`): without features, whose
+        directions the correction would shrink too, and without noise, which hides single
+        ratings."""
+        return self.content is None and not self.plan.guarantee.private
+
     def _fitted(self, state: State) -> tuple[float, float]:
-        """Effective parameters fitted to ratings so far, a rating: of biases, of tastes.
+        """Effective parameters fitted to ratings so far, a rating: of biases, of tastes; none
+        where scales are not corrected.
 
         A step fits deviations from the first directions: what they do not replace of these, stays
         fitted."""
