@@ -92,7 +92,7 @@ def balance(recommender: Recommender) -> str:
         else f"; epsilon {ledger.epsilon_of_all_time:.4g} in all time"
     )
     possible = (
-        f"a fresh answer of up to epsilon {ledger.epsilon_left:.4g} still fits"
+        f"up to epsilon {ledger.epsilon_left:.4g} still fits"
         if ledger.epsilon_left
         else "no fresh answer fits"
     )

@@ -147,8 +147,8 @@ def evaluate(
         test: The second of what `Dataset.split` returns.
         k: Lengths of the lists that are measured.
         controls: Also measure means, popularity, item-item similarities and ALS without privacy,
-            the model with users exchanged, and dp-bias, or dp-popularity and dp-item-item, at the
-            model's epsilon (of at most 2,000,000 events).
+            the model with users exchanged, and dp-bias or dp-item-item at the model's epsilon (of
+            at most 2,000,000 events).
         ranking: Of ratings: measure lists over the whole catalogue too. Of clicks they always are.
 
     Raises:

@@ -177,12 +177,10 @@ def _clauses(verdicts: Sequence[Verdict]) -> str:
 
 
 def _listed(verdicts: Sequence[Verdict]) -> str:
-    names = [
-        f"{one.control.removeprefix(_TOLD)} without privacy"
-        if one.control.startswith(_TOLD)
-        else one.control
-        for one in verdicts
-    ]
+    names = [one.control for one in verdicts if not one.control.startswith(_TOLD)]
+    told = [one.control.removeprefix(_TOLD) for one in verdicts if one.control.startswith(_TOLD)]
+    if told:
+        names += [*told[:-1], f"{told[-1]} without privacy"]
     return " and ".join(filter(None, (", ".join(names[:-1]), names[-1])))
 
 

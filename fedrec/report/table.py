@@ -59,8 +59,10 @@ def _cells(method: Method, content: ReportContent) -> list[Text]:
         method.name,
         *numbers,
         promised(method, content),
-        wording.size(method.bytes_up),
-        wording.size(method.bytes_down),
+        *(
+            "" if size is None else wording.size(size)
+            for size in (method.bytes_up, method.bytes_down)
+        ),
     ]
     # Text, so that a name in [brackets] is not read as markup
     return [Text(word) for word in words]

@@ -306,7 +306,7 @@ class CompareSettings(Table):
         True,
         description=(
             "non-private alternating least squares and item-item similarities, references and no "
-            "upper bound; dp-bias, or dp-popularity and dp-item-item, at the run's epsilon"
+            "upper bound; dp-bias or dp-item-item at the run's epsilon"
         ),
     )
 

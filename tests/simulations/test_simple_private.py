@@ -15,7 +15,7 @@ SMALL = ["data.planted={users=60, items=40, events=900}", "data.preset=", "run.e
 
 
 @pytest.mark.parametrize(
-    ("kind", "beside"), [("ratings", {"dp-bias"}), ("clicks", {"dp-popularity", "dp-item-item"})]
+    ("kind", "beside"), [("ratings", {"dp-bias"}), ("clicks", {"dp-item-item"})]
 )
 def test_a_run_is_set_beside_simple_private_methods_at_its_epsilon(
     kind: str, beside: set[str], tmp_path: Path
