@@ -124,36 +124,18 @@ class RoundService:
 
     def __enter__(self) -> Self:
         self._loop = asyncio.new_event_loop()
-        begun = threading.Event()
-        failed = list[SettingsError]()
-        self._stopping = asyncio.Event()
-
-        async def serve() -> None:
-            server = grpc.aio.server(options=tuple(_OPTIONS.items()))
-            server.add_generic_rpc_handlers((self._handler(),))
-            try:
-                self.address = str(self._bound(server))
-                await server.start()
-            except SettingsError as failure:
-                failed.append(failure)
-                self._stopping.set()
-            begun.set()
-            await self._stopping.wait()
-            await server.stop(0.5)
-
-        self._thread = threading.Thread(
-            target=self._loop.run_until_complete, args=(serve(),), name="rounds", daemon=True
-        )
-        self._thread.start()
-        begun.wait()
-        if failed:
-            self._thread.join()
+        try:
+            self._server = self._loop.run_until_complete(self._begun())
+        except SettingsError:
             self._loop.close()
-            raise failed[0]
+            raise
+        self._thread = threading.Thread(target=self._loop.run_forever, name="rounds", daemon=True)
+        self._thread.start()
         return self
 
     def __exit__(self, *exception: object) -> None:
-        self._loop.call_soon_threadsafe(self._stopping.set)
+        asyncio.run_coroutine_threadsafe(self._server.stop(0.5), self._loop).result()
+        self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._loop.close()
 
@@ -211,7 +193,9 @@ class RoundService:
 
     # --- of the service's loop ---
 
-    def _bound(self, server: grpc.aio.Server) -> Address:
+    async def _begun(self) -> grpc.aio.Server:
+        server = grpc.aio.server(options=tuple(_OPTIONS.items()))
+        server.add_generic_rpc_handlers((self._handler(),))
         table = self._table
         try:
             port = (
@@ -229,7 +213,9 @@ class RoundService:
                 f"link.listen = {table.listen!r}: this address cannot be had",
                 "Name a free one of this machine, or port 0.",
             ) from None
-        return Address(self._wanted.host, port)
+        self.address = str(Address(self._wanted.host, port))
+        await server.start()
+        return server
 
     def _handler(self) -> grpc.GenericRpcHandler:
         table = {

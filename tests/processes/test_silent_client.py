@@ -27,12 +27,18 @@ def silent_round(play: Any, stage: Callable[..., Any], deadline_s: float) -> Non
     run.start()
     run.until(run.is_planned, "plan")
     silent = run.pid("client-2")
+    other = run.pid("client-1")
     os.kill(silent, signal.SIGSTOP)
     states = run.states()
     try:
+        run.until(lambda: run.said("client-1", "answered", round=0), "answer of the other")
+        os.kill(other, signal.SIGSTOP)  # it has answered round 0, and round 1 waits for it
         first = next(states)
+        os.kill(silent, signal.SIGCONT)
+        run.until(lambda: run.reporters(1) == {"client-2"}, "report of the client that is back")
     finally:
         os.kill(silent, signal.SIGCONT)
+        os.kill(other, signal.SIGCONT)
     assert len(list(states)) == 1
     lines = run.rounds()
     assert first == play.first_state_of(play.job.data.users_subset(np.arange(others)))
