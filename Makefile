@@ -5,7 +5,7 @@ PYTHON ?= python3.11
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: install demo recommend test test-rest test-research test-research-slow test-all rehearsal lock sbom audit ways release mutants flower-versions lint docs docs-site proto clean
+.PHONY: install demo recommend test test-rest test-research test-research-slow test-all rehearsal upgrade lock sbom audit ways release mutants flower-versions lint docs docs-site proto clean
 install: $(VENV)/.installed
 
 # torch is a build that only pip's own configured index offers, so it is named by its exact version
@@ -44,13 +44,28 @@ test-research-slow: install
 test-all:
 	@status=0; for part in test test-rest test-research test-research-slow; do $(MAKE) --no-print-directory $$part || status=1; done; exit $$status
 
+# an environment in folder 1 with the wheel of the sources in folder 2
+define from_wheel
+	$(PYTHON) -m venv $(1)
+	$(1)/bin/python -m pip wheel --quiet --disable-pip-version-check --no-deps --wheel-dir $(1)/wheels $(2)
+	$(1)/bin/python -m pip install --quiet --disable-pip-version-check --only-binary :all: --constraint $(2)/constraints.txt "$$(echo $(1)/wheels/*.whl)[deploy]"
+endef
+
 # docs/deploy.md carried out on five hosts (network namespaces: needs root and iproute2), from a wheel in a clean environment
 rehearsal: install
 	rm -rf .rehearsal
-	$(PYTHON) -m venv .rehearsal
-	.rehearsal/bin/python -m pip wheel --quiet --disable-pip-version-check --no-deps --wheel-dir .rehearsal/wheels .
-	.rehearsal/bin/python -m pip install --quiet --disable-pip-version-check --only-binary :all: --constraint constraints.txt "$$(echo .rehearsal/wheels/*.whl)[deploy]"
+	$(call from_wheel,.rehearsal,.)
 	FEDREC_BIN=$(CURDIR)/.rehearsal/bin $(BIN)/python -m pytest tests/deploy/test_rehearsal.py
+
+# the same hosts with parties of an earlier version, a tag or a commit, which are upgraded one after the other
+FROM ?= $(shell git describe --tags --abbrev=0 2>/dev/null)
+upgrade: install
+	@test -n "$(FROM)" || { echo "There is no tag yet: make upgrade FROM=COMMIT"; exit 1; }
+	rm -rf .rehearsal && mkdir -p .rehearsal/source
+	git archive $(FROM) | tar -x -C .rehearsal/source
+	$(call from_wheel,.rehearsal,.)
+	$(call from_wheel,.rehearsal/old,.rehearsal/source)
+	FEDREC_BIN=$(CURDIR)/.rehearsal/bin FEDREC_OLD=$(CURDIR)/.rehearsal/old/bin $(BIN)/python -m pytest tests/deploy/test_rehearsal.py -k upgraded
 
 # the image's packages: locked with hashes, listed (CycloneDX), and looked up among known weaknesses (asks the network)
 lock: install

@@ -1,9 +1,9 @@
 """A training on a Ray cluster.
 
 Whether it gives the model of one process, byte for byte, on 1, 2 and 4 nodes of this machine as
-`ray start` starts them; a worker killed, a node that joins. Each node has one core of Ray's,
-however many the machine has: seconds say what several nodes cost here, not how fast a cluster is.
-`--data` adds data sets to planted data.
+`ray start` starts them; a worker killed, a node lost, a node that joins. Each node has one core of
+Ray's, however many the machine has: seconds say what several nodes cost here, not how fast a
+cluster is. `--data` adds data sets to planted data.
 """
 
 from __future__ import annotations
@@ -36,21 +36,33 @@ from fedrec.settings import Scenario, load
 
 @dataclass(frozen=True)
 class Trial:
-    """nodes: at the beginning. killed, joins: whether a worker is killed, or a node joins, within
-    the second round."""
+    """nodes: at the beginning. killed, lost, joins: whether a worker is killed, a node is lost, or
+    one joins, within the second round."""
 
     nodes: int
     killed: bool = False
+    lost: bool = False
     joins: bool = False
 
     @property
     def words(self) -> str:
         """Words for a table."""
-        happens = ", a worker killed" if self.killed else ", one joins" if self.joins else ""
-        return f"{self.nodes}{happens}"
+        happens = {
+            ", a worker killed": self.killed,
+            ", one lost": self.lost,
+            ", one joins": self.joins,
+        }
+        return f"{self.nodes}{''.join(words for words, true in happens.items() if true)}"
 
 
-TRIALS = (Trial(1), Trial(2), Trial(4), Trial(2, killed=True), Trial(1, joins=True))
+TRIALS = (
+    Trial(1),
+    Trial(2),
+    Trial(4),
+    Trial(2, killed=True),
+    Trial(2, lost=True),
+    Trial(1, joins=True),
+)
 
 
 def run(*, quick: bool, data: Sequence[str] = ()) -> Tables:
@@ -60,7 +72,7 @@ def run(*, quick: bool, data: Sequence[str] = ()) -> Tables:
     for path in data:
         given = ["split.kind=given"] if (Path(path) / "test.txt").exists() else []
         worlds[Path(path).name] = [f'data.path="{path}"', *given]
-    trials = TRIALS[1:4:2] if quick else TRIALS
+    trials = TRIALS[3:5] if quick else TRIALS
     return {
         "Trainings": [
             {"data": name, **row, "same_model": row["sha256"] == rows[0]["sha256"]}
@@ -131,6 +143,9 @@ def _trouble(
         if trial.killed:
             os.kill(engine.process_ids()[0], signal.SIGKILL)
             happened.append(f"a worker killed after {done} of {of} parts")
+        if trial.lost:
+            cluster.remove_node(next(iter(cluster.worker_nodes)), allow_graceful=False)
+            happened.append(f"a node lost after {done} of {of} parts")
         if trial.joins:
             cluster.add_node(num_cpus=1)
             happened.append(f"a node joined after {done} of {of} parts")

@@ -28,10 +28,12 @@ EXTRAS: Mapping[str, Sequence[str]] = {
     "store": ("fsspec",),
     "cluster": ("ray",),
     "postgres": ("psycopg",),
+    "telemetry": ("opentelemetry.sdk", "opentelemetry.exporter.otlp.proto.http"),
     "ray": ("ray",),
     "lenskit": ("lenskit",),
     "mlflow": ("mlflow",),
     "dpsgd": ("opacus",),
+    "plm": ("transformers",),
     "bench": ("implicit",),
 }
 """Modules by the extra that installs them; `deploy` and `ray` install those of `serve` as well."""
@@ -41,6 +43,7 @@ _INCLUDED = {
     "cluster": ("store",),
     "ray": ("serve", "deploy"),
     "dpsgd": ("news",),
+    "plm": ("news",),
     "bench": ("news", "dpsgd"),
 }
 

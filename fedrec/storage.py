@@ -93,7 +93,7 @@ def read_json(path: Path) -> Any:
     """Raises RunError where the file is missing or is not JSON."""
     try:
         return json.loads(path.read_text())
-    except (OSError, ValueError) as failure:
+    except (OSError, ValueError, RecursionError) as failure:
         raise RunError(
             f"{path} cannot be read: {failure}", "Start the run again without --resume."
         ) from failure

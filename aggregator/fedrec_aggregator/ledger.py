@@ -20,6 +20,7 @@ import hashlib
 import json
 import logging
 import os
+import re
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -54,6 +55,9 @@ from fedrec_aggregator.spending import Spends, account_of, spends_of
 _DAY_S = 86_400.0
 ENTRIES_AT_ONCE = 8_192
 """Of a growth: half a mebibyte; who is further behind asks again."""
+
+RUN = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,119}")
+"""Names of runs: each is a folder, and nothing that could lead out of it."""
 
 log = logging.getLogger(__name__)
 _FREE = (
@@ -282,7 +286,12 @@ class ReleaseLedger(DurableLedger):
         return hashlib.sha256(content).hexdigest()
 
     def stored(self, run: str, round: int) -> bytes | None:
-        """What `store` kept last, published or not. Raises as `content`."""
+        """What `store` kept last, published or not. Raises as `content`.
+
+        Nothing under a name that no run has: it could lead out of the folder that it names.
+        """
+        if not RUN.fullmatch(run):
+            return None
         if self.released(run, round) is not None:
             return self.content(run, round)
         try:

@@ -4,7 +4,6 @@ question of a round."""
 from __future__ import annotations
 
 import math
-import re
 
 from fedrec.errors import PrivacyError
 from fedrec.federation.messages import Question
@@ -13,16 +12,13 @@ from fedrec.federation.releases import noise_stds
 from fedrec.federation.wire import question_digest, read_header, refused, report_digest
 from fedrec.privacy.calibration import Aggregation, Plan
 from fedrec.privacy.guarantee import Guarantee
-from fedrec_aggregator.ledger import ReleaseLedger
+from fedrec_aggregator.ledger import RUN, ReleaseLedger
 from fedrec_aggregator.limits import Limits
-
-# it names a folder: nothing that could lead out of it
-_RUN = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,119}")
 
 
 def require_name(run: str) -> None:
     """Raises RefusedError (`MALFORMED`) on a name that could lead out of the folder it names."""
-    if not _RUN.fullmatch(run):
+    if not RUN.fullmatch(run):
         raise refused(
             Refusal.MALFORMED,
             (

@@ -138,6 +138,11 @@ class OutputStore:
         return self._ledger.released(run, round) is not None
 
 
+def output_head(content: bytes) -> bytes:
+    """What stands before the output in the file."""
+    return content[: _HEAD.size]
+
+
 def _packed(output: KeptOutput) -> bytes:
     sha256 = hashlib.sha256(output.content).digest()
     return (

@@ -142,7 +142,7 @@ class AggregatorService:
         if rounds:
             latest = rounds[-1]
             self._latest = latest.run, latest.question.round, latest.needed
-            state.round(latest.question.round)
+            state.round(latest.question.round, latest.run)
             state.quorum(needed=latest.needed, there=latest.reported)
         elif self._latest is not None:  # between two ticks more may have reported, and all was done
             run, round, needed = self._latest

@@ -8,11 +8,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from fedrec.errors import FedRecError
 from fedrec.federation.ledger_heads import STATEMENT, signed_bytes
 from fedrec.federation.protocol import Refusal, SignedStatement, refused
 from fedrec.operations.certificates import sign
 from fedrec_aggregator.chain import Charge, LedgerLink, RoundReleased
 from fedrec_aggregator.ledger import ReleaseLedger
+from fedrec_aggregator.outputs import MAGIC, output_head
 
 
 def statement_of(ledger: ReleaseLedger, run: str) -> str:
@@ -24,7 +26,7 @@ def statement_of(ledger: ReleaseLedger, run: str) -> str:
         raise refused(Refusal.RUN_UNKNOWN, f"nothing of run {run!r} was charged here")
     since = links[own[0] - 1] if own[0] else None
     rounds = {
-        link.entry.round: _round(link.entry, link.head)
+        link.entry.round: {**_round(link.entry, link.head), **_head_of_output(ledger, link.entry)}
         for link in links
         if isinstance(link.entry, RoundReleased) and link.entry.run == run
     }
@@ -48,6 +50,16 @@ def _round(entry: RoundReleased, head: str) -> Mapping[str, Any]:
         "reported": entry.reported,
         "head": head,
     }
+
+
+def _head_of_output(ledger: ReleaseLedger, entry: RoundReleased) -> Mapping[str, str]:
+    """One of three aggregators: what stands before its output in the file whose SHA-256 is in the
+    chain; nothing where one aggregator released the sum, or the file is removed."""
+    try:
+        content = ledger.content(entry.run, entry.round) or b""
+    except FedRecError:
+        content = b""
+    return {"output": output_head(content).hex()} if content.startswith(MAGIC) else {}
 
 
 def _sha256(link: LedgerLink) -> str:

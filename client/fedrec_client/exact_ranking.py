@@ -52,6 +52,17 @@ def best(
     return rows[unseen][:k], scores[unseen][:k]
 
 
+def is_everybodys(
+    bundle: Bundle, events: Sequence[Event], rows: npt.NDArray[np.int64], *, categories: int
+) -> bool:
+    """Whether these rows, best first, are those that a reader of nothing gets, less what is in
+    `events`."""
+    seen = [row for row, _ in events]
+    nothing = np.full(bundle.about.history, -1, np.int32)
+    found, _ = best(bundle, nothing, (), k=len(rows) + len(seen), categories=categories)
+    return bool(np.array_equal(rows, found[~np.isin(found, seen)][: len(rows)]))
+
+
 def released_model(bundle: Bundle) -> Model | None:
     """The factorisation model in a bundle, None where there is none."""
     arrays = {

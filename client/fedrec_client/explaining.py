@@ -61,7 +61,11 @@ def shown(answered: Answered, recommender: Recommender) -> str | None:
     """How much of the clicks the list can show, said on this device alone; None where nobody
     knows."""
     if answered.answer is None:
-        return None
+        return (
+            "what everybody gets: this model says nothing else of these clicks"
+            if answered.everybodys
+            else None
+        )
     share = told(answered.bundle, answered.clicks, guarantee=recommender.guarantee)
     if share is None or not recommender.guarantee.private:
         return None

@@ -102,7 +102,8 @@ class Answered:
     made of; unknown: how many more are of items that the catalogue lacks. without_blanks: how many
     ids were found without the blanks around them; off_scale: how many ratings are outside the
     model's scale. left: every message that left in this call. first_unknown: one of the ids that
-    the catalogue lacks, empty for none.
+    the catalogue lacks, empty for none. everybodys: whether a list of this device is the one that a
+    reader of nothing gets.
     """
 
     items: tuple[Recommendation, ...]
@@ -117,6 +118,7 @@ class Answered:
     off_scale: int
     left: tuple[Left, ...]
     first_unknown: str = ""
+    everybodys: bool = False
 
 
 def _require_above_0(flag: str, value: float) -> None:
@@ -256,7 +258,7 @@ class Recommender:
 
         Nothing about them leaves, and nothing is spent."""
         # brings the solvers of all factorisation models
-        from fedrec_client.exact_ranking import best
+        from fedrec_client.exact_ranking import best, is_everybodys
 
         began = len(self._server.journal)
         model = self._current() or self._newest()
@@ -266,13 +268,8 @@ class Recommender:
             for row, click in zip(seen, clicks.events, strict=True)
             if row >= 0
         ]
-        rows, scores = best(
-            model.bundle,
-            model.window(clicks),
-            events,
-            k=k,
-            categories=model.category_bits(categories),
-        )
+        bits = model.category_bits(categories)
+        rows, scores = best(model.bundle, model.window(clicks), events, k=k, categories=bits)
         journal = tuple(self._server.journal[began:])
         return Answered(
             _listed(model.bundle, rows, scores),
@@ -287,6 +284,7 @@ class Recommender:
             model.off_scale(clicks),
             journal,
             model.first_unknown(clicks),
+            is_everybodys(model.bundle, events, rows, categories=bits),
         )
 
     def _rehearse(self, model: PublicModel) -> None:

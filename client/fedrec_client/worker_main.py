@@ -64,12 +64,12 @@ class Counted:
 
     def join(self, terms: Terms) -> Answer:
         """Joins as the participant does."""
-        self._work()
+        self._work(terms.run)
         return self._counted(self._participant.join(terms))
 
     def answer(self, invitation: Invitation) -> Answer:
         """Answers as the participant does, and counts how long it took."""
-        self._work(invitation.question.round)
+        self._work(invitation.run, invitation.question.round)
         began = time.monotonic()
         answer = self._counted(self._participant.answer(invitation))
         self._metrics.decided(
@@ -80,7 +80,7 @@ class Counted:
     def tell(self, ask: Ask) -> Reply:
         """Tells as the participant does; an answer to the server counts as one to an aggregator
         does."""
-        self._work(ask.round)
+        self._work(ask.run, ask.round)
         told = self._participant.tell(ask)
         self._metrics.decided("refused" if told.answer.refusal else "answered")
         self._counted(told.answer)
@@ -94,12 +94,12 @@ class Counted:
         self._budget()
         return answer
 
-    def _work(self, round: int | None = None) -> None:
+    def _work(self, run: str, round: int | None = None) -> None:
         state = self._metrics.state
         state.doing(Doing.ANSWERING)
         state.waiting(Awaited.NOTHING)
         if round is not None:
-            state.round(round)
+            state.round(round, run)
 
     def _rest(self, refusal: str = "") -> None:
         reasons = {Refusal.BUDGET.value: Awaited.BUDGET, UNREACHABLE: Awaited.AGGREGATOR}

@@ -102,11 +102,6 @@ class Dataset:
         >>> fedrec.Dataset.from_frame(log, **columns, rating_range=(1, 5))
         Dataset(ratings, 2 users, 2 items, 3 events)
         """
-        if click_threshold is not None and rating is None and rating_range is None:
-            raise SettingsError(
-                "click_threshold needs ratings, and no column of ratings is named",
-                "Name it: rating=...",
-            )
         policies: dict[str, Any] = {
             "duplicates": duplicates,
             "out_of_range": out_of_range,
@@ -176,8 +171,8 @@ class Dataset:
 
     @staticmethod
     def planted(preset: str = "small", *, seed: int = 1, **settings: Any) -> Dataset:
-        """Invented data with known tastes: "small", "demo", "ml10m" or "ml10m_x10", or sizes of
-        your own.
+        """Invented data with known tastes: "small", "demo", "skewed", "ml10m", "ml10m_x10" or
+        "ml20m", or sizes of your own.
 
         >>> import fedrec
         >>> fedrec.Dataset.planted("small", kind="clicks")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from html import escape
 from numbers import Integral
 from typing import Any, Protocol
@@ -31,7 +31,8 @@ from fedrec.settings import validated
 @dataclass(frozen=True, repr=False)
 class Evaluation:
     """What a model is worth on test. outcome: of the model; controls: of methods without privacy,
-    on the same rows.
+    on the same rows; simple: of simple private recipes at the model's epsilon, whose models are
+    dropped.
 
     >>> import fedrec
     >>> train, test = fedrec.Dataset.planted("small").split()
@@ -45,6 +46,7 @@ class Evaluation:
     guarantee: PrivacyGuarantee
     outcome: Outcome
     controls: Mapping[str, Outcome]
+    simple: Mapping[str, Outcome] = field(default_factory=dict)
 
     @property
     def metrics(self) -> dict[str, float | int | None]:
@@ -65,6 +67,10 @@ class Evaluation:
             {"method": name, "epsilon": math.inf, **outcome.metrics()}
             for name, outcome in self.controls.items()
         ]
+        rows += [
+            {"method": name, "epsilon": self.guarantee.epsilon, **outcome.metrics()}
+            for name, outcome in self.simple.items()
+        ]
         return pl.DataFrame(rows, infer_schema_length=None)
 
     @property
@@ -77,6 +83,7 @@ class Evaluation:
         """Controls, then the model, as the metrics of `headline` have it."""
         own = f"{self.guarantee.epsilon:g}" if math.isfinite(self.guarantee.epsilon) else "–"
         methods = {name: (outcome, "–") for name, outcome in self.controls.items()}
+        methods |= {name: (outcome, own) for name, outcome in self.simple.items()}
         return [
             (
                 name,
@@ -140,7 +147,8 @@ def evaluate(
         test: The second of what `Dataset.split` returns.
         k: Lengths of the lists that are measured.
         controls: Also measure means, popularity, item-item similarities and ALS without privacy,
-            and the model with users exchanged.
+            the model with users exchanged, and dp-bias, or dp-popularity and dp-item-item, at the
+            model's epsilon (of at most 2,000,000 events).
         ranking: Of ratings: measure lists over the whole catalogue too. Of clicks they always are.
 
     Raises:
@@ -167,20 +175,22 @@ def evaluate(
     if trained is not None:
         require_untrained(trained[1], test)
     with one_blas_thread():
-        rivals = (
-            controls_of(test, cutoffs, ranking=ranking, seed=int(released.settings["seed"]))
-            if controls
-            else None
-        )
+        rivals = None
+        simple: Mapping[str, Outcome] = {}
+        if controls:
+            rivals = controls_of(
+                test, cutoffs, ranking=ranking, seed=int(released.settings["seed"])
+            )
+            simple = _simple_of(test, cutoffs, released)
         outcome = measured(
             released.model,
             test.split.test,
             test.split.train,
             cutoffs=cutoffs,
             ranking=ranking,
-            rivals=rivals,
+            rivals=None if rivals is None else {**rivals, **simple},
         )
-    return Evaluation(type(model).__name__, released.guarantee, outcome, rivals or {})
+    return Evaluation(type(model).__name__, released.guarantee, outcome, rivals or {}, simple)
 
 
 def require_test_set(test: Any) -> None:
@@ -244,4 +254,29 @@ def controls_of(
         from fedrec.run.ratings import rivals_of
 
         test.measured[asked] = rivals_of(scenario, test.split, Console(quiet=True), facts)[0]
+    return test.measured[asked]
+
+
+def _simple_of(
+    test: TestSet, cutoffs: tuple[int, ...], released: Released
+) -> Mapping[str, Outcome]:
+    """Simple private recipes at the model's guarantee on the same rows, measured once for each."""
+    promised = released.guarantee
+    recipe = str(released.settings["recipe"])
+    asked = f"{cutoffs} {promised.epsilon} {promised.delta} {recipe}"
+    if asked not in test.measured:
+        from fedrec.run.ratings import simple_of
+
+        seed = int(released.settings["seed"])
+        facts = public_facts(validated({"seed": seed}, source="evaluate"), test.source, test.split)
+        found = simple_of(
+            test.split,
+            facts,
+            epsilon=promised.epsilon,
+            delta=promised.delta,
+            seed=seed,
+            cutoffs=cutoffs,
+            recipe=recipe,
+        )
+        test.measured[asked] = {name: outcome for name, (_, outcome) in found.items()}
     return test.measured[asked]

@@ -42,5 +42,5 @@ def certify_news(
         released,
         run=run,
         plan=recipe.plan,
-        statements=statements(run),
+        statements=statements(run, len(rounds)),
     )

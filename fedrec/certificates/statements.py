@@ -3,8 +3,9 @@ aggregator's TLS certificate vouches for.
 
 A statement is canonical JSON. It holds the chain of the ledger from before the run's first entry to
 its head, an entry by its SHA-256; of the run's charges the entries themselves, which name release
-and mu; and for each round what it asked, what was released, and the head then. Entries of other
-runs stay hashes, and so do those that say how many bytes came.
+and mu; and for each round what it asked, what was released, and the head then. One of three
+aggregators releases an output: the round's SHA-256 is that of `output`, in hexadecimal, and its
+bytes behind. Entries of other runs stay hashes, and so do those that say how many bytes came.
 """
 
 from __future__ import annotations
@@ -35,7 +36,11 @@ class Signed:
     @property
     def words(self) -> str:
         """The statement in one sentence."""
-        what = "released these bytes" if self.whole else "released its share of each"
+        what = (
+            "released these bytes"
+            if self.whole
+            else "released the output of each that is here, which adds up with two others to it"
+        )
         how = f"signed with the key {self.pin}" if self.pin else "states, without a signature"
         return (
             f"Aggregator {self.name} {how}: its ledger of {self.number} entries, head "
@@ -44,23 +49,34 @@ class Signed:
 
 
 def require_signed(
-    content: Mapping[str, Any], plan: Plan, sha256: Sequence[str]
+    content: Mapping[str, Any],
+    plan: Plan,
+    sha256: Sequence[str],
+    outputs: Sequence[Sequence[bytes]],
 ) -> tuple[Signed, ...]:
-    """The statements of a certificate. sha256: of each round's release.
+    """The statements of a certificate. sha256: of each round's release. outputs: of each round,
+    three; none of one aggregator.
 
     Raises RunError where one does not hold, or where they are not one, or three, or none."""
     statements = content["statements"]
     parties = 1 if plan.aggregation == "trusted" else 3
     if len(statements) not in {0, parties}:
         _fails(f"{len(statements)} aggregators signed, of {parties}")
-    found = tuple(_holding(one, content, plan, sha256) for one in statements)
+    found = tuple(
+        _holding(one, content, plan, sha256, [three[place] for three in outputs])
+        for place, one in enumerate(statements)
+    )
     if len({one.pin for one in found if one.pin}) != len([one for one in found if one.pin]):
         _fails("two aggregators have one key")
     return found
 
 
 def _holding(
-    signed: Mapping[str, Any], content: Mapping[str, Any], plan: Plan, sha256: Sequence[str]
+    signed: Mapping[str, Any],
+    content: Mapping[str, Any],
+    plan: Plan,
+    sha256: Sequence[str],
+    outputs: Sequence[bytes],
 ) -> Signed:
     text = signed["statement"]
     name, pin = "in the server's process", ""
@@ -94,7 +110,11 @@ def _holding(
     )
     if stated != rounds or not all(one["head"] in heads for one in said["rounds"]):
         _fails(f"aggregator {name} released other rounds")
-    if whole and [one["release"] for one in said["rounds"]] != list(sha256):
+    released = sha256 if whole else [
+        hashlib.sha256(bytes.fromhex(one["output"]) + output).hexdigest()
+        for one, output in zip(said["rounds"], outputs, strict=True)
+    ]  # fmt: skip
+    if [one["release"] for one in said["rounds"]] != list(released):
         _fails(f"aggregator {name} released other bytes")
     return Signed(name, pin, said["since"]["number"] + len(said["entries"]), said["head"], whole)
 

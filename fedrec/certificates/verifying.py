@@ -23,11 +23,12 @@ from fedrec.certificates.writing import (
     code_digest,
     digest_of,
     digests,
+    output_file,
     own_digest,
     round_file,
 )
 from fedrec.errors import FedRecError, RunError
-from fedrec.federation.messages import Release, State
+from fedrec.federation.messages import Question, Release, State
 from fedrec.federation.releases import priced
 from fedrec.federation.wire import unpack_release
 from fedrec.privacy.accounting import LARGEST_CHECKED, GaussianEvent, Opinions, opinions
@@ -101,6 +102,11 @@ class Verified:
         if not self.signed:
             told.append(
                 "No aggregator signed anything: the releases are those that this certificate says."
+            )
+        if any(one.pin for one in self.signed):
+            told.append(
+                "That these keys are those of the aggregators: compare them with the pins that "
+                "their operators state."
             )
         if self.noise == "seeded":
             told.append(
@@ -192,11 +198,12 @@ def _verified(folder: Path, *, up_to_rounding: bool) -> Verified:
     for key in ("epsilon", "delta", "unit", "neighbours", "established"):
         _require(promised[key] == told[key], f"the model promises another {key} than its plan")
     _require(manifest.get("plan", plan.digest()) == plan.digest(), "the model names another plan")
-    state, events = _told_again(folder, content, side)
+    outputs = _outputs(folder, content, plan)
+    state, events = _told_again(folder, content, side, outputs)
     price = _price(events, plan)
     files = content["files"]
     sha256 = [files[round_file(k)] for k in range(len(content["rounds"]))]
-    signed = require_signed(content, plan, sha256)
+    signed = require_signed(content, plan, sha256, outputs)
     return Verified(
         folder,
         content["sha256"],
@@ -229,7 +236,10 @@ def _read(folder: Path) -> Mapping[str, Any]:
 
 
 def _told_again(
-    folder: Path, content: Mapping[str, Any], side: ServerSide
+    folder: Path,
+    content: Mapping[str, Any],
+    side: ServerSide,
+    outputs: Sequence[Sequence[bytes]],
 ) -> tuple[State, list[list[GaussianEvent]]]:
     """The last state, and what each round's releases cost."""
     recipe = side.recipe
@@ -241,14 +251,40 @@ def _told_again(
             _fails(f"round {number} is released, and its recipe asks no such round")
         digest = digest_of(question, run=content["run"], plan=recipe.plan)
         _require(digest == round["question"], f"round {number} asked another question")
-        answer: Release = unpack_release(
-            (folder / round_file(number)).read_bytes(), question.releases
-        )
+        release = (folder / round_file(number)).read_bytes()
+        if outputs:
+            _require_sum(release, outputs[number], question, round["reported"], recipe.plan)
+        answer: Release = unpack_release(release, question.releases)
         events.append(list(priced(question, answer.noise_std, recipe.plan)))
         standing = answer.standing_for(content["users"], reported=round["reported"])
         state = recipe.tell(state, question, standing)
     _require(recipe.ask(state) is None, "rounds are missing: its recipe asks more")
     return state, events
+
+
+def _outputs(folder: Path, content: Mapping[str, Any], plan: Plan) -> list[list[bytes]]:
+    """Of each round, those of three aggregators that signed; none of one, or where none did."""
+    if plan.aggregation == "trusted" or not content["statements"]:
+        return []
+    rounds = range(len(content["rounds"]))
+    return [[_read_output(folder / output_file(k, place)) for place in range(3)] for k in rounds]
+
+
+def _read_output(path: Path) -> bytes:
+    _require(path.exists(), f"{path.name}, an aggregator's output, is missing")
+    return path.read_bytes()
+
+
+def _require_sum(
+    release: bytes, three: Sequence[bytes], question: Question, reported: int, plan: Plan
+) -> None:
+    """That a release is the sum of three outputs of one attempt, of the users who are counted."""
+    from fedrec.sharing.three_endpoints import sum_of  # brings numba; one aggregator does without
+
+    summed, users = sum_of(three, question, plan)
+    _require(summed == release, "a release is not the sum of three outputs")
+    # news counts nobody
+    _require(reported in {0, users}, "three outputs are of other users than are counted")
 
 
 def _price(events: Sequence[Sequence[GaussianEvent]], plan: Plan) -> Opinions:

@@ -3,10 +3,14 @@
     certificate/certificate.json     scenario, plan, digests of code, questions and
                                      releases, what aggregators sign, digests of all files
     certificate/round-000.safetensors    every noised release, as it left the aggregator
+    certificate/round-000-1.output       of three aggregators, each one's share of it
     certificate/public.json ...      public inputs (`certificates.inputs`)
 
-Everything in it is public: releases are what the guarantee covers, the rest is public input. Its
-size is that of the releases, about 8 bytes for each number of the model and round.
+Everything in it is public: releases are what the guarantee covers, the rest is public input. Three
+outputs say to the public no more than their sum, and to an aggregator what the server with it has:
+they are masked with keys of two aggregators each (`sharing.servers`). Its size is that of the
+releases, about 8 bytes for each number of the model and round, four times that of three
+aggregators.
 """
 
 from __future__ import annotations
@@ -32,11 +36,12 @@ FOLDER = "certificate"
 FILE = f"{FOLDER}/certificate.json"
 
 
-Statements = Callable[[str], Sequence[Mapping[str, Any]]]
-"""From a run's id to what each aggregator signed of it (`certificates.statements`)."""
+Statements = Callable[[str, int], Sequence[Mapping[str, Any]]]
+"""From a run's id and number of rounds to what each aggregator signed of it
+(`certificates.statements`), and `outputs`, of one of three its output of every round."""
 
 
-def nobody_states(run: str) -> Sequence[Mapping[str, Any]]:
+def nobody_states(run: str, rounds: int) -> Sequence[Mapping[str, Any]]:
     """No statement, of a training without an aggregator that has a key."""
     return ()
 
@@ -68,6 +73,9 @@ def certify(
     for number, round in enumerate(released):
         write_bytes(folder / round_file(number), round.content)
         rounds.append({"question": round.question, "reported": round.reported})
+    for place, one in enumerate(statements):
+        for number, output in enumerate(one.get("outputs", ())):
+            write_bytes(folder / output_file(number, place), output)
     content = {
         "format": FORMAT,
         "run": run,
@@ -77,7 +85,9 @@ def certify(
         "users": inputs.users,
         "plan": plan.content(),
         "rounds": rounds,
-        "statements": list(statements),
+        "statements": [
+            {key: value for key, value in one.items() if key != "outputs"} for one in statements
+        ],
         "files": digests(folder),
     }
     write_json(folder / FILE, {**content, "sha256": own_digest(content)})
@@ -86,6 +96,11 @@ def certify(
 def round_file(number: int) -> str:
     """Where a round's release lies in the folder of the model."""
     return f"{FOLDER}/round-{number:03d}.safetensors"
+
+
+def output_file(number: int, place: int) -> str:
+    """Where the output of one of three aggregators lies, place 0, 1 or 2."""
+    return f"{FOLDER}/round-{number:03d}-{place + 1}.output"
 
 
 def digest_of(question: Question, *, run: str, plan: Plan) -> str:

@@ -57,6 +57,12 @@ Scale = Annotated[
     tuple[float, float] | None,
     _option("--scale", "LOW HIGH", "Lowest and highest rating, which everybody may know: 1 5."),
 ]
+ClicksFrom = Annotated[
+    float | None,
+    _option(
+        "--clicks-from", "LOWEST", "Count ratings, thumbs or plays of so much or more as clicks."
+    ),
+]
 Time = Annotated[
     str, _option("--time", "COLUMN", "Column of times, by which the last of two ratings is kept.")
 ]
@@ -76,6 +82,7 @@ def own_data(
     item: str = "",
     rating: str = "",
     scale: tuple[float, float] | None = None,
+    clicks_from: float | None = None,
     time: str = "",
     items: str = "",
     epsilon: float | None = None,
@@ -90,11 +97,16 @@ def own_data(
         "data.columns.timestamp": time,
         "data.features_path": items,
     }
-    numbers = {"privacy.epsilon": epsilon, "privacy.delta": delta}
+    numbers = {
+        "data.click_threshold": clicks_from,
+        "privacy.epsilon": epsilon,
+        "privacy.delta": delta,
+    }
     return [
         *(f"{key}={json.dumps(word, ensure_ascii=False)}" for key, word in words.items() if word),
         *(f"{key}={number}" for key, number in numbers.items() if number is not None),
         *([] if scale is None else [f"data.rating_range=[{scale[0]:g}, {scale[1]:g}]"]),
+        *([] if clicks_from is None else ["data.kind=clicks"]),
     ]
 
 

@@ -104,7 +104,10 @@ def read_frame(
     """
     train = polars_frame(frame)
     columns, notes = used_columns(
-        TableColumns(user, item, rating, time), train.columns, rating_range, name="the frame"
+        TableColumns(user, item, rating, time),
+        train.columns,
+        rated=rating_range is not None or click_threshold is not None,
+        name="the frame",
     )
     given = {"train": train} | {
         part: polars_frame(rows, what=f"frame of {part} rows")

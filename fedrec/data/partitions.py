@@ -177,7 +177,7 @@ class PartitionedData:
         """The users of one part.
 
         Raises DataError where the file is missing, damaged, or not the one that the manifest
-        describes."""
+        describes, and where somebody in it would be counted twice."""
         return self._part(index)[0]
 
     def _part(self, index: int) -> tuple[Part, tuple[str, ...]]:
@@ -186,6 +186,13 @@ class PartitionedData:
         file = self.parts[index]
         frame = _frame(self.place.read(file.name), file.sha256, f"{self.place.root}/{file.name}")
         words = frame["word"].to_numpy()
+        own = part_of(words, len(self.parts)) == index
+        if not own.all() or len(np.unique(words)) < len(words):
+            raise DataError(
+                f"{self.place.root}/{file.name} has a person of another part, or one twice: who is "
+                "counted twice pays twice what the guarantee says",
+                _REMEDY,
+            )
         events = self._events(frame, "", words)
         given = [
             self._events(frame, f"{name}_", words) if name in self.given else None for name in GIVEN

@@ -36,7 +36,8 @@ class PlantedShape:
 
     explained: share of the variance of item vectors, and of item biases, that the public features
     explain. least_events: of any user. selectivity: how strongly affinity decides what a user meets
-    (0: popularity alone); None takes 0.5 for ratings and 6 for clicks.
+    (0: popularity alone); None takes 0.5 for ratings and 6 for clicks. skew: power to which
+    popularity is raised.
     """
 
     users: int
@@ -54,6 +55,7 @@ class PlantedShape:
     interaction_std: float = 0.45
     noise_std: float = 0.75
     selectivity: float | None = None
+    skew: float = 1.0
 
     def __post_init__(self) -> None:
         if (
@@ -109,6 +111,25 @@ SHAPES: dict[str, PlantedShape] = {
         least_events=20,
         value_range=(0.5, 5.0),
         step=0.5,
+    ),
+    # a tenth of the items has 86% of the events, as in data of AM-SSP's and Ada-DPALS's papers
+    "skewed": PlantedShape(
+        users=6_000,
+        items=4_000,
+        events=400_000,
+        least_events=20,
+        value_range=(0.5, 5.0),
+        step=0.5,
+        skew=1.65,
+    ),
+    "ml20m": PlantedShape(
+        users=138_493,
+        items=26_744,
+        events=20_000_263,
+        least_events=20,
+        value_range=(0.5, 5.0),
+        step=0.5,
+        skew=1.36,
     ),
 }
 
@@ -290,13 +311,17 @@ def _users(shape: PlantedShape, items: PlantedItems, rng: np.random.Generator) -
     d = shape.dimension
     spread = np.arange(1, d + 1) ** -0.5  # tastes differ more in some directions than in others
     spread *= shape.interaction_std / np.sqrt(np.sum(spread**2))
+    popularity = items.popularity
+    if shape.skew != 1:
+        popularity = popularity**shape.skew
+        popularity /= popularity.sum()
     return PlantedTruth(
         shape=shape,
         user_vectors=(rng.standard_normal((shape.users, d)) * spread).astype(np.float32),
         item_vectors=items.vectors,
         user_bias=(shape.user_bias_std * rng.standard_normal(shape.users)).astype(np.float32),
         item_bias=(shape.item_bias_std * items.quality).astype(np.float32),
-        popularity=items.popularity,
+        popularity=popularity,
         user_events=_activity(shape, rng),
     )
 

@@ -124,6 +124,8 @@ def read(path: str | Path, format: str = "auto", **options: object) -> Dataset:
         name = "table" if _described(where, options) else detect(where)
     reader = known_formats[name]
     known = reader.keywords()
+    if "click_threshold" not in known:  # they have a scale, and become clicks once they are read
+        options.pop("click_threshold", None)
     if unknown := [key for key in options if key not in known]:
         meant = get_close_matches(unknown[0], known, n=1)
         did = f"Did you mean {meant[0]!r}? " if meant else ""

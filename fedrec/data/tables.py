@@ -197,7 +197,7 @@ def asked_table(path: Path, told: TableOptions) -> AskedTable:
     columns, notes = used_columns(
         TableColumns(user, item, told.rating, told.timestamp),
         found,
-        scale,
+        rated=scale is not None or told.click_threshold is not None,
         name=source["train"].name,
         rating=third,
     )
@@ -251,21 +251,23 @@ def asked_table(path: Path, told: TableOptions) -> AskedTable:
 def used_columns(
     named: TableColumns,
     found: Sequence[str],
-    scale: tuple[float, float] | None,
     *,
+    rated: bool,
     name: str,
     rating: str = "rating",
 ) -> tuple[TableColumns, tuple[str, ...]]:
     """The columns of a table as they were named, and notes on those guessed and not used.
 
-    Where there is no column user, or item, the one that is usually called so is taken. `scale` asks
-    for ratings: without a name they are the column `rating`, else the one that is called as ratings
-    are. name: of the table. Warns with `UnusedColumnsWarning` of one that looks like a rating, a
-    thumb or a count. Raises SettingsError where ratings have no scale, or several may be meant."""
+    Where there is no column user, or item, the one that is usually called so is taken. rated:
+    whether a scale or a threshold asks for ratings: without a name they are the column `rating`,
+    else the one that is called as ratings, thumbs or counts are. name: of the table. Warns with
+    `UnusedColumnsWarning` of one that looks like a rating, a thumb or a count. Raises SettingsError
+    where ratings have no scale, or several may be meant."""
     named, guesses = _with_guesses(named, found)
     taken = named.names().values()
-    alike = [column for column in usual("rating", found) if column not in taken]
-    if named.rating is None and scale is not None:
+    alike = usual("rating", found) or opinions(found)
+    alike = [column for column in alike if column not in taken]
+    if named.rating is None and rated:
         if rating not in found and len(alike) > 1:
             raise SettingsError(
                 f"{name} has several columns that may be ratings: {', '.join(alike)}",
@@ -273,13 +275,16 @@ def used_columns(
             )
         chosen = alike[0] if alike and rating not in found else rating
         named = replace(named, rating=chosen)
+        if chosen != rating:
+            guesses = (*guesses, f"guessed: ratings in the column {chosen!r}")
     elif named.rating is None and rating in found and rating not in taken:
         raise SettingsError(
             f"{name} has a column {rating!r} but no rating_range",
             "If it holds ratings, give the public scale: data.rating_range = [1, 5], in Python "
-            "rating_range=(1, 5), for fedrec train --scale 1 5. For clicks set data.kind = "
-            '"clicks" and data.click_threshold too (in Python click_threshold=...): ratings of '
-            "that or more then count. Where every row is a click, leave the column out.",
+            "rating_range=(1, 5), for fedrec train --scale 1 5. To count ratings, thumbs or plays "
+            'from a lowest one on as clicks: data.kind = "clicks" and data.click_threshold, in '
+            "Python click_threshold=1, for fedrec train --clicks-from 1. Where every row is a "
+            "click, leave the column out.",
         )
     unused = [column for column in found if column not in named.names().values()]
     if set(named.names().values()) <= set(found) and (lost := opinions(unused)):
@@ -357,7 +362,7 @@ def read_recbole(
         user, item, rating if optional[rating] else None, timestamp if optional[timestamp] else None
     )
     seen = [name for name in typed if name != rating or chosen is None]
-    columns, notes = used_columns(columns, seen, None, name=inter.name)
+    columns, notes = used_columns(columns, seen, rated=False, name=inter.name)
     items = inter.with_suffix(".item")
     table = (
         read_item_table(items, id_column=item, separator=" ", min_items=min_items)

@@ -1,8 +1,8 @@
 """Vectors of texts from a pre-trained language model in a local folder, computed once and kept in a
 file (PLM-NR).
 
-Any Hugging Face encoder folder will do; nothing is ever downloaded. `transformers` is imported only
-when a folder is opened.
+Any Hugging Face encoder folder will do; nothing is ever downloaded. `transformers`, of the extra
+`plm`, is imported only when a folder is opened.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ import torch
 from torch import Tensor
 
 from fedrec.arrays import Float32s
-from fedrec.errors import DataError, SettingsError
+from fedrec.errors import DataError
+from fedrec.extras import require
 
 _BATCH = 64  # texts at a time
 
@@ -48,7 +49,7 @@ class HuggingFaceEncoder:
     tokenizer: Any
     network: Any
     fingerprint: str
-    length: int = 30
+    length: int = 64
 
     def encode(self, texts: Sequence[str]) -> Float32s:
         """(len(texts), width) float32 vectors."""
@@ -71,24 +72,19 @@ class HuggingFaceEncoder:
         return mean.float()
 
 
-def open_encoder(folder: Path, *, length: int = 30) -> HuggingFaceEncoder:
+def open_encoder(folder: Path, *, length: int = 64) -> HuggingFaceEncoder:
     """The encoder of a Hugging Face folder (config.json, weights, tokenizer).
 
-    Raises SettingsError without the package `transformers`, DataError if the folder is not one of
-    an encoder.
+    Raises SettingsError without the extra `plm`, DataError if the folder is not one of an
+    encoder.
     """
     if not (folder / "config.json").is_file():
         raise DataError(
             f"{folder} holds no config.json",
             "Name the folder of a Hugging Face encoder, with its weights and tokenizer.",
         )
-    try:
-        transformers = import_module("transformers")  # optional, and slow to import
-    except ModuleNotFoundError:
-        raise SettingsError(
-            "PLM-NR needs the package transformers, which is not installed",
-            "Install transformers, or choose nrms or naml.",
-        ) from None
+    require("plm", "news.language_model")
+    transformers = import_module("transformers")  # optional, and slow to import
     try:
         tokenizer = transformers.AutoTokenizer.from_pretrained(folder, local_files_only=True)
         network = transformers.AutoModel.from_pretrained(folder, local_files_only=True).eval()

@@ -24,12 +24,15 @@ as noise hides it."""
 @dataclass(frozen=True)
 class ItemPosterior:
     """mean, variance (m,) of a coordinate of every item; prior variances of what features leave
-    open, and of their slopes."""
+    open, and of their slopes.
+
+    fitted: effective number of parameters, the trace of what makes means of observations."""
 
     mean: Float64s
     variance: Float64s
     item_variance: float
     slope_variance: float
+    fitted: float = 0.0
 
 
 def regress(
@@ -67,9 +70,9 @@ def regress(
         item = max(float(np.mean(error**2 + item * (1 - kept) + kept**2 * fit_variance)), 1e-6)
         found = float((beta @ beta + np.trace(covariance)) / p)
         slope = max((found + expected) / (1 + trust), 1e-9)
-    return ItemPosterior(
-        fit + error, used * (1 - kept) + (1 - kept) ** 2 * fit_variance, item, slope
-    )
+    variances = used * (1 - kept) + (1 - kept) ** 2 * fit_variance
+    fitted = float(np.sum(kept + (1 - kept) * fit_variance * precision))
+    return ItemPosterior(fit + error, variances, item, slope, fitted)
 
 
 def denoise_counts(

@@ -109,7 +109,12 @@ def _language_vectors(scenario: NewsScenario, news: News, vectors: Float32s) -> 
     from fedrec.encoders.language_model import cached_vectors, open_encoder
 
     encoder = open_encoder(Path(scenario.news.language_model))
-    return cached_vectors(Path(scenario.run.directory) / "news-vectors", news.titles, encoder)
+    # an abstract, of a film its plot, says what a title leaves out
+    texts = [
+        f"{title}. {rest}" if rest else title
+        for title, rest in zip(news.titles, news.abstracts, strict=True)
+    ]
+    return cached_vectors(Path(scenario.run.directory) / "news-vectors", texts, encoder)
 
 
 @dataclass(frozen=True)

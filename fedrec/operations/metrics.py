@@ -104,7 +104,7 @@ class Metrics:
             "fedrec_budget_epsilon_left",
             "Epsilon of the largest run that the limit still allows; +Inf without a limit",
         )
-        self.state = PartyState(self.registry)
+        self.state = PartyState(self.registry, party=party)
         for phase in OUTCOMES.get(party, ("released", "short", "failed")):
             self._rounds.labels(phase)
         for result in ("accepted", "rejected"):

@@ -19,6 +19,7 @@ from prometheus_client import CollectorRegistry, Gauge
 
 from fedrec.operations import logs
 from fedrec.operations.clock import steady
+from fedrec.operations.tracing import Spans
 
 
 class Doing(StrEnum):
@@ -52,6 +53,9 @@ class Awaited(StrEnum):
     OPERATOR = "operator"  # its training was stopped by a refusal that its log names
 
 
+_OF_A_ROUND = {Doing.COLLECTING, Doing.RELEASING, Doing.LEARNING, Doing.ANSWERING}
+
+
 class LateGauge:
     """A gauge that is exported from its first use on. Any thread may call."""
 
@@ -74,9 +78,17 @@ class PartyState:
     """Gauges of one party. Any thread may call; `clock` is unix time."""
 
     def __init__(
-        self, registry: CollectorRegistry, *, clock: Callable[[], float] = time.time
+        self,
+        registry: CollectorRegistry,
+        *,
+        party: str = "",
+        clock: Callable[[], float] = time.time,
     ) -> None:
         self._clock = clock
+        self.spans = Spans(party)
+        self._in_round = ("", 0)
+        self._phase_ns = 0
+        self.phase = Doing.STARTING
         self.unanswered: Callable[[], Collection[str]] = tuple  # clients; named in logs alone
         gauge = partial(LateGauge, registry)
         self._enrolled = gauge("fedrec_users_enrolled", "Users enrolled; at a client its own")
@@ -107,6 +119,13 @@ class PartyState:
 
     def doing(self, phase: Doing) -> None:
         """The phase that begins."""
+        if phase is not self.phase:
+            run, round = self._in_round
+            if run and self.phase in _OF_A_ROUND:
+                self.spans.phase(self.phase.value, self._phase_ns, run=run, round=round)
+            self._phase_ns = time.time_ns()
+            if phase not in _OF_A_ROUND:
+                self._in_round = ("", 0)
         self.phase = phase
         for each in Doing:
             self._phase(each.value).set(each is phase)
@@ -135,8 +154,9 @@ class PartyState:
             if count is not None:
                 self._clients(state).set(count)
 
-    def round(self, number: int) -> None:
-        """The round in progress."""
+    def round(self, number: int, run: str) -> None:
+        """The round in progress; after the phase that it begins with."""
+        self._in_round = (run, number)
         self._round().set(number)
 
     def quorum(self, *, needed: int | None = None, there: int | None = None) -> None:

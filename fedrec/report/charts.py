@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from markupsafe import Markup
 
 from fedrec.report import wording
-from fedrec.report.colours import chosen
+from fedrec.report.colours import SLOTS, chosen
 from fedrec.report.content import Convergence, LineChart, Point, PrivacyCurve, Series
 from fedrec.report.svg import (
     Scale,
@@ -77,7 +77,7 @@ def both_widths(draw: Callable[[float, str], Markup], name: str) -> Markup:
 
 
 def privacy_curve(curve: PrivacyCurve, *, name: str = "curve") -> Markup:
-    """The metric of each line against epsilon (logarithmic), baselines as dashed levels.
+    """The metric of each line against epsilon (logarithmic), baselines as dotted levels.
 
     `name` must be unique on the page."""
     promise = f"ε {wording.unit(curve)}"
@@ -115,7 +115,7 @@ def _lines(chart: LineChart, width: float, name: str) -> Markup:
     places = sorted({x for series in lines for x in series.x})
     labels = [(s.name, s.y[-1]) for s in lines] + list(chart.baselines)
     beside = sum(map(_height_of, _wrapped(labels, wide=width > 500)))
-    f = _Frame.of(width, height=max(400.0, beside + 24.0))
+    f = _Frame.of(width, height=max(340.0, beside + 24.0))
     reach = [
         p.value + side * p.spread
         for points in chart.lines.values()
@@ -148,7 +148,7 @@ def _lines(chart: LineChart, width: float, name: str) -> Markup:
     parts += bars
     parts += _levels(f, y, chart.baselines)
     parts += _polylines(lines, x, y)
-    parts += _point_values(lines, x, y) if len(lines) <= _VALUED and not bars else []
+    parts += _point_values(lines, x, y, f.left) if len(lines) <= _VALUED and not bars else []
     parts += _end_labels(f, y, lines, chart.baselines)
     better = {None: "", True: " lower is better.", False: " higher is better."}[
         chart.lower_is_better
@@ -270,7 +270,10 @@ def _error_bar(x: float, y: Scale, value: float, deviation: float, slot: int) ->
 
 
 def _levels(f: _Frame, y: Scale, baselines: Sequence[tuple[str, float]]) -> list[Markup]:
-    return [line(f.left, y(value), f.right, y(value), class_="level") for _, value in baselines]
+    return [
+        line(f.left, y(value), f.right, y(value), class_=f"level s{SLOTS.get(name, 0)}")
+        for name, value in baselines
+    ]
 
 
 def _polylines(lines: Sequence[Series], x: Scale, y: Scale) -> list[Markup]:
@@ -284,7 +287,7 @@ def _polylines(lines: Sequence[Series], x: Scale, y: Scale) -> list[Markup]:
     return parts
 
 
-def _point_values(lines: Sequence[Series], x: Scale, y: Scale) -> list[Markup]:
+def _point_values(lines: Sequence[Series], x: Scale, y: Scale, axis: float) -> list[Markup]:
     """Values at the points, as far as there is room: above the line that is highest on the page,
     below the others.
 
@@ -302,7 +305,7 @@ def _point_values(lines: Sequence[Series], x: Scale, y: Scale) -> list[Markup]:
         shown = _roomy([point[0] for point in points[:-1]], before=points[-1][0])
         for at in shown:
             anchor = _free_side([side * point[1] for point in points], at) if at else "middle"
-            left = points[at][0]
+            left = max(points[at][0], axis + 18 * (anchor == "middle"))  # clear of the ticks
             top = points[at][1] + (-10 if side < 0 else 20)
             if any(abs(left - a) < 36 and abs(top - b) < 12 for a, b in taken):
                 continue
@@ -345,7 +348,8 @@ def _end_labels(
     where they would touch."""
     slots = chosen(series.name for series in lines)
     ends = [(s.name, s.y[-1], f"t{slots[s.name][0]}") for s in lines] + [
-        (name, value, "quiet") for name, value in baselines
+        (name, value, f"reference t{SLOTS[name]}" if name in SLOTS else "quiet")
+        for name, value in baselines
     ]
     rows = _wrapped([(name, value) for name, value, _ in ends], wide=f.wide)
     sizes = [_height_of(row) for row in rows]

@@ -22,6 +22,8 @@ SLOTS: Mapping[str, int] = {
     "item-item": 5,
     "non-private item-item": 5,
     "ItemItem": 5,
+    "fedrec dp-item-item": 5,
+    "dp-item-item": 5,
     "popularity": 6,
     "Popularity": 6,
     "fedrec dp-popularity": 6,

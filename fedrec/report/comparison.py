@@ -15,6 +15,7 @@ from fedrec.evaluation.intervals import interval
 from fedrec.report import wording
 from fedrec.report.charts import lines_against
 from fedrec.report.content import LineChart, Point
+from fedrec.report.standalone import standalone
 from fedrec.report.table_page import TablePage, render
 from fedrec.storage import write_bytes
 
@@ -268,20 +269,13 @@ def write(
 
 
 def _draw(frame: pl.DataFrame, metric: str, path: Path) -> None:
-    from fedrec.report.plots import draw_curve
+    from fedrec.report.figures import Chart
 
-    points = _points(frame, metric)
-    if not points:
+    chart = _chart(frame, metric)
+    if chart is None:
         raise SettingsError(
             f"no private run has {metric}: there is no line to draw", "Name another --metric."
         )
-    within = (
-        (pl.col("mean") - pl.col("half")).alias("low"),
-        (pl.col("mean") + pl.col("half")).alias("high"),
-    )
-    lines = {method: found.with_columns(*within) for method, found in points.items()}
-    axes = draw_curve(
-        lines, _levels(frame, metric), metric=metric, x_label=f"ε per {_units(frame)}"
-    )
+    drawn = Chart("comparison", standalone(str(chart)), "")
     path.parent.mkdir(parents=True, exist_ok=True)
-    axes.get_figure().savefig(path)  # type: ignore[union-attr]
+    write_bytes(path, drawn.file(path.suffix[1:]))

@@ -147,6 +147,8 @@ def _methods(run: Run) -> Iterator[Method]:
         yield Method(
             name, nothing, _shown(outcome, k, run.split.train.kind), note=run.limits.get(name, "")
         )
+    for name, (guarantee, outcome) in run.simple.items():
+        yield Method(f"fedrec {name}", guarantee, _shown(outcome, k, run.split.train.kind))
     rows = [(BY_RULE, e, t, o) for e, (t, o) in sorted(run.published.items())]
     rows += [(_ours(run), e, t, run.outcomes[e]) for e, t in sorted(run.trained.items())]
     for name, epsilon, trained, outcome in rows:

@@ -210,8 +210,9 @@ class PublishedRow:
 
     @property
     def name(self) -> str:
-        """Name in a table of methods."""
-        return f"paper, on MIND: {self.method}, {self.model.upper()}"
+        """Name in a table of methods; FedRec stands in both of the paper's."""
+        table = 1 if math.isinf(self.serving) else 2
+        return f"paper's Table {table}, on MIND: {self.method}, {self.model.upper()}"
 
     @property
     def note(self) -> str:

@@ -6,6 +6,8 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -14,7 +16,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from fedrec.report import charts, dots, wording
-from fedrec.report.content import BucketBars, NeighbourCard, ReportContent
+from fedrec.report.content import BucketBars, Departure, NeighbourCard, ReportContent
 from fedrec.report.table import promised, unit_of
 
 _EQUALS = "\N{NO-BREAK SPACE}=\N{NO-BREAK SPACE}"  # so that no line ends in "δ ="
@@ -103,6 +105,7 @@ def _environment() -> Environment:
         "in_plain_words": wording.in_plain_words,
         "opinion": wording.opinion,
         "promised": promised,
+        "alike": _alike,
         "spread": lambda curve: any(p.spread for line in curve.lines.values() for p in line),
         "number": wording.number,
         "size": wording.size,
@@ -122,6 +125,20 @@ def stylesheet() -> str:
     # only to read a file beside the template, wherever the package is installed
     environment = Environment(autoescape=True)
     return _loader().get_source(environment, "page.css")[0]
+
+
+def _alike(departures: Sequence[Departure]) -> list[Departure]:
+    """Rounds of one shape as one line: "step/0 to step/6"."""
+    groups = dict[tuple[object, ...], list[Departure]]()
+    for part in departures:
+        stem = part.release.rstrip("0123456789")
+        groups.setdefault((stem, part.shape, part.bytes, part.contains), []).append(part)
+    return [
+        replace(parts[0], release=f"{parts[0].release} to {parts[-1].release}")
+        if len(parts) > 1
+        else parts[0]
+        for parts in groups.values()
+    ]
 
 
 def _common_titles(card: NeighbourCard) -> set[str]:

@@ -12,6 +12,18 @@ from fedrec.report.page import stylesheet
 
 _STYLE = "main { max-width: 72rem; } td, th { padding-right: 1.25rem; }"
 _STYLE += " .data.warn { color: var(--warn); } figure { max-width: 50rem; margin-bottom: 2.5rem; }"
+# where a row does not fit the screen, each of its cells has a line, with the column's name
+_STYLE += """
+@media (max-width: 62rem) {
+  .named thead { display: none; }
+  .named tr { display: block; padding: .7rem 0; border-bottom: 1px solid var(--faint); }
+  .named td { display: flex; justify-content: space-between; gap: 1.5rem; border: 0; }
+  .named td, .named td.num { padding: .1rem 0; text-align: right; white-space: normal; }
+  .named td::before { content: attr(data-name); color: var(--quiet); font-weight: 400; }
+  .named td:first-child { font-weight: 650; text-align: left; }
+  .named td:first-child::before { content: none; }
+  .named td:empty { display: none; }
+}"""
 
 _FOOTER = "<footer>fedrec figures PAGE writes the chart as PDF, SVG, PNG and CSV.</footer>"
 
@@ -71,7 +83,7 @@ def render(page: TablePage) -> str:
 </header>
 {f"<figure>{page.chart}</figure>" if page.chart else ""}
 <div class="scroll wide" tabindex="0" role="region" aria-label="{escape(page.title)}">
-<table>
+<table class="named">
 <thead><tr>{head}</tr></thead>
 <tbody>
 {body}
@@ -88,7 +100,10 @@ def render(page: TablePage) -> str:
 
 
 def _cells(row: Sequence[str], page: TablePage) -> str:
-    return "".join(f"<td{_class(n, page)}>{escape(cell)}</td>" for n, cell in enumerate(row))
+    return "".join(
+        f'<td{_class(n, page)} data-name="{escape(name)}">{escape(cell)}</td>'
+        for n, (name, cell) in enumerate(zip(page.head, row, strict=True))
+    )
 
 
 def _class(column: int, page: TablePage) -> str:

@@ -35,6 +35,7 @@ from fedrec.factorization.model import Model, predictor, ranker_of
 from fedrec.federation.coding import deflated
 from fedrec.federation.protocol import Terms
 from fedrec.federation.wire import pack_terms
+from fedrec.privacy.guarantee import Guarantee
 from fedrec.recipes import client_recipe
 from fedrec.run.data.budget import DataBudget
 from fedrec.run.data.datasets import words_of_data
@@ -266,6 +267,8 @@ class Run:
     """Of a rival, what of the data it was not given."""
     partitioned: RunSizes | None = None
     """Of partitioned data, of which `split` holds some users only."""
+    simple: Mapping[str, tuple[Guarantee, Outcome]] = field(default_factory=dict)
+    """Simple private recipes at the scenario's epsilon, measured and dropped."""
 
     @cached_property
     def sizes(self) -> RunSizes:

@@ -4,9 +4,11 @@ privacy."""
 from __future__ import annotations
 
 import json
+import math
 import resource
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 
 from rich.console import Console
@@ -21,13 +23,15 @@ from fedrec.evaluation.item_item import ITEM_ITEM, MOST_EVENTS, evenly, item_ite
 from fedrec.factorization.default_clicks.public_part import public_alone
 from fedrec.factorization.facts import PublicFacts
 from fedrec.factorization.model import Model
+from fedrec.preparing import prepare
+from fedrec.privacy.guarantee import Guarantee
 from fedrec.recipes.default import public_sources
 from fedrec.registry import require
 from fedrec.report.content import ReportContent
 from fedrec.report.findings import report_content
 from fedrec.run import statement
 from fedrec.run.data.datasets import load_dataset, load_split, public_facts
-from fedrec.run.job import RuntimeChoice
+from fedrec.run.job import Job, RuntimeChoice, loopback
 from fedrec.run.model_folder import keep_model
 from fedrec.run.outcomes import BY_RULE, Outcome, Run, baselines, evaluate, ranked, ranked_fold
 from fedrec.run.run_folder import inputs_of
@@ -35,11 +39,15 @@ from fedrec.run.training import Trained, Work, epsilons_of, stage, train_one
 from fedrec.run.workload import Setting, cautions
 from fedrec.serving.exporting import Export
 from fedrec.serving.model_bundles import bundle_of
-from fedrec.settings import RecipeScenario, Scenario
+from fedrec.settings import RecipeScenario, Scenario, validated
 from fedrec.settings_tables.data import EvaluationSettings
 from fedrec.storage import finite, write_bytes, write_json
 
 PUBLIC_ALONE = "public sides alone"
+SIMPLE = {"ratings": ("dp-bias",), "clicks": ("dp-popularity", "dp-item-item")}
+"""Simple private recipes that a model is set beside, by kind of data."""
+MOST_SIMPLE = 2_000_000
+"""Training events beyond which they are left out: they would take minutes."""
 
 
 @dataclass(frozen=True)
@@ -125,6 +133,20 @@ class Ratings:
         rivals, models, limits = rivals_of(scenario, split, console, self.facts)
         published = _published(scenario, self._work(setting), rivals)
         beside = {e: {BY_RULE: outcome} for e, (_, outcome) in published.items()}
+        simple = dict[str, tuple[Guarantee, Outcome]]()
+        if scenario.compare.als:
+            with stage(console, "simple private methods"):
+                simple = simple_of(
+                    split,
+                    self.facts,
+                    epsilon=scenario.privacy.epsilon,
+                    delta=scenario.privacy.delta,
+                    seed=scenario.seed,
+                    cutoffs=scenario.evaluation.cutoffs,
+                    recipe=scenario.recipe,
+                )
+            own = {name: outcome for name, (_, outcome) in simple.items()}
+            beside[scenario.privacy.epsilon] = beside.get(scenario.privacy.epsilon, {}) | own
         with stage(console, "evaluating"):
             outcomes = {
                 e: _evaluate(scenario.evaluation, t.model, split, rivals | beside.get(e, {}))
@@ -148,6 +170,7 @@ class Ratings:
             published,
             setting.budget,
             limits,
+            simple=simple,
         )
         return FinishedRun(done, self.facts)
 
@@ -299,6 +322,40 @@ def _published(
         e: (t, _evaluate(theirs.evaluation, t.model, work.split, rivals))
         for e, t in trained.items()
     }
+
+
+def simple_of(
+    split: Split,
+    facts: PublicFacts,
+    *,
+    epsilon: float,
+    delta: float,
+    seed: int,
+    cutoffs: tuple[int, ...],
+    recipe: str,
+) -> dict[str, tuple[Guarantee, Outcome]]:
+    """`SIMPLE` beside a model of `recipe` at this (epsilon, delta) per user, each with its
+    guarantee; none without privacy or on large data.
+
+    Their models are dropped, so nothing is charged, and their noise is seeded. What is measured of
+    them is no more private than the numbers of the controls without privacy.
+    """
+    found = dict[str, tuple[Guarantee, Outcome]]()
+    if not math.isfinite(epsilon) or len(split.train) > MOST_SIMPLE:
+        return found
+    for name in SIMPLE[split.train.kind]:
+        if name == recipe:
+            continue
+        privacy = {"epsilon": epsilon, "delta": delta, "noise": "seeded"}
+        scenario = validated(
+            {"recipe": name, "seed": seed + 1, "privacy": privacy}, source="compare"
+        )
+        prepared = prepare(scenario, facts)
+        *_, last = loopback(Job(scenario, facts, split.train, prepared, Path()))
+        model = prepared.recipe.model(last.state)
+        outcome = evaluate(model, split.test, split.train, cutoffs=cutoffs, ranking=False)
+        found[name] = (prepared.plan.guarantee, outcome)
+    return found
 
 
 def _evaluate(

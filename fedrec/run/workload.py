@@ -133,7 +133,8 @@ def cautions(budget: DataBudget | None, more: Sequence[str], *, seeded: bool) ->
     """Last words on privacy. seeded: whether there is noise, and it is."""
     spends = statement.spent(budget)
     several = sum(one.trainings + one.experiments + one.without_noise for one in spends) > 1
-    lines = [f"spent      by all runs on this data: {one.words}" for one in spends if several]
+    told = [one for one in spends if several and (one.trainings or one.without_noise)]
+    lines = [f"spent      by all runs on this data: {one.words}" for one in told]
     noise = (
         "noise      seeded: an experiment. Whoever knows the seed can remove the noise: "
         "do not release this model."

@@ -73,7 +73,7 @@ class About(BaseModel):
     name: str = Field(description="of the run that made it")
     family: Literal["news", "ratings", "clicks"]
     form: Literal["additive", "attention"] = Field(description="how a history becomes coefficients")
-    history: int = Field(ge=1, description="H: how many of the latest clicks count")
+    history: int = Field(ge=1, lt=2**53, description="H: how many of the latest clicks count")
     sensitivity: float = Field(
         gt=0, description="the farthest that one replaced click moves the coefficients, in L2"
     )
@@ -245,7 +245,7 @@ def _opened(
             about = _about((file.metadata() or {}).get("about", "null"))
             names = [name for name in file.keys() if wanted is None or name.startswith(wanted)]  # noqa: SIM118
             return about, {name: file.get_tensor(name) for name in names}
-    except (OSError, SafetensorError, ValueError) as failure:
+    except (OSError, SafetensorError, ValueError, RecursionError) as failure:
         raise RunError(
             f"{path} is not a serving bundle: {str(failure).splitlines()[0]}", _REMEDY
         ) from None
@@ -258,7 +258,7 @@ def _about(text: str) -> About:
         found = content.get("format") if isinstance(content, dict) else None
         if found != FORMAT:
             raise ValueError(f"its format is {found!r}, this version of fedrec reads {FORMAT!r}")
-        return About.model_validate_json(text)
+        return About.model_validate_json(text, strict=True)
     except ValidationError as failure:
         first = failure.errors(include_url=False, include_context=False)[0]
         raise ValueError(

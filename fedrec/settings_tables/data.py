@@ -182,7 +182,8 @@ class DataSettings(Table):
     )
     preset: str = Field(
         "",
-        description="size of the planted data set: small, demo, ml10m, ml10m_x10; empty takes demo",
+        description="size of the planted data set: small, demo, skewed (a tenth of the items has "
+        "86% of the events), ml10m, ml10m_x10, ml20m (skewed too); empty takes demo",
     )
     planted: PlantedSettings | None = Field(
         None,
@@ -304,8 +305,8 @@ class CompareSettings(Table):
     als: bool = Field(
         True,
         description=(
-            "non-private alternating least squares and item-item similarities: references, no "
-            "upper bound"
+            "non-private alternating least squares and item-item similarities, references and no "
+            "upper bound; dp-bias, or dp-popularity and dp-item-item, at the run's epsilon"
         ),
     )
 

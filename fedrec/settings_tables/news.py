@@ -122,7 +122,13 @@ class NewsSettings(Table):
         ),
     )
     rounds: int = Field(
-        0, ge=0, le=100_000, description="rounds of training; 0 = chosen by the variant"
+        0,
+        ge=0,
+        le=100_000,
+        description=(
+            "rounds of training; local, printed, fedrec and dp-fedrec round up to whole passes "
+            "over all users; 0 = chosen by the variant"
+        ),
     )
     users_per_round: int = Field(
         0, ge=0, description="users of a round, on average; 0 = chosen by the variant"

@@ -133,21 +133,8 @@ class ThreeEndpoints:
                 f"round {round} of run {run!r} was not opened here",
                 "Open it first.",
             )
-        try:
-            outputs = [
-                read_output(endpoint.release(run, round), question) for endpoint in self.endpoints
-            ]
-        except ValueError as failure:
-            raise ProtocolError(
-                f"an aggregator's output cannot be read: {failure}",
-                "Ask the operators of all three.",
-            ) from None
-        if len({(ticket, users) for ticket, users, _ in outputs}) != 1:
-            raise ProtocolError(
-                f"three outputs of round {round} are not of one attempt",
-                "Ask the operators of all three.",
-            )
-        return pack_release(in_real_units(question, total([parts for *_, parts in outputs]), plan))
+        outputs = [endpoint.release(run, round) for endpoint in self.endpoints]
+        return sum_of(outputs, question, plan)[0]
 
     def _each(self, ask: Callable[[ReleaseEndpoint], RoundStatus]) -> list[RoundStatus]:
         """Every endpoint's answer.
@@ -195,3 +182,21 @@ class ThreeEndpoints:
             release_sha256="",
             ledger_head=_BETWEEN.join(heads) if all(heads) else "",
         )
+
+
+def sum_of(outputs: Sequence[bytes], question: Question, plan: Plan) -> tuple[bytes, int]:
+    """`wire.pack_release` of the sum of three outputs (`record.packed_output`), and the number of
+    users in it. Raises ProtocolError where they are none, or not of one attempt."""
+    try:
+        read = [read_output(output, question) for output in outputs]
+    except ValueError as failure:
+        raise ProtocolError(
+            f"an aggregator's output cannot be read: {failure}", "Ask the operators of all three."
+        ) from None
+    if len({(ticket, users) for ticket, users, _ in read}) != 1:
+        raise ProtocolError(
+            f"three outputs of round {question.round} are not of one attempt",
+            "Ask the operators of all three.",
+        )
+    summed = in_real_units(question, total([parts for *_, parts in read]), plan)
+    return pack_release(summed), read[0][1]

@@ -8,6 +8,7 @@ however it arrives. A piece that ends one request and begins the next is counted
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,6 +22,8 @@ _WORDS = {
     431: "Request Header Fields Too Large",
     503: "Service Unavailable",
 }
+
+_REST = "fedrec.rest"
 
 _PIECE_BYTES = 4_096
 """Fed to the parser at once: most requests are one piece."""
@@ -36,6 +39,11 @@ class ConnectionLimits:
     loopback: bool = False
     head_bytes: int = 16 * 2**10
     request_s: float = 10.0
+
+
+def rest(scope: Mapping[str, Any], seconds: float) -> None:
+    """Read nothing more of this request's connection for a while after its answer."""
+    scope["state"][_REST](seconds)
 
 
 def bounded(limits: ConnectionLimits) -> type[HttpToolsProtocol]:
@@ -56,6 +64,7 @@ class _Bounded(HttpToolsProtocol):
     _head_bytes = 0
     _address = ""
     _late: asyncio.TimerHandle | None = None
+    _rest_s = 0.0
 
     def connection_made(self, transport: Any) -> None:
         super().connection_made(transport)
@@ -90,6 +99,7 @@ class _Bounded(HttpToolsProtocol):
         self._in_head = True
         self._between = False
         super().on_message_begin()
+        self.scope["state"][_REST] = self._rest
 
     def on_headers_complete(self) -> None:
         self._in_head = False
@@ -106,6 +116,17 @@ class _Bounded(HttpToolsProtocol):
         if self.cycle.response_complete and self.cycle.more_body:
             self.transport.close()
         super().on_response_complete()
+        if self._rest_s and not self.transport.is_closing():
+            self.transport.pause_reading()
+            self.loop.call_later(self._rest_s, self._go_on)
+            self._rest_s = 0.0
+
+    def _rest(self, seconds: float) -> None:
+        self._rest_s = seconds
+
+    def _go_on(self) -> None:
+        if not self.transport.is_closing():
+            self.transport.resume_reading()
 
     def _wait(self) -> None:
         self._late = self.loop.call_later(self.bounds.request_s, self._hang_up, 408)

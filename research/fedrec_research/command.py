@@ -31,7 +31,7 @@ MEASUREMENTS: Mapping[str, tuple[str, str]] = {
     "sharing": ("quality.sharing", "seeds"),
     "news": ("news", ""),
     "news-paper": ("news_paper", "seeds only"),
-    "news-noise": ("news_noise", "overrides only"),
+    "news-noise": ("news_noise", "seeds overrides only"),
     "posterior": ("quality.posterior", "users items epsilons"),
     "linkage": ("quality.linkage", ""),
     "serving-basis": ("quality.serving_utility", ""),

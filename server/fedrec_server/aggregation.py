@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 from fedrec.errors import RefusedError, SettingsError, UnreachableError
 from fedrec.federation.protocol import Budget, ReleaseEndpoint
@@ -33,14 +34,21 @@ class Aggregation:
     budget: Callable[[], Budget | None] | None = None
     remotes: Sequence[RemoteReleaseEndpoint] = ()
 
-    def statements(self, run: str) -> list[Mapping[str, str]]:
-        """What `certificates.writing.certify` takes."""
+    def statements(self, run: str, rounds: int) -> list[Mapping[str, Any]]:
+        """What `certificates.writing.certify` takes; of each of three its outputs too."""
+        told = list[Mapping[str, Any]]()
         try:
-            said = [remote.statement(run) for remote in self.remotes]
+            for remote in self.remotes:
+                said = remote.statement(run)
+                if said is None:
+                    return []
+                share = len(self.remotes) > 1
+                outputs = [remote.release(run, k) for k in range(rounds if share else 0)]
+                told.append({**asdict(said), "outputs": outputs})
         except (RefusedError, UnreachableError) as failure:
             logs.say_failure(log, "no-statement", failure, run=run)
             return []
-        return [asdict(one) for one in said if one is not None] if all(said) else []
+        return told
 
 
 def aggregation_of(

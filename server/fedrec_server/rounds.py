@@ -177,7 +177,7 @@ def run_rounds(
             kept.released(),
             run=notes.run,
             plan=prepared.plan,
-            statements=statements(notes.run),
+            statements=statements(notes.run, len(kept.took_part())),
         )
 
 

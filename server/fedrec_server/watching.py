@@ -72,8 +72,8 @@ class WatchedEndpoint:
     def open_round(self, opening: Opening) -> RoundStatus:
         """Implements `ReleaseEndpoint.open_round`."""
         self._open = opening.run, opening.round
-        self._state.round(opening.round)
         self._state.doing(Doing.COLLECTING)
+        self._state.round(opening.round, opening.run)
         with self._calling():
             return self._seen(self.endpoint.open_round(opening))
 
@@ -181,21 +181,21 @@ class WatchedClients:
 
     def ask(self, invitation: Invitation) -> Sequence[Answer]:
         """Implements `Broadcast.ask`."""
-        self._asking(invitation.question.round)
+        self._asking(invitation.run, invitation.question.round)
         answers = self.clients.ask(invitation)
         self._there(answers)
         return answers
 
     def ask_some(self, invitation: Invitation, clients: Collection[str]) -> Sequence[Answer]:
         """Implements `AsksSome.ask_some`."""
-        self._asking(invitation.question.round)
+        self._asking(invitation.run, invitation.question.round)
         answers = self.clients.ask_some(invitation, clients)
         self._there(answers)
         return answers
 
     def tell(self, ask: Ask) -> list[Reply]:
         """Implements `NewsBroadcast.tell`."""
-        self._asking(ask.round)
+        self._asking(ask.run, ask.round)
         replies = self.clients.tell(ask)
         self._there([reply.answer for reply in replies])
         self.metrics.state.doing(Doing.LEARNING)
@@ -220,10 +220,10 @@ class WatchedClients:
         gathering = self.metrics.state.phase is Doing.GATHERING
         return {*self.unanswered(), *(set(self.known) - self._joined if gathering else ())}
 
-    def _asking(self, round: int) -> None:
+    def _asking(self, run: str, round: int) -> None:
         state = self.metrics.state
-        state.round(round)
         state.doing(Doing.COLLECTING)
+        state.round(round, run)
         if state.awaited is not Awaited.QUORUM:  # asking again does not bring it
             state.waiting(Awaited.REPORTS)
 

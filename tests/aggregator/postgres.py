@@ -10,6 +10,7 @@ import subprocess
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -23,9 +24,47 @@ def programs() -> Path | None:
     return next((place for place in places if (place / "pg_ctl").exists()), None)
 
 
+@dataclass(frozen=True)
+class Postgres:
+    """One server in a folder of its own; it ends with what it is."""
+
+    place: Path
+    folder: Path
+    user: str | None
+
+    @property
+    def data(self) -> str:
+        return str(self.folder / "data")
+
+    def run(self, program: str, *arguments: str) -> None:
+        subprocess.run(
+            [self.place / program, *arguments],
+            user=self.user,
+            cwd=self.folder,
+            check=True,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+
+    def start(self) -> None:
+        # nothing here must outlive the machine; processes that are killed lose nothing by it
+        options = f"-F -k {self.folder} -c listen_addresses= -c shared_buffers=8MB"
+        log = str(self.folder / "log")
+        self.run("pg_ctl", "-D", self.data, "-w", "-l", log, "-o", options, "start")
+
+    def kill(self) -> None:
+        self.run("pg_ctl", "-D", self.data, "-m", "immediate", "stop")
+
+    def promote(self) -> None:
+        self.run("pg_ctl", "-D", self.data, "-w", "promote")
+
+    @property
+    def conninfo(self) -> str:
+        return f"host={self.folder} user=fedrec dbname=postgres"
+
+
 @contextmanager
-def running() -> Iterator[str]:
-    """The connection string of a new server, which ends with the block."""
+def _prepared() -> Iterator[Postgres]:
     pytest.importorskip("psycopg", reason="the extra postgres is not installed")
     if (place := programs()) is None:
         pytest.skip("no PostgreSQL on this machine")
@@ -35,28 +74,38 @@ def running() -> Iterator[str]:
     try:
         if user:
             shutil.chown(folder, user)
-
-        def run(program: str, *arguments: str) -> None:
-            subprocess.run(
-                [place / program, *arguments],
-                user=user,
-                cwd=folder,
-                check=True,
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.DEVNULL,
-            )
-
-        data = str(folder / "data")
-        run("initdb", "-D", data, "-U", "fedrec", "-A", "trust", "--no-sync", "-E", "UTF8")
-        # nothing here must outlive the machine; processes that are killed lose nothing by it
-        options = f"-F -k {folder} -c listen_addresses= -c shared_buffers=8MB"
-        run("pg_ctl", "-D", data, "-w", "-l", str(folder / "log"), "-o", options, "start")
-        try:
-            yield f"host={folder} user=fedrec dbname=postgres"
-        finally:
-            run("pg_ctl", "-D", data, "-m", "immediate", "stop")
+        yield Postgres(place, folder, user)
     finally:
+        if (folder / "data" / "postmaster.pid").exists():
+            Postgres(place, folder, user).kill()
         shutil.rmtree(folder)
+
+
+@contextmanager
+def running() -> Iterator[str]:
+    """The connection string of a new server, which ends with the block."""
+    with _primary() as primary:
+        yield primary.conninfo
+
+
+@contextmanager
+def _primary() -> Iterator[Postgres]:
+    with _prepared() as primary:
+        primary.run(
+            "initdb", "-D", primary.data, "-U", "fedrec", "-A", "trust", "--no-sync", "-E", "UTF8"
+        )
+        primary.start()
+        yield primary
+
+
+@contextmanager
+def replicated() -> Iterator[tuple[Postgres, Postgres]]:
+    """A server, and a standby that follows it by streaming replication."""
+    with _primary() as primary, _prepared() as standby:
+        source = f"{primary.conninfo} application_name=standby"
+        standby.run("pg_basebackup", "-D", standby.data, "-d", source, "-R", "-c", "fast")
+        standby.start()
+        yield primary, standby
 
 
 def schema_of_its_own(server: str, name: str) -> str:

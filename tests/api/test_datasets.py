@@ -185,6 +185,7 @@ def test_repeated_clicks_are_merged_and_counted_and_repeated_ratings_resolved_as
 def test_a_threshold_makes_clicks_of_ratings() -> None:
     clicks = fedrec.Dataset.from_frame(STARS, **RATED, click_threshold=4)
     assert (clicks.kind, len(clicks)) == ("clicks", 2)
+    assert len(fedrec.Dataset.from_frame(STARS, **NAMES, click_threshold=4)) == 2  # no scale needed
 
 
 def test_items_come_with_titles_and_features() -> None:
@@ -255,10 +256,10 @@ BAD: dict[str, tuple[Any, dict[str, Any], str, str]] = {
         "row for each event",
     ),
     "a threshold without ratings": (
-        STARS,
+        {"user_id": [1, 2], "movie": [10, 20]},
         {**NAMES, "click_threshold": 4},
-        "needs ratings",
-        "rating=",
+        "no column 'rating'",
+        "columns are user_id, movie",
     ),
     "an item twice": (STARS, {**RATED, "items": {"movie": [10, 10]}}, "items, row 1", "one row"),
     "uneven columns": ({"user": [1], "item": [1, 2]}, {}, "cannot be read", "one type"),

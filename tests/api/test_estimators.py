@@ -289,18 +289,20 @@ def test_controls_and_verdicts_stand_beside_the_model(
         "non-private item-item",
         "public sides alone",
         "non-private ALS",
+        "dp-item-item",
     ]
     assert {verdict.control for verdict in found.verdicts} >= {"popularity", "shuffled history"}
     said = repr(found).splitlines()
-    assert [line.split("  ")[0] for line in said[:6]] == [
+    assert [line.split("  ")[0] for line in said[:7]] == [
         "method",
         "popularity",
         "non-private item-item",
         "public sides alone",
         "non-private ALS",
+        "dp-item-item",
         "Popularity",
     ]
-    assert said[6:] == [found.answer, repr(model.guarantee)]
+    assert said[7:] == [found.answer, repr(model.guarantee)]
     assert "ndcg" in said[0]
     assert found.answer.startswith("NDCG@20: ")
     assert html.escape(found.answer) in found._repr_html_()

@@ -218,3 +218,11 @@ def test_a_saved_model_is_certified_and_so_is_a_copy(tmp_path: Path) -> None:
     first = fedrec.ItemBias(epsilon=3).fit(data).save(tmp_path / "first")
     again = fedrec.load(first).save(tmp_path / "again")
     assert fedrec.verify(first).sha256 == fedrec.verify(again).sha256
+
+
+def test_a_certificate_nested_past_what_python_reads_does_not_hold(
+    certified: Path, tmp_path: Path
+) -> None:
+    model = copied(certified, tmp_path / "model")
+    (model / FILE).write_text("[" * 5000 + "]" * 5000)
+    assert not holds(model)

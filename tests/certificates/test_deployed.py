@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from fedrec.certificates.verifying import verify
+from fedrec.certificates.writing import output_file
 from fedrec.errors import RunError
 from fedrec.run import simulate
 from fedrec.run.job import RuntimeChoice
@@ -47,6 +48,36 @@ def test_every_aggregator_states_what_it_charged_and_released(case: str, tmp_pat
     assert fuzzed(model, tmp_path / "fuzzed", 50, seed=3) == []
 
 
+def _no_other_sum_holds(model: Path, to: Path) -> None:
+    """A server that changes what three aggregators released, or one of the three outputs, or both
+    so that they add up, is found out by the aggregators' signatures."""
+    first, second = (model / output_file(0, place) for place in (0, 1))
+    larger = bytearray(first.read_bytes())
+    larger[-8:] = (int.from_bytes(larger[-8:], "little") + 1).to_bytes(9, "little")[:8]
+    smaller = bytearray(second.read_bytes())
+    smaller[-8:] = ((int.from_bytes(smaller[-8:], "little") - 1) % 2**64).to_bytes(8, "little")
+    name, other = first.name, second.name
+    forgeries: list[tuple[dict[str, bytes], str]] = [
+        ({name: bytes(larger)}, "a release is not the sum of three outputs"),
+        ({name: bytes(larger), other: bytes(smaller)}, "released other bytes"),
+        ({name: second.read_bytes(), other: first.read_bytes()}, "released other bytes"),
+        ({name: first.read_bytes()[:-8]}, "cannot be read"),
+        ({name: b"FRO2" + first.read_bytes()[4:]}, "cannot be read"),
+        ({name: bytes([*larger[:4], larger[4] ^ 1, *larger[5:]])}, "not of one attempt"),
+    ]
+    for files, said in forgeries:
+        folder = copied(model, to) / "certificate"
+        for file, content in files.items():
+            (folder / file).write_bytes(content)
+        sealed(to)
+        with pytest.raises(RunError, match=said):
+            verify(to)
+    (copied(model, to) / output_file(0, 2)).unlink()
+    sealed(to)
+    with pytest.raises(RunError, match="an aggregator's output, is missing"):
+        verify(to)
+
+
 def _no_other_statement_holds(model: Path, to: Path) -> None:
     """A server that writes statements itself, and seals them, is found out."""
     statements = parsed(model)["statements"]
@@ -67,10 +98,10 @@ def _no_other_statement_holds(model: Path, to: Path) -> None:
         forged.append(
             {**said, "rounds": [{**said["rounds"][0], "reported": 7}, *said["rounds"][1:]]}
         )
-    if len(statements) == 1:  # of three, each releases a share
-        forged.append(
-            {**said, "rounds": [{**said["rounds"][0], "release": "0" * 64}, *said["rounds"][1:]]}
-        )
+    forged += [
+        {**said, "rounds": [{**said["rounds"][0], **changed}, *said["rounds"][1:]]}
+        for changed in ({"release": "0" * 64}, {"output": "00"})[: 1 + (len(statements) == 3)]
+    ]
     unsigned = {**statements[0], "signature": "", "certificate": ""}
     for one in forged:
         for before in (statements[0], unsigned):
@@ -80,6 +111,7 @@ def _no_other_statement_holds(model: Path, to: Path) -> None:
     sealed(copied(model, to), statements=[unsigned, *statements[1:]])
     assert not verify(to).signed[0].pin
     if len(statements) == 3:
+        _no_other_sum_holds(model, to)
         sealed(copied(model, to), statements=[statements[0]] * 3)
         assert not holds(to)
     sealed(copied(model, to), statements=[])

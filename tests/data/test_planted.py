@@ -162,6 +162,9 @@ def test_presets_have_the_shapes_they_are_named_for():
         10_000_000,
     )
     assert SHAPES["ml10m_x10"].events == 10 * SHAPES["ml10m"].events
+    skewed = planted(SHAPES["skewed"], seed=1).interactions
+    counts = np.sort(np.bincount(skewed.items, minlength=skewed.num_items))
+    assert counts[-skewed.num_items // 10 :].sum() / len(skewed) == pytest.approx(0.86, abs=0.01)
 
 
 def test_sizes_alone_make_a_shape_with_the_strengths_of_the_presets():

@@ -198,7 +198,7 @@ def test_every_extra_that_an_error_names_exists_and_installs_the_module() -> Non
     for extra, modules in extras.EXTRAS.items():
         text = " ".join(PROJECT["optional-dependencies"][extra])
         for module in modules:
-            name = distributions.get(module, module.replace("_", "-"))
+            name = distributions.get(module, module.replace("_", "-").replace(".", "-"))
             assert name in text or (module == "ray" and "flwr[simulation]" in text), (extra, module)
 
 

@@ -7,6 +7,7 @@ import copy
 import hashlib
 import json
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -50,14 +51,19 @@ QUESTION = {
     "releases": [{"name": "counts", "radius": 1.0, "isometric": False, "blocks": [BLOCK]}],
     "public": {"array": {"dtype": "<f4", "shape": [2], "sha256": "digest"}},
 }
+ANYWHERE = ("[" * 3000 + "]" * 3000, "1" + "0" * 400)
+"""Nested past what Python reads, and a whole number past every float."""
 WHOLE = {"plan": PLAN, "terms": TERMS, "question": QUESTION}
 
 
 def read(what: str, text: str) -> None:
     content = text.encode()
     if what == "plan":
-        told = json.loads(content)
-        read_plan(content, hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest())
+        digest = "of no plan"
+        with suppress(ValueError, RecursionError):
+            told = json.loads(content)
+            digest = hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()
+        read_plan(content, digest)
     elif what == "terms":
         read_terms(content)
     else:
@@ -78,7 +84,15 @@ def changed(what: str, field: str, value: str) -> str:
 def odd() -> Iterator[tuple[str, str, str]]:
     for what in WHOLE:
         for field, kind in ODD[what].items():
-            yield from ((what, field, value) for value in ODD[kind])
+            yield from ((what, field, value) for value in (*ODD[kind], *ANYWHERE))
+
+
+@pytest.mark.parametrize("what", WHOLE)
+def test_a_byte_order_mark_is_refused(what: str, node: Node) -> None:
+    text = f"\ufeff{json.dumps(WHOLE[what])}"
+    with pytest.raises(RefusedError):
+        read(what, text)
+    assert node("odd", contents=[{"what": what, "text": text}]) == [True]
 
 
 @pytest.mark.parametrize("what", WHOLE)

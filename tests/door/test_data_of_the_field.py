@@ -12,6 +12,7 @@ import polars as pl
 import pytest
 
 import fedrec
+from fedrec.cli.flags import own_data
 from fedrec.cli.main import guarded
 
 TEXT = 'a "quoted" text, with commas'
@@ -147,6 +148,9 @@ def test_counts_and_thumbs_are_clicks_from_a_threshold_on(
     """A thumbs-down is never a like."""
     frame = pl.DataFrame(LOG).select("user", "item", column)
     told: dict[str, Any] = {"rating": column, "click_threshold": least}
+    assert fedrec.Dataset.from_frame(frame, click_threshold=least).to_frame().rows() == (
+        fedrec.Dataset.from_frame(frame, **told).to_frame().rows()  # the column is found, too
+    )
     if door == "frame":
         data = fedrec.Dataset.from_frame(frame, **told)
     else:
@@ -160,11 +164,16 @@ def test_counts_and_thumbs_are_clicks_from_a_threshold_on(
     assert any("2 of 4 rows are below" in note for note in data.notes)
 
 
-def test_a_scenario_says_the_same_of_counts(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize("header", [True, False])
+@pytest.mark.parametrize("named", [True, False])
+def test_a_scenario_and_a_flag_say_the_same_of_counts(
+    named: bool, header: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    pl.DataFrame(LOG).write_csv(tmp_path / "log.csv")
-    keys = ["data.columns.rating=plays", "data.kind=clicks", "data.click_threshold=5"]
+    frame = pl.DataFrame(LOG).select("user", "item", "plays")
+    frame.write_csv(tmp_path / "log.csv", include_header=header)
+    rating = ("plays" if header else "3") if named else ""
+    keys = own_data(str(tmp_path / "log.csv"), rating=rating, clicks_from=5)
+    assert "data.kind=clicks" in keys
     sets = [word for key in keys for word in ("--set", key)]
     assert guarded(["data", "describe", str(tmp_path / "log.csv"), *sets]) == 0
     assert "2 of 4 rows are below 5 and no clicks" in " ".join(capsys.readouterr().out.split())

@@ -167,7 +167,7 @@ FRAMES: dict[str, Case] = {
     ),
     "a threshold and no ratings": Case(
         frame(made(), click_threshold=4),
-        "click_threshold needs ratings",
+        "no column 'rating'",
         frame(LOG, **IDS, rating="stars", click_threshold=4),
     ),
     "a threshold above all": Case(

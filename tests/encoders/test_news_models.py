@@ -14,13 +14,16 @@ pytest.importorskip("torch")
 import torch
 from torch.nn import functional
 
+from fedrec import extras
 from fedrec.data.impressions import News
 from fedrec.encoders import language_model
-from fedrec.encoders.news import Dropout, SelfAttention
+from fedrec.encoders.news import Dropout, PlmNews, SelfAttention
 from fedrec.encoders.news_model import NewsModel, NewsModelSettings, naml, needed_news, nrms, plm_nr
 from fedrec.encoders.tokens import tokenise, word_vectors
 from fedrec.errors import DataError, SettingsError
+from fedrec.news.models import news_model
 from fedrec.randomness import Streams
+from fedrec.settings import load
 
 Floats = npt.NDArray[np.floating]
 SETTINGS = NewsModelSettings(width=8, heads=2, queries=5, category_width=3)
@@ -397,12 +400,10 @@ def test_opening_a_folder_that_is_no_encoder_or_without_transformers_says_so(
         language_model.open_encoder(tmp_path)
     (tmp_path / "config.json").write_text("{}")
 
-    def missing(name: str) -> Any:
-        raise ModuleNotFoundError(name)
-
-    monkeypatch.setattr(language_model, "import_module", missing)
-    with pytest.raises(SettingsError, match="transformers"):
+    monkeypatch.setattr(extras, "find_spec", lambda name: None)
+    with pytest.raises(SettingsError) as caught:
         language_model.open_encoder(tmp_path)
+    assert caught.value.remedy == "Install it: pip install 'fedrec[plm]'."
 
 
 def test_a_folder_is_opened_locally_and_any_changed_byte_changes_its_fingerprint(
@@ -418,6 +419,7 @@ def test_a_folder_is_opened_locally_and_any_changed_byte_changes_its_fingerprint
 
     fake = SimpleNamespace(AutoTokenizer=opened(letters), AutoModel=opened(LettersNetwork()))
     monkeypatch.setattr(language_model, "import_module", lambda name: fake)
+    monkeypatch.setattr(extras, "find_spec", lambda name: fake)
     (tmp_path / "config.json").write_text("{}")
     fingerprints = []
     for weights in (b"a", b"a", b"b"):
@@ -426,3 +428,52 @@ def test_a_folder_is_opened_locally_and_any_changed_byte_changes_its_fingerprint
         fingerprints.append(encoder.fingerprint)
         np.testing.assert_allclose(encoder.encode(["abc"]), [[2, 14 / 3]], rtol=1e-6)
     assert fingerprints[0] == fingerprints[1] != fingerprints[2]
+
+
+def test_a_real_encoder_is_opened_by_path_and_plm_nr_s_rows_are_what_it_says_of_title_and_abstract(
+    tmp_path: Path,
+) -> None:
+    """A tiny BERT of random weights, written here in the format that models are passed on in; its
+    mean over tokens by hand."""
+    transformers = pytest.importorskip("transformers", reason="the extra plm is not installed")
+    folder = tmp_path / "encoder"
+    words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "court", "rules", "on", "taxes", "."]
+    folder.mkdir()
+    (folder / "vocab.txt").write_text("\n".join(words))
+    tokenizer = transformers.BertTokenizerFast(
+        vocab={word: i for i, word in enumerate(words)}, do_lower_case=True
+    )
+    tokenizer.save_pretrained(folder)
+    torch.manual_seed(0)
+    config = transformers.BertConfig(
+        vocab_size=len(words),
+        hidden_size=16,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        intermediate_size=16,
+    )
+    network = transformers.BertModel(config).eval()
+    network.save_pretrained(folder)
+    news = News(
+        ("N1", "N2"), ("Court rules", "Taxes"), ("on taxes", ""), ("", ""), ("", ""), ((), ())
+    )
+    scenario = load(
+        None,
+        [
+            "recipe=privaterec",
+            "data.format=planted-news",
+            "news.variant=fedrec",
+            "privacy.epsilon=inf",
+            "news.model=plm-nr",
+            f"news.language_model={folder}",
+            f"run.directory={tmp_path}",
+        ],
+    )
+    model = news_model(scenario, news, np.zeros((2, 4), np.float32), basis=0)
+    encoder = model.news
+    assert isinstance(encoder, PlmNews)
+    for row, text in enumerate(("court rules . on taxes", "taxes")):
+        ids = [2, *map(words.index, text.split()), 3]
+        with torch.no_grad():
+            states = network(input_ids=torch.tensor([ids])).last_hidden_state[0]
+        np.testing.assert_allclose(encoder.vectors[row], states.mean(0), atol=1e-5)

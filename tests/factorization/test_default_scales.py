@@ -63,3 +63,34 @@ def test_no_release_makes_a_step_endless(std: float) -> None:
     assert 0.02 <= found.noise <= 2
     assert float(found.known.min()) > 0
     assert found.added > 0
+
+
+def test_means_of_few_ratings_are_what_items_learned_without_them_would_leave() -> None:
+    """Ratings of a user's mean, an item's bias and its taste; both numbers of an item are least
+    squares over its eight ratings: leaving each of them out says what the means should be."""
+    rng = np.random.default_rng(3)
+    items, each = 4000, 8
+    # as many of either sign, of one size: bias and taste follow every rating by 1 / each
+    own = rng.permuted(np.tile([1.0, -1.0], (items, each // 2)), axis=1)
+    seen = 0.3 * own * rng.normal(0, 1, (items, 1)) + rng.normal(0, 0.8, (items, each))
+    plain = seen - seen.mean(axis=1, keepdims=True)
+    residual = plain - own * np.mean(own * plain, axis=1, keepdims=True)
+    without = plain / (1 - 1 / each)
+    left = residual / (1 - 2 / each)
+    expected = scales(1_000_000)
+
+    def told(plain: np.ndarray, residual: np.ndarray, **fitted: tuple[float, float]) -> StepScales:
+        gain = plain - residual
+        squares = np.mean(residual**2)
+        means = [0.5, squares, squares - expected.noise, np.mean(gain * plain), np.mean(gain**2)]
+        sums = expected.users * np.array([1.0, *means, 0.2, 0.02]) * np.sqrt(ENERGY)
+        units = units_of(expected.units, 2)
+        release = Release({"scales/0": (sums / units)[None]}, {"scales/0": 0.0})
+        return expected.after(release, "scales/0", units=units, energy=ENERGY, **fitted)
+
+    truth = told(without, left)
+    corrected = told(plain, residual, fitted=(1 / each, 1 / each))
+    naive = told(plain, residual)
+    for name in ("noise", "residual", "slope"):
+        assert getattr(corrected, name) == pytest.approx(getattr(truth, name), rel=1e-6), name
+        assert getattr(naive, name) != pytest.approx(getattr(truth, name), rel=0.2), name

@@ -12,11 +12,20 @@ pytest.importorskip("opacus")
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy import stats
 
 import fedrec
 from fedrec.data.interactions import Interactions
 from fedrec.data.kinds import Kind
+from fedrec.errors import BudgetExceededError
 from fedrec.factorization.descent.dp_sgd import summed_gradients
+from fedrec.factorization.facts import PublicFacts
+from fedrec.federation.messages import train
+from fedrec.in_process.loopback import Curator
+from fedrec.preparing import Prepared
+from fedrec.privacy.accounting import Ledger
+from fedrec.randomness import Streams, SystemStreams
+from fedrec.recipes import prepare
 from fedrec.settings import load
 
 STEP = 2.0**-24
@@ -89,6 +98,71 @@ def test_without_a_user_the_sum_moves_by_norm_1_at_most(seed: int, kind: Kind) -
     gone = int(rng.integers(1, 8))
     left = events.select(events.users != gone)
     assert np.linalg.norm(summed(events, table) - summed(left, table)) <= 1.0
+
+
+def curator_of(
+    kind: Kind, epsilon: float | str, noise: Streams | SystemStreams, *, steps: int = 1
+) -> tuple[Prepared, Curator]:
+    """Forty users at one curator, with a ledger for exactly that training."""
+    events = some_events(5, kind, users=40, items=60)
+    facts = PublicFacts(
+        events.num_users, events.num_items, kind, events.value_range, None, Streams(1)
+    )
+    keys = ["recipe=dp-sgd", f"own.steps={steps}", f"privacy.epsilon={epsilon}"]
+    made = prepare(load(None, keys), facts)
+    assert made.curated is not None
+    return made, Curator(events, made.curated, made.plan, noise, Ledger(made.plan.guarantee))
+
+
+def first_answer(made: Prepared, curator: Curator) -> tuple[np.ndarray, np.ndarray]:
+    """What the curator says of the first question, and the exact sum behind it."""
+    question = made.recipe.ask(made.recipe.begin())
+    assert question is not None
+    (block,) = question.blocks
+    (exact,) = curator.curated(question, curator.interactions, curator.noise)
+    return curator.answer(question).values[block.name], exact * block.step
+
+
+@pytest.mark.parametrize("kind", ["ratings", "clicks"])
+def test_with_an_infinite_budget_the_release_is_the_plain_sum(kind: Kind) -> None:
+    answer, exact = first_answer(*curator_of(kind, "inf", Streams(1)))
+    np.testing.assert_allclose(answer, exact, atol=1e-10)
+    assert np.abs(exact).sum() > 0
+
+
+@pytest.mark.parametrize("kind", ["ratings", "clicks"])
+def test_the_noise_of_a_curated_release_has_the_planned_distribution_and_no_other(
+    kind: Kind,
+) -> None:
+    """What the curator adds to the sum of clipped gradients, under many keys of the operating
+    system: N(0, (radius / mu)^2) with mu as planned. A false alarm: below 1e-8."""
+    drawn = []
+    while sum(map(len, drawn)) < 3_000:
+        made, curator = curator_of(kind, 5, SystemStreams())
+        answer, exact = first_answer(made, curator)
+        drawn.append((answer - exact).ravel())
+    z = np.concatenate(drawn) * made.plan["step/0"].mu
+    assert made.plan["step/0"].mu == pytest.approx(1.1212, rel=1e-3), "epsilon 5 at delta 1e-5"
+    assert stats.kstest(z, "norm").pvalue > 1e-9
+    for wrong in (2 / 3, 3 / 2):
+        assert stats.kstest(z / wrong, "norm").pvalue < 1e-9
+
+
+def test_past_its_budget_the_curator_releases_nothing() -> None:
+    """Two planned steps are answered; a third raises before noise is drawn, and costs nothing."""
+    made, curator = curator_of("ratings", 5, Streams(1), steps=2)
+    *_, last = train(made.recipe, curator, made.recipe.begin())
+    spent = curator.ledger
+    assert spent.epsilon == pytest.approx(5, rel=1e-6)
+
+    class NoKeys(Streams):
+        def key(self, name: str, *, round: int = 0) -> bytes:
+            raise AssertionError("noise was drawn")
+
+    curator.noise = NoKeys(1)
+    with pytest.raises(BudgetExceededError, match="would bring the total to epsilon"):
+        curator.answer(last.question)
+    assert curator.ledger == spent
 
 
 @pytest.mark.parametrize("kind", ["ratings", "clicks"])

@@ -4,7 +4,12 @@ counts to noise."""
 import numpy as np
 import pytest
 
-from fedrec.factorization.empirical_bayes import denoise_counts, regress, sparse_means
+from fedrec.factorization.empirical_bayes import (
+    ItemPosterior,
+    denoise_counts,
+    regress,
+    sparse_means,
+)
 
 
 def zipf(m: int, most: float) -> np.ndarray:
@@ -80,3 +85,16 @@ def test_of_noise_and_of_what_only_the_sum_of_many_numbers_shows_nothing_is_made
         assert float(np.sum(sparse_means(noisy) ** 2)) < 1e-4 * 20_000
     assert not sparse_means(np.zeros(5)).any()
     assert sparse_means(np.zeros(0)).shape == (0,)
+
+
+def test_parameters_are_how_much_means_follow_their_own_observations() -> None:
+    rng = np.random.default_rng(2)
+    variance = rng.uniform(0.1, 2, 40)
+    features = rng.standard_normal((40, 3))
+    observed = rng.standard_normal(40)
+
+    def read(values: np.ndarray) -> ItemPosterior:
+        return regress(values, variance, features, sweeps=1, start=0.5)
+
+    steps = [read(observed + unit).mean - read(observed).mean for unit in np.eye(40)]
+    assert read(observed).fitted == pytest.approx(np.trace(steps), rel=1e-9)

@@ -43,7 +43,7 @@ def exposition() -> str:
             metrics.refused(code.value)
         metrics.state.enrolled(1)
         metrics.state.clients(connected=lambda: 1.0, joined=1, absent=1)
-        metrics.state.round(1)
+        metrics.state.round(1, "run-1")
         metrics.state.quorum(needed=1, there=1)
         watch_machine(metrics.registry, state=Path(), certificates=["missing.pem"])
         with TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:

@@ -50,6 +50,10 @@ const jobs = {
     const [read, { told }] = [await bundle(), await load("mechanism")];
     return asked.cases.map(([titles, noiseStd]) => told(read, titles, noiseStd));
   },
+  async toldOfInvented() {
+    const [read, { toldOfInvented }] = [await bundle(), await load("invented")];
+    return asked.cases.map(([titles, mu]) => toldOfInvented(read, titles, mu));
+  },
   async asks() {
     const [read, { ask }, { Uniform }] = [await bundle(), await load("mechanism"), await load("discrete_gaussian")];
     const uniform = new Uniform(seeded(asked.seed));
@@ -109,7 +113,7 @@ const jobs = {
     const { questionBody } = await load("server");
     return asked.questions.map((question) => questionBody({ ...question, coefficients: [...Float32Array.from(question.coefficients)] }));
   },
-  /** Each step of a ledger in turn: ["ask", question, [numbers that would be drawn]], ["person", titles, question], ["forget"], ["fail"], ["work"]. */
+  /** Each step of a ledger in turn: ["ask", question, [numbers that would be drawn]], ["person", titles, question], ["everything", mus], ["forget"], ["fail"], ["work"]. */
   async ledger() {
     const { Ledger, SpentError } = await load("ledger");
     const kept = new Map();
@@ -129,6 +133,7 @@ const jobs = {
       let outcome = {};
       try {
         if (what === "person") outcome = ledger.ofPerson(question, numbers);
+        if (what === "everything") outcome = { together: ledger.ofEverything(question) };
         if (what === "ask") outcome = ledger.ask(question, "model", () => ((drawn = true), numbers));
       } catch (failure) {
         outcome = { refused: failure instanceof SpentError ? "spent" : failure.message };

@@ -12,6 +12,8 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
+from fedrec.errors import RunError
+from fedrec.serving.bundle import read
 from fedrec.serving.texts import Texts
 from tests.page.conftest import NASTY, planted_parts
 
@@ -94,6 +96,31 @@ def test_a_model_that_could_fail_for_some_titles_alone_is_refused_for_all(
     )
     assert said.pop("the honest one") is None
     assert [name for name, why in said.items() if why is None] == []
+
+
+def test_python_and_the_browser_refuse_every_odd_value_of_what_a_model_says_of_itself(
+    node: Any, tmp_path: Path
+) -> None:
+    """By the list that devices in a training have (`tests/device/test_odd_values.py`)."""
+    odd = json.loads(Path(__file__).with_name("odd_values.json").read_text())
+    about = ABOUT.model_dump(mode="json")
+    deep, long = "[" * 3000 + "]" * 3000, "1" + "0" * 400
+    cases = [
+        (field, value) for field, kind in odd["about"].items() for value in (*odd[kind], deep, long)
+    ]
+    paths = [str(tmp_path / f"{number}") for number in range(len(cases))]
+    taken = list[tuple[str, str]]()
+    for path, (field, value) in zip(paths, cases, strict=True):
+        text = json.dumps(about | {field: "@@"}).replace('"@@"', value)
+        save_file(ARRAYS, path, metadata={"about": text})
+        try:
+            read(Path(path))
+        except RunError:
+            continue
+        taken.append((field, value))
+    assert taken == []
+    said = node("refusals", bundles=paths)
+    assert [case for case, why in zip(cases, said, strict=True) if why is None] == []
 
 
 @pytest.mark.parametrize("history", [[X], [3, X, 5], [3, 4, 5], []])

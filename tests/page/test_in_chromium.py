@@ -367,6 +367,7 @@ def test_a_model_that_is_asked_by_attention_is_answered_through_the_server(
         assert f"each of {basis} public vectors a share of attention" in said
         assert ("hidden behind an anonymous one" in said) == (padding > 0)
         assert "ε = 5 of 20 per title in 1 answer" in visit.page.inner_text("#ledger-words")
+        assert "Everything that left this browser, 1 answer" in visit.page.inner_text("#everything")
         assert "nothing was spent" in visit.ask()
         assert visit.bodies == [body, body]
         assert visit.complaints == []

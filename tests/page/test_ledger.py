@@ -6,12 +6,14 @@ import json
 import numpy as np
 import pytest
 
+from fedrec.api.persons import account_of_person
 from fedrec.news.person import of_person
-from fedrec.privacy.accounting import epsilon_of, mu_for
+from fedrec.privacy.accounting import GaussianEvent, epsilon_of, mu_for
 from fedrec.privacy.click_accounting import serving_epsilon
 from fedrec.privacy.guarantee import Guarantee
 from fedrec.privacy.mixtures import epsilon_of_events
 from fedrec.privacy.padding import PaddedEvent, inner_mu
+from fedrec.run.data.budget import DataBudget
 
 DELTA = 1e-5
 LIMIT = {"epsilon": 20, "delta": DELTA}
@@ -173,12 +175,35 @@ def test_attention_of_many_titles_costs_a_person_no_more_than_its_bound(node, pa
         ["person", 20, question],
         ["ask", question, [0.0]],
         ["person", 20, question],
+        ["person", 20, question | {"edit": "later"}],
     ]
-    one_title, twenty, _, after = node("ledger", limit=LIMIT, steps=steps)
+    one_title, twenty, _, again, after = node("ledger", limit=LIMIT, steps=steps)
     event = PaddedEvent(
         "attention", inner_mu(Guarantee(5.0, DELTA, "click", "replace"), padding), padding
     )
     for found, titles in ((one_title, 1), (twenty, 20)):
         price = epsilon_of_events([of_person(event, titles)], DELTA)
         assert found["one"] == pytest.approx(price, rel=1e-4)
+    assert again["together"] <= again["one"]  # the same answer costs nothing again
     assert after["together"] == pytest.approx(epsilon_of(event.mu * np.sqrt(2), DELTA), rel=1e-6)
+
+
+@pytest.mark.parametrize("places", [None, 10])
+def test_everything_of_one_person_is_the_sum_that_the_command_prints(node, places, tmp_path):
+    """Answers, and rounds of trainings, which an exchange moves twice: as `account_of_person`."""
+    known = {} if places is None else {"places": places}
+    steps = [
+        ["everything", []],
+        ["ask", _question(epsilon=1) | known, [1.0]],
+        ["ask", _question(edit=2, epsilon=2) | known | {"bounded": True}, [1.0]],
+        ["everything", [0.3, 0.4]],
+    ]
+    nothing, *_, together = node("ledger", limit=LIMIT, steps=steps)
+    assert nothing["together"] == 0
+    budget = DataBudget(tmp_path / "trainings.jsonl", Guarantee(50.0, DELTA))
+    budget.charge("here", "system", [GaussianEvent("a", 0.3), GaussianEvent("b", 0.4)])
+    assert account_of_person(budget.path, delta=DELTA).epsilon == pytest.approx(
+        epsilon_of(1.0, DELTA), rel=1e-9
+    )
+    mus = [(places or 1_000) * mu_for(1, DELTA), mu_for(2, DELTA), 0.6, 0.8]
+    assert together["together"] == pytest.approx(epsilon_of(np.hypot.reduce(mus), DELTA), rel=1e-6)

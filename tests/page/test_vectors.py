@@ -16,7 +16,7 @@ from fedrec.privacy.guarantee import Guarantee
 from fedrec.serving import asking, bundle
 from fedrec.serving.sizes import Sizes
 
-from .conftest import planted
+from .conftest import attention_parts, planted
 
 EPSILONS = (0.1, 0.2, 0.5, 1, 2, 3, 5, 7, 10, 15, 20)
 DELTA = 1e-5
@@ -304,3 +304,30 @@ def test_only_the_latest_titles_count(node, planted_bundle, bundle_path):
         "answers", bundle=str(bundle_path), version=planted_bundle.version, cases=cases
     )
     assert one["exact"] == other["exact"]
+
+
+@pytest.mark.parametrize("attention", [False, True])
+def test_lists_that_are_everybodys_are_known_by_invented_readers_where_no_sizes_are(
+    node, tmp_path, attention
+):
+    if attention:
+        bundle.write(tmp_path / "b", *attention_parts(heads=2))
+    else:
+        planted(tmp_path / "b")
+    read = bundle.read(tmp_path / "b")
+    epsilons = (0.1, 5.0, 1e6)
+    cases = [[8, mu_for(epsilon, DELTA)] for epsilon in epsilons]
+    *found, nothing = node(
+        "toldOfInvented",
+        bundle=str(tmp_path / "b"),
+        version=read.version,
+        cases=[*cases, [0, 1.0]],
+    )
+    expected = [
+        asking.told(read, 8, guarantee=Guarantee(epsilon, DELTA, "click", "replace"))
+        for epsilon in epsilons
+    ]
+    np.testing.assert_allclose(found, expected, atol=0.1)
+    assert found[0] < asking.HIDDEN
+    assert attention or found[2] > 0.9
+    assert nothing == 0

@@ -3,6 +3,7 @@ evaluation the same numbers."""
 
 from __future__ import annotations
 
+import hashlib
 import json
 import subprocess
 import sys
@@ -10,6 +11,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+import polars as pl
 import pytest
 
 from fedrec.errors import DataError, SettingsError
@@ -141,6 +143,24 @@ def test_a_damaged_part_ends_the_run(tmp_path: Path) -> None:
     (tmp_path / "parts" / "part-00002.parquet").write_bytes(b"")
     with pytest.raises(DataError, match="part-00002"):
         run_over(chosen, name="r", choice=PARTITIONS, quiet=True)
+
+
+@pytest.mark.parametrize("more", ["of another part", "twice"])
+def test_nobody_is_counted_twice_whoever_wrote_the_parts(tmp_path: Path, more: str) -> None:
+    """Two folders put together, or a part appended to itself, each digest made anew."""
+    data = _parts(tmp_path)
+    folder = tmp_path / "parts"
+    parts = sorted(folder.glob("part-*.parquet"))
+    frames = [pl.read_parquet(path) for path in parts]
+    first = frames[1] if more == "twice" else frames[0]
+    pl.concat([frames[1], first.head(1)]).write_parquet(parts[1])
+    manifest = json.loads((folder / "partitions.json").read_text())
+    content = parts[1].read_bytes()
+    sizes = {"sha256": hashlib.sha256(content).hexdigest(), "size_bytes": len(content)}
+    manifest["parts"][1] |= sizes | {"users": manifest["parts"][1]["users"] + 1}
+    (folder / "partitions.json").write_text(json.dumps(manifest))
+    with pytest.raises(DataError, match="counted twice"):
+        run(_settings(tmp_path, data), name="twice", choice=PARTITIONS)
 
 
 def test_flags_of_ray_are_refused_elsewhere() -> None:

@@ -183,7 +183,7 @@ def test_the_metrics_of_the_page_exist(monkeypatch: pytest.MonkeyPatch) -> None:
     metrics.budget(spent=1.0, left=1.0)
     metrics.state.enrolled(1)
     metrics.state.clients(connected=lambda: 1.0, joined=1, absent=1)
-    metrics.state.round(1)
+    metrics.state.round(1, "run-1")
     metrics.state.quorum(needed=1, there=1)
     metrics.refused("busy")
     metrics.reports(accepted=1, rejected={"replayed": 1})

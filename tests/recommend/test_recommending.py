@@ -25,6 +25,7 @@ from fedrec.serving.bundle import Bundle
 from fedrec.serving.sizes import Sizes
 from fedrec.serving.texts import Texts
 from fedrec_client.clicks import Click, Clicks, read_clicks
+from fedrec_client.explaining import shown
 from fedrec_client.public_model import PublicModel
 from fedrec_client.recommending import Recommender
 
@@ -288,6 +289,19 @@ def test_ranking_here_spends_nothing_asks_nothing_and_is_the_ranking_without_noi
     assert [item.id for item in here.items] == [item.id for item in exact.items]
     served.paths.clear()
     assert opened().local(CLICKS, k=3).items == here.items[:3]  # the cached bundle is enough
+
+
+def test_a_list_of_this_device_that_everybody_gets_says_so(opened: Open) -> None:
+    recommender = opened()
+    own = recommender.local(CLICKS, k=10)
+    assert not own.everybodys
+    assert shown(own, recommender) is None
+    nobodys = recommender.local(Clicks.of(()), k=10)
+    assert nobodys.everybodys
+    assert [item.id for item in nobodys.items] != [item.id for item in own.items]
+    assert "what everybody gets" in (shown(nobodys, recommender) or "")
+    whole = recommender.local(CLICKS, k=ITEMS)
+    assert not whole.everybodys, "an order of its own, of the same items"
 
 
 def test_an_answer_that_shows_nothing_is_warned_of_before_it_is_paid_for(

@@ -86,7 +86,7 @@ class World:
         return self.clients
 
 
-QUESTION: Any = SimpleNamespace(question=SimpleNamespace(round=2))
+QUESTION: Any = SimpleNamespace(run="r", question=SimpleNamespace(round=2))
 OPENING: Any = SimpleNamespace(run="r", round=2)
 
 

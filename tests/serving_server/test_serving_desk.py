@@ -2,6 +2,7 @@
 hurt nobody else."""
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from pathlib import Path
@@ -32,9 +33,13 @@ def model(
     return load(tmp_path / "a", RankingTable())
 
 
-def at_a_endpoint(work: Callable[[Batcher], Awaitable[None]], **tables: Any) -> None:
+def at_a_endpoint(
+    work: Callable[[Batcher], Awaitable[None]],
+    clock: Callable[[], float] = time.monotonic,
+    **tables: Any,
+) -> None:
     async def open_and_work() -> None:
-        endpoint = Batcher(validated(tables), ServingCounts("0"))
+        endpoint = Batcher(validated(tables), ServingCounts("0"), clock=clock)
         try:
             await asyncio.wait_for(work(endpoint), 10)
         finally:
@@ -117,3 +122,34 @@ def test_a_full_desk_is_busy_and_a_ranker_that_fails_tells_everybody(model: Serv
         assert len((await endpoint.answer(model, QUERIES[0])).items) == 3
 
     at_a_endpoint(work, limits={"waiting": 2})
+
+
+def test_a_query_whose_answer_would_come_too_late_is_refused_and_not_where_ranking_is_fast(
+    model: ServedModel,
+) -> None:
+    now_s = [0.0]
+    each_s = [1.0]
+
+    def rank(queries: Any) -> Any:
+        now_s[0] += each_s[0] * len(queries)
+        return model.rank(queries)
+
+    async def work(endpoint: Batcher) -> None:
+        timed = replace(model, rank=rank)
+
+        async def some(count: int) -> None:
+            for _ in range(count):
+                await endpoint.answer(timed, QUERIES[0])
+
+        await some(50)
+        waiting = [endpoint.answer(timed, QUERIES[0]) for _ in range(4)]
+        with pytest.raises(RefusedError, match="waiting"):
+            endpoint.answer(timed, QUERIES[0])
+        for future in waiting:
+            await future
+        each_s[0] = 0.001
+        await some(50)
+        for future in [endpoint.answer(timed, QUERIES[0]) for _ in range(20)]:
+            await future
+
+    at_a_endpoint(work, lambda: now_s[0], limits={"wait_s": 3.5})

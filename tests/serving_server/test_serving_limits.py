@@ -20,7 +20,7 @@ from fedrec.operations.certificates import write_development_certificates
 from fedrec.transport.serving_api import serving_pb2 as pb
 from fedrec_server.serving.batcher import Batcher
 from fedrec_server.serving.rate_limit import Peers
-from fedrec_server.serving.refusals import busy
+from fedrec_server.serving.refusals import RETRY_AFTER_S, Code, busy
 from fedrec_server.serving.settings import EXAMPLE, LimitsTable, load, overridden, validated
 from tests.serving_server.conftest import planted
 from tests.waiting import HANG_S, with_more_time
@@ -352,3 +352,41 @@ def test_an_address_that_is_taken_is_a_settings_error(start: Any, tmp_path: Path
     ):
         with pytest.raises(SettingsError, match="address"):
             start([tmp_path / "serving.safetensors"], **{door: address})
+
+
+def test_who_comes_back_at_once_is_read_later_and_costs_nobody_else_anything(
+    start: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A query is refused before it is read, and its connection rests."""
+    running = start()
+    query = {"version": running.told.newest, "coefficients": NUMBERS, "k": 1}
+    address = f"{running.told.http}/v1/recommend"
+    unreadable = head(1) + b"{"
+    refused = list[None]()
+
+    def full(_: Batcher) -> None:
+        refused.append(None)
+        raise busy("too many queries are waiting")
+
+    monkeypatch.setitem(RETRY_AFTER_S, Code.BUSY, 10**6)
+    with line(running) as impatient:
+        with monkeypatch.context() as patch:
+            patch.setattr(Batcher, "require_place", full)
+            impatient.sendall(unreadable)
+            assert b" 429 " in impatient.recv(65_536)
+            impatient.sendall(unreadable)
+            for _ in range(5):
+                assert httpx.post(address, json=query, timeout=HANG_S).status_code == 429
+            with pytest.raises(grpc.RpcError) as failure:
+                running.raw("Recommend", b"unreadable")
+            assert failure.value.code() == grpc.StatusCode.RESOURCE_EXHAUSTED
+        assert httpx.post(address, json=query, timeout=HANG_S).status_code == 200
+        assert len(refused) == 7
+    monkeypatch.setitem(RETRY_AFTER_S, Code.BUSY, 0.01)
+    with line(running) as patient:
+        with monkeypatch.context() as patch:
+            patch.setattr(Batcher, "require_place", full)
+            patient.sendall(unreadable)
+            assert b" 429 " in patient.recv(65_536)
+        patient.sendall(unreadable)
+        assert b" 400 " in patient.recv(65_536)

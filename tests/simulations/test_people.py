@@ -64,11 +64,12 @@ def test_a_share_is_estimated_within_its_stated_error() -> None:
     for seed in range(20):
         people = [f"{seed}/{k}" for k in range(20_000)]
         rows = activity(20_000, seed)
+        known = sketch(people, rows)
         for share, same in ((0.06, False), (0.14, True)):
             common = int(20_000 * share)
             others = [f"x{seed}/{k}" for k in range(20_000 - common)]
             other = sketch(people[:common] + others, rows)
-            assert sketch(people, rows).same_as(other) is same
+            assert known.same_as(other) is same
 
 
 def test_the_sketch_of_two_tables_is_that_of_the_people_of_both() -> None:
@@ -106,6 +107,45 @@ def test_the_key_is_its_user_s_alone_and_is_made_once(tmp_path: Path) -> None:
     assert budget_with(sketch(range(9), key=key), tmp_path) == tmp_path / "a.jsonl"
     (tmp_path / "b.people").write_bytes(b"of another key")
     assert budget_with(sketch(["else"], key=key), tmp_path) is None
+    with pytest.raises(SettingsError, match="sketch has another key"):
+        budget_with(sketch(["else"], key=key), tmp_path, certain=True)
+
+
+@pytest.mark.parametrize("people", [100, 900, 5_000])
+def test_people_with_ids_of_their_own_are_the_same_whatever_rows_they_have(people: int) -> None:
+    """Numbers from 1 on are everybody's ids: with other counts of rows, nobody can know."""
+    for prefix, suffix, same in (
+        ("", "", None),
+        ("u", "", None),
+        ("user-00", "", None),
+        ("", "@example.org", True),
+        ("7734", "00001", True),
+    ):
+        ids = [f"{prefix}{k}{suffix}" for k in range(people)]
+        here = sketch(ids, activity(people, 1))
+        again = People.opened(here.sealed(KEY_A), KEY_A)
+        for one in (here, again, again.with_more(here)):
+            other = sketch(ids, activity(people, 2))
+            assert one.same_as(other) is same
+            assert one.same_as(People.opened(other.sealed(KEY_A), KEY_A)) is same
+            assert one.same_as(sketch(ids, activity(people, 1))) is True
+
+
+@pytest.mark.parametrize("domain", ["", "@example.org"])
+def test_a_limit_closes_where_every_night_has_its_own_rows(domain: str) -> None:
+    """The rows of one night say nothing of those of the next; who is meant, ids alone tell."""
+    settings = {"privacy.max_total_epsilon": 0.6}
+    for night in range(3):
+        counts = activity(200, night)
+        rows = [(f"u{u}{domain}", f"i{i}") for u in range(200) for i in range(min(counts[u], 90))]
+        users, items = zip(*rows, strict=True)
+        data = fedrec.Dataset.from_frame({"user": list(users), "item": list(items)})
+        model = fedrec.Popularity(epsilon=0.5, delta=1e-5, settings=settings)
+        if not night:
+            model.fit(data)
+            continue
+        with pytest.raises(BudgetExceededError if domain else SettingsError):
+            model.fit(data)
 
 
 def test_people_who_come_and_go_stay_one_budget(tmp_path: Path) -> None:

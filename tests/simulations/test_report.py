@@ -667,6 +667,7 @@ def test_the_published_recipe_beside_a_run_is_named_as_one_whose_settings_a_rule
         terms_bytes=100,
         outcomes=dict.fromkeys(trained, outcome),
         published={e: (t, outcome) for e, t in trained.items()},
+        simple={},
     )
     named = [method.name for method in findings._methods(run)]  # type: ignore[arg-type]
     assert named == ["published recipe, settings by rule"] * 2 + ["fedrec default"] * 2

@@ -94,7 +94,7 @@ def test_what_a_party_does_is_read_off_its_metrics(folder: Path, stack: ExitStac
     metrics = running(folder, "s/server.json", stack, version="9.9", proxy="127.0.0.1:7002")
     metrics.state.doing(Doing.COLLECTING)
     metrics.state.waiting(Awaited.REPORTS)
-    metrics.state.round(3)
+    metrics.state.round(3, "run-1")
     metrics.state.enrolled(50)
     metrics.state.quorum(needed=40, there=12)
     server = rows(folder, "server")["server"]

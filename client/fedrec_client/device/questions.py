@@ -6,6 +6,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -13,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from fedrec.errors import RefusedError
+from fedrec.federation.block_kinds import kind_named
 from fedrec.federation.messages import BlockSpec, Question, ReleaseSpec
 from fedrec.federation.protocol import Refusal
 
@@ -184,9 +186,13 @@ def read_terms(content: bytes) -> RunTerms:
 
 
 def parsed(content: bytes) -> dict[str, Any]:
-    """The object of a JSON text. Raises ValueError where it is none, or has a number that is not
-    finite: those are no JSON, and every comparison with NaN is false."""
-    told = json.loads(content.decode(), parse_constant=_no_constant)
+    """The object of a JSON text. Raises ValueError where it is none, is nested deeper than Python
+    reads, or has a number that is not finite: those are no JSON, and every comparison with NaN is
+    false."""
+    try:
+        told = json.loads(content.decode(), parse_constant=_no_constant)
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
     if not isinstance(told, dict):
         raise TypeError("it is no JSON object")
     return told
@@ -199,8 +205,10 @@ def _no_constant(name: str) -> float:
 def number(value: object) -> float:
     """A finite number. Raises TypeError on anything else: a string or a list that would become one
     is shown to a person as one thing and compared as another."""
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-        raise TypeError(f"expected a number, found {value!r}")
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise TypeError(f"expected a number, found {value!r:.60}")
+    if not abs(value) <= sys.float_info.max:  # a whole number may be past every float
+        raise TypeError(f"expected a finite number, found {value!r:.60}")
     return float(value)
 
 
@@ -237,7 +245,7 @@ def listed(value: object) -> list[Any]:
 def _block(told: dict[str, Any]) -> BlockSpec:
     return BlockSpec(
         text(told["name"]),
-        text(told["kind"]),
+        kind_named(text(told["kind"])).name,
         count(told["rows"]),
         count(told["width"]),
         number(told["coefficient_step"]),

@@ -14,7 +14,6 @@ Whoever posts says who it is by a bearer secret of its own, of which the leaf ke
 from __future__ import annotations
 
 import hashlib
-import json
 import ssl
 from dataclasses import dataclass
 from http.client import HTTPConnection, HTTPException, HTTPSConnection
@@ -109,7 +108,7 @@ class Service:
         if answer.status == 200:
             return content
         try:
-            told = json.loads(content)
+            told = parsed(content)
             raise RefusedError(str(told["code"]), str(told["cause"]), "Nothing was counted.")
         except (ValueError, KeyError, TypeError):
             raise UnreachableError(

@@ -129,7 +129,7 @@ def data_plant(
         str,
         typer.Option(
             metavar="SIZE",
-            help="Size: small, demo, ml10m or ml10m_x10; demo where nothing is said.",
+            help="Size: small, demo, skewed, ml10m, ml10m_x10, ml20m; demo where nothing is said.",
         ),
     ] = "",
     users: Annotated[

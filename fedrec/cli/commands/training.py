@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 
 from fedrec.cli.flags import (
+    ClicksFrom,
     DeltaFlag,
     EpsilonFlag,
     Item,
@@ -76,6 +77,7 @@ def train(
     item: Item = "",
     rating: Rating = "",
     scale: Scale = None,
+    clicks_from: ClicksFrom = None,
     time: Time = "",
     items: Items = "",
     epsilon: EpsilonFlag = None,
@@ -115,6 +117,7 @@ def train(
         item=item,
         rating=rating,
         scale=scale,
+        clicks_from=clicks_from,
         time=time,
         items=items,
         epsilon=epsilon,
@@ -144,6 +147,7 @@ def simulate(
     item: Item = "",
     rating: Rating = "",
     scale: Scale = None,
+    clicks_from: ClicksFrom = None,
     time: Time = "",
     items: Items = "",
     epsilon: EpsilonFlag = None,
@@ -242,6 +246,7 @@ def simulate(
         item=item,
         rating=rating,
         scale=scale,
+        clicks_from=clicks_from,
         time=time,
         items=items,
         epsilon=epsilon,

@@ -84,10 +84,20 @@ def directions(
 
 
 def taste_directions(
-    packed: Float64s, counts: Float64s, *, omega: Float64s, std: float, width: int, energy: float
-) -> Float64s:
+    packed: Float64s,
+    counts: Float64s,
+    *,
+    omega: Float64s,
+    std: float,
+    width: int,
+    energy: float,
+    users: int,
+) -> tuple[Float64s, float]:
     """(m, d) leading eigenvectors of a noised Gram above the edge of the noise's spectrum, per
-    rating; d <= width.
+    rating, d <= width; and how many effective parameters they are.
+
+    The edge is of the noise and of what so few users, of unit vectors, make of pairs that tell
+    nothing: such a pair has a variance of users / K^2.
 
     packed: (K (K + 1) / 2,) its upper triangle, of the K items that are rated most, each weighing
     omega (K,); std: of the noise. counts: (m,). energy: mean square of all directions together.
@@ -101,12 +111,13 @@ def taste_directions(
     values, vectors = np.linalg.eigh(gram)
     values = values[::-1][:d]
     vectors = vectors[:, ::-1][:, :d]
-    edge = math.sqrt(2 * K) * std + 1e-9
+    edge = math.sqrt(2 * K * std**2 + 4 * users / K) + 1e-9
     gain = np.maximum(values - edge**2 / np.maximum(values, edge), 0) + 1e-3 * edge
     tastes = np.zeros((len(counts), d))
     tastes[popular] = vectors / (omega * (counts[popular] + 1))[:, None]
     tastes /= np.sqrt(counts / counts.sum() @ tastes**2) + 1e-12
-    return np.asarray(tastes * np.sqrt(energy * gain / gain.sum()), np.float64)
+    fitted = K * float(np.sum(gain / np.maximum(values, edge)))
+    return np.asarray(tastes * np.sqrt(energy * gain / gain.sum()), np.float64), fitted
 
 
 def most_rated(counts: Float64s, most: int) -> Int64s:

@@ -62,7 +62,8 @@ def shrunk(
     read: Callable[..., ItemPosterior],
 ) -> dict[str, npt.NDArray[np.generic]]:
     """Posterior means and variances of b_j and phi_j, of what was observed (m, d + 1) with these
-    variances; phi goes 1 / slopes (d,) of the way there.
+    variances; phi goes 1 / slopes (d,) of the way there. With them the parameters fitted
+    to each (d + 1,).
 
     read: `empirical_bayes.regress`, or what stands in for it.
     """
@@ -84,6 +85,7 @@ def shrunk(
         variances[:, : earlier.shape[1]] = earlier
     variances[:, 0] = bias.variance
     usual = USUAL_DEVIATIONS / max(observed.shape[1] - 1, FEW_DIRECTIONS)
+    fitted = [bias.fitted]
     for k in range(1, observed.shape[1]):
         expected = usual * OWN_MEAN_DEVIATIONS if k == 1 else usual
         deviation = read(
@@ -91,11 +93,13 @@ def shrunk(
         )
         phi[:, k - 1] += (start[:, k - 1] + deviation.mean - phi[:, k - 1]) / slopes[k - 1]
         variances[:, k] = deviation.variance
+        fitted.append(deviation.fitted)
     return {
         "bias": bias.mean,
         "variance": variances.sum(axis=1),
         "variances": variances,
         "phi": phi,
+        "fitted": np.array(fitted),
     }
 
 

@@ -283,6 +283,7 @@ class DefaultRecipe:
             "variance": found.variance,
             "bias_observed": observed,
             "bias_variance": (std / weight) ** 2 + 1e-9,
+            "fitted": np.array([found.fitted]),
         }
         return {**learned, **self._directions(state, found.mean, None)}
 
@@ -356,15 +357,19 @@ class DefaultRecipe:
         """The first directions, of the Gram."""
         asked = self._ask_tastes(state)
         items, weights = (np.asarray(asked[name]) for name in ("items", "omega"))
-        tastes = taste_directions(
+        tastes, fitted = taste_directions(
             answer.values["tastes"][0],
             _floats(state, "counts"),
             omega=weights[items],
             std=answer.noise_std["tastes"],
             width=self.settings.width,
             energy=self.settings.taste_variance,
+            users=self.facts.num_users,
         )
-        return self._directions(state, _floats(state, "bias"), tastes)
+        return {
+            **self._directions(state, _floats(state, "bias"), tastes),
+            "first_fitted": np.array(fitted),
+        }
 
     # --- steps ---
 
@@ -445,7 +450,11 @@ class DefaultRecipe:
         energy = self.settings.scales_energy
         expected = self._expected_scales(state)
         scales = expected.after(
-            answer, block, units=default_client.units_of(state, d), energy=energy
+            answer,
+            block,
+            units=default_client.units_of(state, d),
+            energy=energy,
+            fitted=self._fitted(state),
         )
         total = omega * c * scales.ratio
         g = answer.values[name]
@@ -476,6 +485,18 @@ class DefaultRecipe:
             read=self.settings.read,
         )
         return kept | rescaled({**state, **kept}, widths(expected, scales, self._known(state)))
+
+    def _fitted(self, state: State) -> tuple[float, float]:
+        """Effective parameters fitted to ratings so far, a rating: of biases, of tastes.
+
+        A step fits deviations from the first directions: what they do not replace of these, stays
+        fitted."""
+        biases, *deviations = _floats(state, "fitted") if "fitted" in state else (0.0,)
+        every = self.facts.num_items * max(len(deviations), 1)
+        first = float(state.get("first_fitted", 0.0))
+        tastes = sum(deviations) + max(1 - sum(deviations) / every, 0.0) * first
+        ratings = self._ratings_per_user(_floats(state, "counts")) * self.facts.num_users
+        return float(biases) / ratings, float(tastes) / ratings
 
     def _ratings_per_user(self, c: Float64s) -> float:
         """sum over users of sqrt(n_u) is what the counts add up to."""

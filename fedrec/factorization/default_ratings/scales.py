@@ -15,6 +15,13 @@ them less, every vector is shrunk too little, and the model learns noise: on 2,0
 (above); with the posterior variance they make the M-step of EM for the variance of each
 coordinate.
 
+Devices leave out of w the rating that they ask, but items have learned from it. Of few people's
+ratings, and without noise, they know it nearly by heart: reported means are corrected by how many
+parameters were fitted (`_left_out`). Validation RMSE without features at epsilon 20, 300 and
+without noise, three seeds, before and with it: 290 people and 300 films of MovieLens 1M .901, .906,
+.915 and .899, .892, .905; of 100K .949, .946, .949 and .947, .932, .936; 840 people and 1,000 films
+of 1M .895, .885, .888 and .894, .878, .879.
+
 A model that is wrong elsewhere deceives EM. So a step also asks the ratings themselves: users
 report the regression, through the origin, of what their own mean leaves of a rating on what tastes,
 fitted to their other ratings, add (stacking: Wolpert 1992, Breiman 1996). Where its slope is below
@@ -53,6 +60,8 @@ Validation RMSE with 2, .7, .3, .15 (means of two draws): planted, 25 ratings a 
 2,000 items at epsilon 1 .8289, .8271, .8250, .8230, 500 items at .5 .8143, .8134, .8120, .8107;
 MovieLens 100K at 5 .9175, .9175, .9178, .9186.
 """
+MOST_FITTED = 0.5
+"""Parameters a rating, beyond which nothing more is corrected."""
 _LENGTH = math.sqrt(7)
 """Six averages of at most about 1 and a vector of at most about 1: their joint length."""
 
@@ -112,15 +121,40 @@ class StepScales:
             [self.ratio, self.residual, self.noise, 1.5 * self.added, self.added, *self.known]
         )
 
-    def after(self, answer: Release, name: str, *, units: Float64s, energy: float) -> StepScales:
+    def _left_out(self, means: Float64s, biases: float, tastes: float) -> Float64s:
+        """Means of r^2, excess, g p and g^2 as they would be, had items been learned without the
+        rating that they are asked about.
+
+        Generalised cross-validation (Golub, Heath and Wahba 1979): where h parameters a rating
+        were fitted, the left-out residual is r / (1 - h) on average, and p / (1 - h) of the
+        biases' h."""
+        residual, excess, gain, lift = means
+        kept = 1 - min(biases, MOST_FITTED)
+        all_kept = 1 - min(biases + tastes, MOST_FITTED)
+        plain = (2 * gain - lift + residual) / kept**2
+        product = (gain - lift + residual) / (kept * all_kept)
+        residual = residual / all_kept**2
+        excess = (excess + self.noise) / all_kept**2 - self.noise
+        return np.array([residual, excess, plain - product, plain - 2 * product + residual])
+
+    def after(
+        self,
+        answer: Release,
+        name: str,
+        *,
+        units: Float64s,
+        energy: float,
+        fitted: tuple[float, float] = (0.0, 0.0),
+    ) -> StepScales:
         """With what the users' sums say. units: as devices had them. energy: the block's share of a
-        report's squared norm."""
+        report's squared norm. fitted: parameters a rating, of biases and of tastes."""
         sums = answer.values[name][0] * units / math.sqrt(energy)
         stds = answer.noise_std[name] * units / math.sqrt(energy)
         users, _ = _posterior(sums[0], stds[0], self.users, 0.2 * self.users)
         users = max(users, 0.1 * self.users)
         # users differ: a mean of squares over so many of them has this error besides the noise
         means = sums[1:] / users
+        means[1:5] = self._left_out(means[1:5], *fitted)
         stds = np.hypot(stds[1:] / users, math.sqrt(2 / users) * self._sizes)
         ratio, _ = _posterior(means[0], stds[0], self.ratio, _TRUST * self.ratio)
         residual, _ = _posterior(means[1], stds[1], self.residual, _TRUST * self.residual)

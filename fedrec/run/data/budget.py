@@ -221,8 +221,8 @@ def budget_of(
     and no file is named.
 
     dataset: what was read, whose people are looked for in other budgets; None where nobody has all
-    ids. Raises SettingsError where there is a limit then, and no file is named: a table with one
-    row more would begin a new sum, and the limit would be passed unseen.
+    ids. Raises SettingsError where there is a limit, no file is named, and nobody can know whether
+    these people paid before: a new sum would begin, and the limit would be passed unseen.
     """
     read = tuple(files)
     people = sorted(file.rows or file.sha256 for file in read if not file.public)
@@ -242,7 +242,9 @@ def budget_of(
     if dataset is None:
         return budget
     there = people_of(dataset, default_folder())
-    known = None if budget.path.exists() else budget_with(there, default_folder())
+    if budget.path.exists():
+        return replace(budget, people=there)
+    known = budget_with(there, default_folder(), certain=limit.private)
     return replace(budget, path=known or budget.path, people=there)
 
 

@@ -9,8 +9,9 @@ person is in it. 12 bytes a person, 12 kB at most.
 Two tables are of the same people where a tenth of the smaller one's are in the other. The share is
 estimated from those whose hash is small in both, with a standard error of at most 1.6% for tables
 of one size, and exactly up to 1,024 people; a table of 1% of another's people is compared by about
-10 of them. Ids are often numbers from 1 on: of tables with such ids, those are of the same people
-where who has many rows in one has many in the other.
+10 of them. Ids are often numbers from 1 on, also behind one word: of tables with such ids, those
+are of the same people where who has many rows in one has many in the other, and where that is not
+so, nobody can know.
 
 What is not found: people under other ids. Name one `privacy.budget_file` for them.
 
@@ -41,7 +42,7 @@ from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from fedrec.data.interactions import Dataset
-from fedrec.errors import RunError
+from fedrec.errors import RunError, SettingsError
 from fedrec.storage import PRIVATE, read_json, write_bytes, write_json, writing
 
 MOST = 1_024
@@ -54,17 +55,21 @@ _LEAST_CORRELATION = 0.5
 _FEW = 30
 """People in common below whom counts of rows tell nothing."""
 _NONCE_BYTES = 12
+_COUNTING = re.compile(r"\D*0*([1-9]\d{0,9}|0)", re.ASCII)
+_SPARSE = 1_000
+"""Ids up to so many times the people are numbers from 1 on."""
 _ELSEWHERE = "Correct the permissions of its folder, or name a privacy.budget_file."
 
 
 @dataclass(frozen=True)
 class People:
     """Hashes (n,) of people, increasing, and their rows (n,); n <= `MOST`. whole: whether it is all
-    of them."""
+    of them. numbered: whether ids are numbers from 1 on, which other people have too."""
 
     hashes: npt.NDArray[np.uint64]
     rows: npt.NDArray[np.uint32]
     whole: bool
+    numbered: bool = True
 
     @staticmethod
     def of(ids: Sequence[str], rows: npt.NDArray[np.integer], *, key: bytes) -> People:
@@ -74,7 +79,14 @@ class People:
             hmac.digest(key, ids[k].encode("utf-8", "surrogatepass"), "sha256")[:8]
             for k in there.tolist()
         )
-        return _smallest(np.frombuffer(digests, "<u8"), rows[there], whole=True)
+        found = _COUNTING.fullmatch
+        numbers = (found(ids[k]) for k in there[:MOST].tolist())
+        return _smallest(
+            np.frombuffer(digests, "<u8"),
+            rows[there],
+            whole=True,
+            numbered=all(one and int(one[1]) <= _SPARSE * len(there) for one in numbers),
+        )
 
     def with_more(self, other: People) -> People:
         """The sketch of the people of both, with the rows that `other` says."""
@@ -83,10 +95,16 @@ class People:
         rows = np.concatenate([other.rows, self.rows])[first]
         bound = min((p.hashes[-1] for p in (self, other) if not p.whole), default=None)
         below = np.ones(len(found), np.bool_) if bound is None else found <= bound
-        return _smallest(found[below], rows[below], whole=self.whole and other.whole)
+        return _smallest(
+            found[below],
+            rows[below],
+            whole=self.whole and other.whole,
+            numbered=self.numbered and other.numbered,
+        )
 
-    def same_as(self, other: People) -> bool:
-        """Whether a tenth of the smaller table's people are in the other one too."""
+    def same_as(self, other: People) -> bool | None:
+        """Whether a tenth of the smaller table's people are in the other one too; None where their
+        ids are, and may be other people's."""
         bound = min((p.hashes[-1] for p in (self, other) if not p.whole), default=None)
         mine, theirs = (
             p.hashes if bound is None else p.hashes[p.hashes <= bound] for p in (self, other)
@@ -96,14 +114,16 @@ class People:
         if not len(common) or len(common) < _LEAST_SHARE * fewest:
             return False
         x, y = np.log(self.rows[here]), np.log(other.rows[there])
-        if len(common) < _FEW or not (np.ptp(x) and np.ptp(y)):
+        ambiguous = self.numbered and other.numbered
+        if not ambiguous or len(common) < _FEW or not (np.ptp(x) and np.ptp(y)):
             return True
-        return float(np.corrcoef(x, y)[0, 1]) >= _LEAST_CORRELATION
+        return float(np.corrcoef(x, y)[0, 1]) >= _LEAST_CORRELATION or None
 
     def sealed(self, key: bytes) -> bytes:
         """What is kept in a file."""
         nonce = os.urandom(_NONCE_BYTES)
-        content = bytes([self.whole]) + self.hashes.tobytes() + self.rows.tobytes()
+        marks = self.whole | (not self.numbered) << 1
+        content = bytes([marks]) + self.hashes.tobytes() + self.rows.tobytes()
         return nonce + AESGCM(key).encrypt(nonce, content, _ABOUT)
 
     @staticmethod
@@ -116,15 +136,16 @@ class People:
             raise ValueError("not sealed under this key") from None
         n = (len(plain) - 1) // 12
         hashes = np.frombuffer(plain[1 : 1 + 8 * n], "<u8")
-        return People(hashes, np.frombuffer(plain[1 + 8 * n :], "<u4"), bool(plain[0]))
+        rows = np.frombuffer(plain[1 + 8 * n :], "<u4")
+        return People(hashes, rows, bool(plain[0] & 1), not plain[0] & 2)
 
 
 def _smallest(
-    hashes: npt.NDArray[np.uint64], rows: npt.NDArray[np.integer], *, whole: bool
+    hashes: npt.NDArray[np.uint64], rows: npt.NDArray[np.integer], *, whole: bool, numbered: bool
 ) -> People:
     order = np.argsort(hashes)[:MOST]
     kept = np.asarray(hashes[order], "<u8"), np.asarray(rows[order], "<u4")
-    return People(*kept, whole and len(hashes) <= MOST)
+    return People(*kept, whole and len(hashes) <= MOST, numbered)
 
 
 def people_of(dataset: Dataset, folder: Path) -> People:
@@ -150,17 +171,28 @@ def key_of(folder: Path) -> bytes:
     return key
 
 
-def budget_with(people: People, folder: Path) -> Path | None:
-    """The budget of the same people in this folder, of several the one that was charged last."""
+def budget_with(people: People, folder: Path, *, certain: bool = False) -> Path | None:
+    """The budget of the same people in this folder, of several the one that was charged last.
+
+    Raises SettingsError, where it must be `certain`, on a budget of people who may be the same."""
     key = key_of(folder)
-    found = list[Path]()
-    for path in folder.glob(f"*{SUFFIX}"):
-        with suppress(ValueError):  # of another key: of nobody that is known here
-            if people.same_as(People.opened(path.read_bytes(), key)):
-                found.append(path)
-    if not found:
-        return None
-    return max(found, key=lambda path: path.stat().st_mtime_ns).with_suffix(".jsonl")
+    found = dict[bool | None, list[Path]]()
+    for path in sorted(folder.glob(f"*{SUFFIX}"), key=lambda path: path.stat().st_mtime_ns):
+        same = None
+        with suppress(ValueError):  # of another key: nobody knows whose
+            same = people.same_as(People.opened(path.read_bytes(), key))
+        found.setdefault(same, []).append(path.with_suffix(".jsonl"))
+    if True in found:
+        return found[True][-1]
+    if certain and None in found:
+        raise SettingsError(
+            "people of this table may be those of another budget, whose ids are the same numbers "
+            "or whose sketch has another key: nobody can know what they have spent of "
+            "privacy.max_total_epsilon",
+            f"If they are the same: privacy.budget_file={found[None][-1]}. Otherwise name a file "
+            "of their own there.",
+        )
+    return None
 
 
 def remember(people: People, budget: Path) -> None:

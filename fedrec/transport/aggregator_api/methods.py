@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from google.protobuf.message import Message
 
+from fedrec.errors import PrivacyError
 from fedrec.federation.protocol import (
     Budget,
     LedgerGrowth,
@@ -212,10 +213,12 @@ def plan_bytes(plan: Plan) -> bytes:
 
 
 def read_plan(content: bytes) -> Plan:
-    """Raises RefusedError where it is not JSON, PrivacyError where the plan is not true."""
+    """Raises RefusedError where it is not JSON, or no plan that is true."""
     from fedrec.privacy.calibration import Plan
 
     try:
         return Plan.of(json.loads(content))
     except (ValueError, TypeError, RecursionError):
         raise refused(Refusal.WRONG_PLAN, "the plan is not JSON") from None
+    except PrivacyError as failure:
+        raise refused(Refusal.WRONG_PLAN, failure.cause, failure.remedy) from None

@@ -39,7 +39,7 @@ from fedrec_research.trials import Row
 _METRICS = ("auc", "mrr", "ndcg@5", "ndcg@10")
 _OTHER_DATA = (
     "NOT the paper's data (MIND and NewsFeeds): this is a click log of ml-1m. Compare orders, not "
-    "values."
+    "values. plm-nr has no language model here: its rows are an SVD of the films' metadata."
 )
 
 PUBLISHED: Mapping[str, Mapping[str, Any]] = {

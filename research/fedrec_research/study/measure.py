@@ -109,8 +109,9 @@ def place_of(data: str, *, likes: bool = False) -> Place:
     """A data set by its folder; the folder's name says which settings for clicks are meant.
 
     Raises SettingsError where clicks are asked for as likes."""
-    kind = "ratings" if data == "planted" else read(data).interactions.kind
-    name = Path(data).resolve().name if data != "planted" else data
+    invented = data.partition("-")[0] == "planted"
+    kind = "ratings" if invented else read(data).interactions.kind
+    name = data if invented else Path(data).resolve().name
     if not likes:
         return Place(data, name, kind)
     if not KINDS[kind].rated:

@@ -52,15 +52,22 @@ Settings = Callable[[str, float], Row]
 class Place:
     """The data of a study.
 
-    `path` "planted" is the small planted set; `name` decides which settings for clicks are taken.
-    likes: ratings of `LIKED` or more are read as clicks and divided at random, as both papers do
-    with MovieLens 20M (Liang et al. 2018).
+    `path` "planted" is the small planted set, "planted-skewed" that of a preset; `name` decides
+    which settings for clicks are taken. likes: ratings of `LIKED` or more are read as clicks and
+    divided at random, as both papers do with MovieLens 20M (Liang et al. 2018).
     """
 
     path: str
     name: str
     kind: Kind
     likes: bool = False
+
+    @property
+    def source(self) -> Row:
+        """Keys of [data]."""
+        if self.path.partition("-")[0] != "planted":
+            return {"path": self.path}
+        return {"preset": self.path.removeprefix("planted").removeprefix("-") or "small"}
 
     @property
     def given(self) -> bool:
@@ -204,11 +211,10 @@ def common(place: Place, epsilon: float, seed: int) -> Row:
 
     Ratings are divided by the seed, which is the noise's too; clicks come with their test events.
     """
-    path: Row = {"path": place.path} if place.path != "planted" else {"preset": "small"}
     likes: Row = {"kind": "clicks", "click_threshold": LIKED} if place.likes else {}
     return {
         "seed": seed,
-        "data": {**path, **likes},
+        "data": {**place.source, **likes},
         "split": {"kind": "given", "validation_share": 0.1} if place.given else {"seed": seed},
         "privacy": {"epsilon": epsilon, "delta": DELTA, "noise": "seeded"},
     }

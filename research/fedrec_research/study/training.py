@@ -182,7 +182,7 @@ def _with_people(place: Place, scenario: Scenario) -> Scenario:
     return validated(
         merged(
             content,
-            {"data": {"path": place.path} if place.path != "planted" else {"preset": "small"}},
+            {"data": place.source},
             people,
         ),
         source="data",

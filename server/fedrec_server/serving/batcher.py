@@ -9,7 +9,9 @@ thread.
 from __future__ import annotations
 
 import asyncio
+import time
 from collections import deque
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -31,11 +33,20 @@ Waiting = tuple[ServedModel, Query, "asyncio.Future[Best]"]
 
 
 class Batcher:
-    """Made and used on the event loop."""
+    """Made and used on the event loop. `clock` in seconds."""
 
-    def __init__(self, settings: ServingSettings, counts: ServingCounts) -> None:
+    def __init__(
+        self,
+        settings: ServingSettings,
+        counts: ServingCounts,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._clock = clock
         self._most_items = settings.limits.most_items
         self._most_waiting = settings.limits.waiting
+        self._most_wait_s = settings.limits.wait_s
+        self._each_s = 0.0  # of a query of late
         self._together = settings.ranking.together
         self._counts = counts
         self._waiting = deque[Waiting]()
@@ -76,10 +87,16 @@ class Batcher:
                 "/v1/models lists its categories.",
             )
 
+    def require_place(self) -> None:
+        """Raises RefusedError (`BUSY`): before a query is read, so that one which is refused costs
+        little, and where its answer would come when nobody waits for it any more."""
+        waiting = len(self._waiting)
+        if waiting >= self._most_waiting or waiting * self._each_s > self._most_wait_s:
+            raise busy("too many queries are waiting")
+
     def answer(self, model: ServedModel, query: Query) -> asyncio.Future[Best]:
         """The answer to a query that was checked. Raises RefusedError (`BUSY`)."""
-        if len(self._waiting) >= self._most_waiting:
-            raise busy("too many queries are waiting")
+        self.require_place()
         future = self._loop.create_future()
         self._waiting.append((model, query, future))
         self._call()
@@ -93,6 +110,7 @@ class Batcher:
 
     def _rank(self) -> None:
         batch = self._batch()
+        self._began_s = self._clock()
         if batch and batch[0][0].ranked.items.nbytes > _SMALL_BYTES:
             self._loop.run_in_executor(self._thread, _ranked, batch).add_done_callback(
                 lambda done: self._tell(batch, done.result())
@@ -122,6 +140,9 @@ class Batcher:
             else:
                 future.set_result(answers[place])
         self._counts.batch(len(batch))
+        if batch:
+            took_s = self._clock() - self._began_s
+            self._each_s += (took_s / len(batch) - self._each_s) / 8
         self._busy = False
         self._call()
 

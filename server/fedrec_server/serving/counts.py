@@ -56,7 +56,7 @@ class ServingCounts:
         self._swaps = Counter(
             "fedrec_model_swaps", "Bundles loaded", ["result"], registry=self.registry
         )
-        self.state = PartyState(self.registry)
+        self.state = PartyState(self.registry, party="serving")
         self._refused.labels(Code.BUSY)
         for result in ("loaded", "failed"):
             self._swaps.labels(result)
@@ -64,6 +64,7 @@ class ServingCounts:
     def answered(self, protocol: str, took_s: float) -> None:
         """One query."""
         self._seconds[protocol].observe(took_s)
+        self.state.spans.answer(protocol, took_s)
 
     def refused(self, code: str) -> None:
         """One request turned away."""

@@ -114,8 +114,9 @@ class GrpcApi:
     async def _recommend(self, context: Any) -> bytes:
         message = await self._first(context)
         arrived_s = time.perf_counter()
-        request = _parsed(pb.RecommendRequest, message)
         self._office.require_open()
+        self._office.endpoint.require_place()
+        request = _parsed(pb.RecommendRequest, message)
         model = self._office.store.get(f"{request.version:016x}")
         query = Query(coefficients_of(request.coefficients), request.k, request.categories)
         self._office.endpoint.check(model, query)

@@ -25,6 +25,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from fedrec.errors import RefusedError
 from fedrec.serving.ranking import Query
+from fedrec.transport.connection_limits import rest
 from fedrec_server.serving.batcher import coefficients_of
 from fedrec_server.serving.context import PIECE_BYTES, ServingContext
 from fedrec_server.serving.refusals import (
@@ -87,6 +88,9 @@ class HttpApi:
             raise
         except Exception as failure:
             answer = _problem(self._office, failure, whole=body is not None)
+            if answer.status_code == HTTP_STATUS[Code.BUSY]:
+                # else callers that do not wait would take the time in which others are answered
+                rest(scope, RETRY_AFTER_S[Code.BUSY])
             await answer(scope, receive, send)
             return
         head = [(b"content-type", _JSON), (b"content-length", b"%d" % len(content))]
@@ -96,8 +100,9 @@ class HttpApi:
     async def _answered(self, body: bytes) -> bytes:
         arrived_s = time.perf_counter()
         office = self._office
-        asked = question(body)
         office.require_open()
+        office.endpoint.require_place()
+        asked = question(body)
         model = office.store.get(asked.version)
         query = Query(
             coefficients_of(asked.coefficients), min(asked.k, 2**62), _bits(model, asked.categories)

@@ -123,6 +123,9 @@ class LimitsTable(PartyTable):
         description="open HTTP connections of one peer; more for a proxy on another machine",
     )
     waiting: int = Field(1_024, ge=1, description="queries that wait to be ranked")
+    wait_s: float = Field(
+        2.0, gt=0, description="longest wait, as the last queries took: longer is refused"
+    )
     downloads: int = Field(64, ge=1, description="bundles being taken")
     per_peer: int = Field(64, ge=1, description="requests in progress of one peer")
     per_second_per_peer: float = Field(

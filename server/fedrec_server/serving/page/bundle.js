@@ -6,7 +6,7 @@
  */
 
 import { attentionOf } from "./attention_bundle.js";
-import { read } from "./safetensors.js";
+import { read, tableOf } from "./safetensors.js";
 
 const FORMAT = "fedrec-serving/2";
 const MOST = { places: 1_000, coefficients: 1_024, categories: 64, number: 1e6 };
@@ -38,7 +38,7 @@ const SIZES = ["clicks", "shares", "mean", "covariance", "matrix"];
  */
 export function bundleOf(buffer, version) {
   const { metadata, arrays } = read(buffer);
-  const about = JSON.parse(metadata.about ?? "{}");
+  const about = tableOf(metadata?.about, "what the model says of itself");
   if (about.format !== FORMAT) throw new RangeError(`this page reads ${FORMAT}, not ${about.format}`);
   if (!["additive", "attention"].includes(about.form) || about.unit !== "click") {
     throw new RangeError("questions to this model are of a form that this page does not know; ask it with: fedrec recommend");
@@ -78,7 +78,7 @@ export function bundleOf(buffer, version) {
 }
 
 /** What is said of the model. */
-function requireWords({ history, sensitivity, scale, delta, noise, training, categories, name }) {
+function requireWords({ history, sensitivity, scale, delta, noise, training, categories, name, family, liked = 0 }) {
   const within = (value, low, high) => typeof value === "number" && value >= low && value <= high;
   const right = {
     history: Number.isInteger(history) && within(history, 1, MOST.places),
@@ -86,8 +86,10 @@ function requireWords({ history, sensitivity, scale, delta, noise, training, cat
     scale: within(scale, 1e-9, 1e9),
     delta: within(delta, 1e-12, 0.5),
     noise: noise === "seeded" || noise === "system",
-    training: typeof training === "object" && training !== null,
+    training: typeof training === "object" && training !== null && !Array.isArray(training),
     name: typeof name === "string",
+    family: ["news", "ratings", "clicks"].includes(family),
+    liked: typeof liked === "number" && Number.isFinite(liked),
     categories: Array.isArray(categories) && categories.length <= MOST.categories && categories.every((c) => typeof c === "string"),
   };
   for (const [key, fits] of Object.entries(right)) if (!fits) throw new RangeError(`the model's ${key} cannot be used`);

@@ -15,6 +15,7 @@ import { compose, epsilonBehind, epsilonLeft, epsilonOf, muBehind } from "./acco
 const KEY = "fedrec.ledger";
 const UNIT = "click";
 const NEIGHBOURS = "replace";
+const MOST_PLACES = 1_000; // of a history, in an entry of a version that did not write them
 const ROUNDING = 1e-9; // relative; an answer that takes all that is left reaches the limit up to the last bits
 
 /** A question that the limit does not allow. left: the largest epsilon that is still possible. */
@@ -35,7 +36,7 @@ export class Ledger {
     this.now = now;
   }
 
-  /** [{time, model, version, epsilon, delta, mu, padding, bounded, unit, neighbours}], oldest first; mu: behind the padding. */
+  /** [{time, model, version, epsilon, delta, mu, padding, bounded, places, unit, neighbours}], oldest first; mu: behind the padding. */
   get entries() {
     return this.#read().entries;
   }
@@ -62,15 +63,25 @@ export class Ledger {
 
   /**
    * What a person with so many titles pays (unit: user, neighbours: replace; neighbours differ in any number of these titles):
-   * {one, together} are the epsilons of one answer and of all answers after it. Each title moves the mean that is sent by as much
+   * {one, together} are the epsilons of one answer and of all answers after it, which costs nothing again. Each title moves the mean that is sent by as much
    * as one title may, and attention is bounded whatever the titles; all of them are hidden with probability padding ** titles.
    */
   ofPerson(titles, question) {
     const { delta } = this.limit;
     const of = ({ mu, padding = 0, bounded = false }) => ({ mu: bounded ? mu : titles * mu, padding: padding ** titles });
     const now = this.#price(question);
-    const [one, together] = [[now], [...this.entries, now]].map((prices) => epsilonOfAll(prices.map(of), delta));
-    return { one, together };
+    const again = this.remembered(question) !== null;
+    const [one, together] = [[now], again ? this.entries : [...this.entries, now]].map((prices) => epsilonOfAll(prices.map(of), delta));
+    return { one, together, again };
+  }
+
+  /**
+   * Epsilon of everything that one person paid in this browser (unit: user, neighbours: replace), as `fedrec account --person`: answers,
+   * whatever the history held then, and trainings: mus of releases per user (add/remove), as an exchange is one step out and one in.
+   */
+  ofEverything(trainings) {
+    const answers = this.entries.map(({ mu, bounded = false, places = MOST_PLACES }) => (bounded ? mu : places * mu));
+    return epsilonOf(compose([...answers, ...trainings.map((mu) => 2 * mu)]), this.limit.delta);
   }
 
   /** Whether one more answer is within the limit. */
@@ -106,9 +117,9 @@ export class Ledger {
     this.#storage.setItem(KEY, JSON.stringify({ ...this.#read(), answers: [] }));
   }
 
-  #price({ epsilon, padding = 0, bounded = false }) {
+  #price({ epsilon, padding = 0, bounded = false, places = MOST_PLACES }) {
     const { delta } = this.limit;
-    return { epsilon, delta, mu: muBehind(epsilon, delta, padding), padding, bounded, unit: UNIT, neighbours: NEIGHBOURS };
+    return { epsilon, delta, mu: muBehind(epsilon, delta, padding), padding, bounded, places, unit: UNIT, neighbours: NEIGHBOURS };
   }
 
   #read() {

@@ -3,12 +3,14 @@
 import { muBehind, rightGuesses } from "./accounting.js";
 import { bundleOf } from "./bundle.js";
 import { History } from "./history.js";
+import { toldOfInvented } from "./invented.js";
 import { Ledger, SpentError } from "./ledger.js";
 import { askWhatever, exact, noiseStdOf, rehearse, sentOf, told } from "./mechanism.js";
 import { makePicker, plain } from "./picker.js";
 import { ranking, scores } from "./ranking.js";
 import { sensitivityOf } from "./sensitivity.js";
 import { bundleBytes, models, questionBody, recommend, ServerError } from "./server.js";
+import { TrainingLedger } from "./training/ledger.js";
 import { part, say, showBytes, showLedger, showList, showModel, showPicked, showPrivate, showSlope } from "./views.js";
 import { howMade, inWords, short, size, whatShows } from "./words.js";
 
@@ -22,10 +24,16 @@ const state = { epsilon: BEGINNING, category: null, answer: null, asking: false 
 
 /** Load the newest model and make the page work with it. */
 async function begin() {
-  await load();
+  await Promise.all([load(), readTrainings()]);
   setUpControls();
   document.querySelector("main").hidden = false;
   render();
+}
+
+/** What trainings of this browser cost (the page at /training), mus of releases; null where its ledger is damaged. */
+async function readTrainings() {
+  const read = new TrainingLedger(localStorage).entries();
+  state.trainings = await read.then((entries) => entries.map(({ mu }) => mu), () => null);
 }
 
 async function load() {
@@ -61,7 +69,7 @@ function setUpControls() {
   part("epsilon").value = String(EPSILONS.indexOf(state.epsilon));
   part("epsilon").addEventListener("input", () => change({ epsilon: EPSILONS[Number(part("epsilon").value)] }));
   part("category").addEventListener("change", () => change({ category: part("category").value || null }));
-  addEventListener("storage", render); // another tab picked or paid
+  addEventListener("storage", () => readTrainings().then(render)); // another tab picked or paid
   addEventListener("resize", renderAnswer);
 }
 
@@ -99,9 +107,10 @@ function question() {
   return { ...priced(state.epsilon), edit: state.history.edit, version: state.bundle.version };
 }
 
-/** What decides on the price of an answer: epsilon, the padding of the model, and whether its numbers are bounded as attention is. */
+/** What decides on the price of an answer: epsilon, the padding of the model, and whether its numbers are bounded as attention is, and of how many titles. */
 function priced(epsilon) {
-  return { epsilon, padding: paddingOf(state.bundle), bounded: state.bundle.encoder !== null };
+  const { about, encoder } = state.bundle;
+  return { epsilon, padding: paddingOf(state.bundle), bounded: encoder !== null, places: about.history };
 }
 
 /** With which probability the model hides a title. */
@@ -141,7 +150,7 @@ async function askServer() {
   });
   const k = Math.min(SHOWN + bundle.about.history, bundle.m); // always as many: what is picked is taken out here
   const body = questionBody({ version: bundle.version, coefficients, k, category });
-  showLedger(ledger, paddingOf(bundle));
+  showLedger(ledger, paddingOf(bundle), state.trainings);
   const reply = await recommend(body);
   if (!isListOf(bundle, reply.items, k)) {
     throw new ServerError({ code: "damaged", cause: "The server's list is not one of this model.", remedy: "Do not use this server." });
@@ -202,7 +211,7 @@ function render() {
   const picked = state.history.ids.map((id) => ({ id, title: state.rowOf.has(id) ? titleOf(state.rowOf.get(id)) : id }));
   showPicked(picked, { longest: state.history.longest, bounded: priced(state.epsilon).bounded, onRemove: takeOut });
   renderPrice(picked.length);
-  showLedger(state.ledger, paddingOf(state.bundle));
+  showLedger(state.ledger, paddingOf(state.bundle), state.trainings);
   rankHere();
   showList("exact", state.exactOrder.slice(0, SHOWN).map((row) => ({ title: titleOf(row) })), "Pick a title to see this list.");
   renderAnswer();
@@ -227,7 +236,17 @@ function renderPrice(picked) {
   part("ask").textContent = asking ? "Asking…" : "Ask the server";
   part("price").textContent = priceInWords(picked);
   part("person").textContent = picked === 0 ? "" : personInWords(picked);
-  part("shows").textContent = whatShows(told(state.bundle, picked, noiseStdOf(state.bundle, mu)), picked, epsilon);
+  part("shows").textContent = whatShows(shareTold(picked, mu), picked, epsilon);
+}
+
+/** Which share of what so many titles say an answer leaves, by public numbers; kept, as readers are invented for some models. */
+function shareTold(titles, mu) {
+  const of = JSON.stringify([state.bundle.version, titles, mu]);
+  if (state.toldOf !== of) {
+    const share = told(state.bundle, titles, noiseStdOf(state.bundle, mu)) ?? toldOfInvented(state.bundle, titles, mu);
+    Object.assign(state, { toldOf: of, share });
+  }
+  return state.share;
 }
 
 function priceInWords(picked) {
@@ -240,9 +259,9 @@ function priceInWords(picked) {
 }
 
 function personInWords(titles) {
-  const { one, together } = state.ledger.ofPerson(titles, priced(state.epsilon));
+  const { one, together, again } = state.ledger.ofPerson(titles, question());
   const whole = titles === 1 ? "with one title, whichever it is" : `with ${titles} titles, whichever they are`;
-  return `For a person ${whole}: at most ε = ${short(one)} for one answer, ${short(together)} for all answers and this one.`;
+  return `For a person ${whole}: at most ε = ${short(one)} for one answer, ${short(together)} for all answers${again ? "" : " and this one"}.`;
 }
 
 function renderAnswer() {

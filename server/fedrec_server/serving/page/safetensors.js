@@ -24,8 +24,7 @@ function headerOf(buffer) {
   const length = buffer.byteLength < 8 ? NaN : Number(new DataView(buffer).getBigUint64(0, true));
   if (!(length <= buffer.byteLength - 8)) throw new RangeError("no safetensors file: its header does not fit");
   const text = new TextDecoder().decode(new Uint8Array(buffer, 8, length));
-  const content = JSON.parse(text);
-  if (content === null || typeof content !== "object") throw new RangeError("no safetensors file: its header is no object");
+  const content = tableOf(text, "no safetensors file: its header");
   return { content, end: 8 + length };
 }
 
@@ -43,6 +42,18 @@ function arrayOf(buffer, origin, name, { dtype, shape, data_offsets: offsets }) 
   const aligned = first % Type.BYTES_PER_ELEMENT === 0;
   const values = aligned ? new Type(buffer, first, size) : new Type(buffer.slice(first, origin + stop));
   return { shape, values };
+}
+
+/** The object of a JSON text. Throws RangeError, which says what it is of. */
+export function tableOf(text, what) {
+  let content = null;
+  try {
+    content = JSON.parse(text);
+  } catch {
+    // said below
+  }
+  if (content === null || typeof content !== "object" || Array.isArray(content)) throw new RangeError(`${what} is no object`);
+  return content;
 }
 
 function isCount(value) {

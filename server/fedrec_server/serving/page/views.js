@@ -94,12 +94,13 @@ export function showBytes({ exact, sent, howMade, titles, body, cost }) {
   }
 }
 
-/** Spent, left, and each answer with what all of them came to by then. */
-export function showLedger(ledger, padding) {
+/** Spent, left, and each answer with what all of them came to by then. trainings: what they cost, null where nobody knows. */
+export function showLedger(ledger, padding, trainings) {
   const { entries, spent, limit } = ledger;
   part("ledger-words").textContent = entries.length
     ? `Spent: ε = ${short(spent)} of ${limit.epsilon} per title in ${many(entries.length, "answer")}. One more answer may have ε = ${short(ledger.left(padding))}.`
     : `Nothing spent. The limit of this device is ε = ${limit.epsilon} per title for all answers together.`;
+  part("everything").textContent = everything(ledger, trainings);
   const meter = part("meter");
   meter.ariaValueMax = String(limit.epsilon);
   meter.ariaValueNow = String(Math.round(spent * 100) / 100);
@@ -114,6 +115,16 @@ export function showLedger(ledger, padding) {
   });
   part("entries").replaceChildren(...lines.slice(-ENTRIES_SHOWN).reverse());
   document.querySelector(".scroll").hidden = entries.length === 0;
+}
+
+/** One sum of all that left this browser. */
+function everything(ledger, trainings) {
+  if (trainings === null) return "What trainings cost is not known: their ledger in this browser is damaged.";
+  const answers = ledger.entries.length;
+  if (!answers && !trainings.length) return "";
+  const rounds = trainings.length ? ` and ${many(trainings.length, "round")} of trainings` : "";
+  const sum = short(ledger.ofEverything(trainings));
+  return `Everything that left this browser, ${many(answers, "answer")}${rounds}: at most ε = ${sum} at δ = ${ledger.limit.delta} per person (all data replaced by any other).`;
 }
 
 function moment(time) {

@@ -15,7 +15,7 @@ export async function readHeader(content) {
   try {
     const releases = told.releases.map((release) => ({ ...release, blocks: release.blocks.map((block) => ({ folds: 1, ...block })) }));
     const header = { digest, run: told.run, plan: told.plan, round: told.round, step: told.step, releases, arrays: told.public };
-    if (!isTyped(header)) throw new RangeError("a field is not of its type");
+    if (!isTable(told.public) || !isTyped(header)) throw new RangeError("a field is not of its type");
     if (!isSound(header)) throw new RangeError("its arrays or blocks have impossible sizes");
     return header;
   } catch (failure) {
@@ -117,6 +117,10 @@ function isNumber(value) {
   return typeof value === "number" && Number.isFinite(value);
 }
 
+function isTable(value) {
+  return value !== null && typeof value === "object" && !Array.isArray(value);
+}
+
 function isText(value) {
   return typeof value === "string";
 }
@@ -127,8 +131,8 @@ function sizeOf({ dtype, shape }) {
 
 function parsed(content, code, what) {
   try {
-    const told = JSON.parse(new TextDecoder("utf-8", { fatal: true }).decode(content));
-    if (told !== null && typeof told === "object" && !Array.isArray(told)) return told;
+    const told = JSON.parse(new TextDecoder("utf-8", { fatal: true, ignoreBOM: true }).decode(content));
+    if (isTable(told)) return told;
   } catch {
     // said below
   }
