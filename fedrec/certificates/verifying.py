@@ -264,7 +264,7 @@ def _told_again(
 
 
 def _outputs(folder: Path, content: Mapping[str, Any], plan: Plan) -> list[list[bytes]]:
-    """Of each round, those of three aggregators that signed; none of one, or where none did."""
+    """Outputs of each round, of three aggregators that signed; none of one, or where none did."""
     if plan.aggregation == "trusted" or not content["statements"]:
         return []
     rounds = range(len(content["rounds"]))
