@@ -282,8 +282,8 @@ FILES: dict[str, Case] = {
         file("log.csv", GOOD, format="table", **READ),
     ),
     "no suffix": Case(file("log.xyz", GOOD), "in no known format", file("log.csv", GOOD, **READ)),
-    "a spreadsheet": Case(file("log.xlsx", b"PK\x03\x04"), "in no known format"),
-    "a pickle": Case(file("log.pkl", b"\x80\x04"), "in no known format"),
+    "a spreadsheet": Case(file("log.xlsx", b"PK\x03\x04"), "which is not read"),
+    "a pickle": Case(file("log.pkl", b"\x80\x04"), "which is not read"),
     "UTF-16": Case(file("log.csv", GOOD.encode("utf-16")), "UTF-16", file("log.csv", GOOD, **READ)),
     "Latin-1": Case(
         file("log.csv", csv(["\xe9,1,3"]).encode("latin-1"), **READ),

@@ -41,6 +41,7 @@ def test_simple_methods_that_are_measured_are_not_charged(tmp_path: Path) -> Non
         "data.rating_range=[1, 5]",
         "privacy.noise=system",
         f"run.directory={tmp_path}",
+        f"privacy.budget_file={tmp_path / 'budget.jsonl'}",  # other tests have such ids, too
     ]
     result = simulate.run(load(None, chosen), name="run", quiet=True)
     assert "dp-bias" in {verdict["control"] for verdict in result["verdicts"]}
