@@ -46,7 +46,7 @@ def shown(metrics: Metrics) -> set[str]:
 def test_answers_refusals_and_the_budget_are_counted() -> None:
     metrics = Metrics("client", "0")
     answer = Answer("library", users=5, accepted=3, rejected={"busy": 2})
-    question: Any = SimpleNamespace(question=SimpleNamespace(round=3))
+    question: Any = SimpleNamespace(run="run", question=SimpleNamespace(round=3))
     assert worker_main.Counted(Site(answer), metrics).answer(question) == answer  # type: ignore[arg-type]
     assert shown(metrics) >= {
         'fedrec_waiting{reason="server"} 1.0',
