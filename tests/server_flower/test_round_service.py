@@ -60,11 +60,13 @@ class Site:
     heard: list[RoundMessage] = field(default_factory=list)
     hold: threading.Event = field(default_factory=threading.Event)
     stop: threading.Event = field(default_factory=threading.Event)
+    gone: Callable[[], bool] = lambda: True
 
     def answer(self, message: RoundMessage) -> RoundMessage:
         self.heard.append(message)
         if self.hold.is_set():
             until(lambda: not self.hold.is_set() or self.stop.is_set(), "the client goes on")
+            until(self.gone, "its connection ends")
         return answering(Answer(self.says or self.name, len(self.heard)))
 
     def start(self) -> None:
@@ -118,6 +120,7 @@ def test_a_message_whose_answer_was_lost_is_sent_again_to_the_client_that_comes_
 ) -> None:
     with RoundService(table(keys)) as service:
         with sites(keys, service, "library") as (first,):
+            first.gone = lambda: not service._clients["library"].connections  # its answer is lost
             first.hold.set()
             (name,) = service.send(["library"], RoundMessage({"terms": b"1"}, kind="join"), 60.0)
             until(lambda: first.heard, "the message arrives")
