@@ -22,7 +22,7 @@ import numpy as np
 import polars as pl
 
 from fedrec.arrays import Int32s
-from fedrec.data.columns import guessed, opinions, require_distinct, usual
+from fedrec.data.columns import guessed, opinions, plain_name, require_distinct, usual
 from fedrec.data.delimited import decoded, is_integer, number_ids, require_file
 from fedrec.data.features import PublicFeatures
 from fedrec.data.interactions import (
@@ -266,7 +266,8 @@ def used_columns(
     named, guesses = _with_guesses(named, found)
     taken = named.names().values()
     alike = usual("rating", found) or opinions(found)
-    alike = [column for column in alike if column not in taken]
+    # what grows with dislike is never guessed
+    alike = [column for column in alike if column not in taken and plain_name(column) != "dislike"]
     if named.rating is None and rated:
         if rating not in found and len(alike) > 1:
             raise SettingsError(

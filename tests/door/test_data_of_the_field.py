@@ -179,6 +179,12 @@ def test_a_scenario_and_a_flag_say_the_same_of_counts(
     assert "2 of 4 rows are below 5 and no clicks" in " ".join(capsys.readouterr().out.split())
 
 
+def test_a_column_of_dislikes_is_not_taken_for_likes() -> None:
+    frame = pl.DataFrame(LOG).select("user", "item", pl.col("thumb").alias("dislike"))
+    with pytest.raises(fedrec.DataError, match="no column 'rating'"):
+        fedrec.Dataset.from_frame(frame, click_threshold=1)
+
+
 def test_a_threshold_that_nobody_reaches_is_refused() -> None:
     with pytest.raises(fedrec.DataError, match="no row of frame has 100 or more"):
         fedrec.Dataset.from_frame(
