@@ -122,8 +122,13 @@ FRAMES: dict[str, Case] = {
     ),
     "a column of two types": Case(
         frame({"user": [1, "a"], "item": [1, 2]}),
-        "cannot be read",
+        "'user' of the frame holds values of several types, 1 and 'a'.*str",
         frame(made(user=list(map(str, LOG["user"])))),
+    ),
+    "a column of two types in pandas": Case(
+        frame(lambda: pandas.DataFrame(made(user=["a", *LOG["user"][1:]]))),
+        "'user' of the frame holds values of several types, 'a' and 0.*str",
+        frame(lambda: pandas.DataFrame(made(user=[*map(str, LOG["user"])]))),
     ),
     "no rows": Case(frame({"user": [], "item": []}), "holds no rows", frame(made())),
     "no user": Case(
@@ -289,6 +294,11 @@ FILES: dict[str, Case] = {
         file("log.csv", csv(["\xe9,1,3"]).encode("latin-1"), **READ),
         "line 22",
         file("log.csv", csv(["\xe9,1,3"]), **READ),
+    ),
+    "decimals after a comma": Case(
+        file("log.csv", csv(["1,1,3"]).replace(",", ";").replace(";3\n", ";3,5\n"), **READ),
+        "a point before its decimals",
+        file("log.csv", csv(["1,1,3"]).replace(",", ";").replace(";3\n", ";3.5\n"), **READ),
     ),
     "zero bytes": Case(file("log.csv", b"user,item\n1\x00,2\n"), "zero bytes"),
     "line ends of CR alone": Case(
