@@ -45,3 +45,22 @@ def test_lists_are_ordered_by_finite_numbers(name: str, rated: bool, epsilon: fl
         scores = model.recommend(history=[items[0]], k=3)["score"]
     assert np.isfinite(model.item_factors).all()
     assert np.isfinite(scores.to_numpy()).all()
+
+
+@pytest.mark.parametrize("vectors", [np.zeros((20, 3)), np.ones((20, 3)), np.eye(20)])
+@pytest.mark.parametrize("rated", [True, False])
+def test_lists_beside_public_vectors_that_say_nothing_are_ordered_by_finite_numbers(
+    rated: bool, vectors: np.ndarray[Any, Any]
+) -> None:
+    users, items, ratings = ROWS["everybody has everything"]
+    columns: dict[str, Any] = {"user": users, "item": items}
+    told: dict[str, Any] = {}
+    if rated:
+        columns["rating"] = ratings
+        told = {"rating_range": (1, 5)}
+    told["item_vectors"] = {"item": [*range(20)], "vector": vectors.tolist()}
+    data = fedrec.Dataset.from_frame(columns, **told)
+    with np.errstate(over="raise", invalid="raise", divide="raise"):
+        model = fedrec.MatrixFactorization(epsilon=5, noise="seeded").fit(data)
+        scores = model.recommend(history=[items[0]], k=3)["score"]
+    assert np.isfinite(scores.to_numpy()).all()

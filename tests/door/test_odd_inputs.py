@@ -130,6 +130,16 @@ FRAMES: dict[str, Case] = {
         "'user' of the frame holds values of several types, 'a' and 0.*str",
         frame(lambda: pandas.DataFrame(made(user=[*map(str, LOG["user"])]))),
     ),
+    "links of numbers past 32 bits": Case(
+        frame(made(), similar_items={"item": [0], "similar": [1], "score": [1e300]}),
+        "a finite score",
+        frame(made(), similar_items={"item": [0], "similar": [1], "score": [1.0]}),
+    ),
+    "vectors of numbers past 32 bits": Case(
+        frame(made(), item_vectors={"item": [0, 1], "x": [1e300, 1.0]}),
+        "vectors of finite numbers",
+        frame(made(), item_vectors={"item": [0, 1], "x": [0.0, 0.0]}),
+    ),
     "no rows": Case(frame({"user": [], "item": []}), "holds no rows", frame(made())),
     "no user": Case(
         frame({"who": [1], "what": [2], "x": [3]}),
