@@ -59,15 +59,21 @@ class Assembly:
         self.add(piece)
 
     def add(self, piece: pb.Piece) -> None:
-        """The next piece. Raises RefusedError (`MALFORMED`) where it is empty, or one too many."""
+        """The next piece. Raises RefusedError (`MALFORMED`) where it is one too many, or not the
+        last one and not full: many small ones would take more time than their bytes."""
         self._content += piece.data
-        if len(self._content) > self.total or not piece.data:
+        if self.size > self.total or not (self.whole or len(piece.data) == FRAME_BYTES):
             raise refused(Refusal.MALFORMED, "a message is not as long as it announced")
+
+    @property
+    def size(self) -> int:
+        """Bytes that are there."""
+        return len(self._content)
 
     @property
     def whole(self) -> bool:
         """Whether all of it is there."""
-        return len(self._content) == self.total
+        return self.size == self.total
 
     @property
     def content(self) -> bytes:
