@@ -221,17 +221,19 @@ class RoundService:
         return server
 
     def _handler(self) -> grpc.GenericRpcHandler:
-        table = {
-            "Take": grpc.stream_stream_rpc_method_handler(
-                self._guarded(self._take), pb.Piece.FromString, pb.Piece.SerializeToString
-            ),
-            "Greet": grpc.stream_unary_rpc_method_handler(
-                self._guarded(self._greet),
-                pb.GreetRequest.FromString,
-                pb.GreetReply.SerializeToString,
-            ),
-        }
-        return grpc.method_handlers_generic_handler(SERVICE, table)
+        return grpc.method_handlers_generic_handler(
+            SERVICE,
+            {
+                "Take": grpc.stream_stream_rpc_method_handler(
+                    self._guarded(self._take), pb.Piece.FromString, pb.Piece.SerializeToString
+                ),
+                "Greet": grpc.stream_unary_rpc_method_handler(
+                    self._guarded(self._greet),
+                    pb.GreetRequest.FromString,
+                    pb.GreetReply.SerializeToString,
+                ),
+            },
+        )
 
     def _guarded(self, act: Callable[[str, Any], Any]) -> Callable[[Any, Any], Any]:
         async def guarded(_: object, context: Any) -> Any:
@@ -331,17 +333,17 @@ class RoundService:
         answer = Assembly(self._limits.answer_bytes)
         answer.begin(first)
         if answer.whole:
-            return answer.content
+            return bytes(answer.content)
         async with client.answering, self._room(answer.total):
             began_s = self._loop.time()
             while not answer.whole:
-                due_s = self._limits.piece_s + answer.size / self._limits.least_bytes_s
+                due_s = self._limits.piece_s + len(answer.content) / self._limits.least_bytes_s
                 async with asyncio.timeout_at(began_s + due_s):
                     piece = await context.read()
                 if piece is grpc.aio.EOF:
                     raise refused(Refusal.MALFORMED, "an answer breaks off")
                 answer.add(piece)
-        return answer.content
+        return bytes(answer.content)
 
     @asynccontextmanager
     async def _room(self, size: int) -> AsyncIterator[None]:

@@ -42,12 +42,12 @@ def pieces(name: str, content: bytes) -> Iterator[pb.Piece]:
 
 @dataclass
 class Assembly:
-    """A message of at most so many bytes while its pieces come."""
+    """A message of at most so many bytes while its pieces come. content: what is there of it."""
 
     most: int
     name: str = ""
     total: int = 0
-    _content: bytearray = field(default_factory=bytearray)
+    content: bytearray = field(default_factory=bytearray)
 
     def begin(self, piece: pb.Piece) -> None:
         """The first piece. Raises RefusedError (`TOO_LARGE`) before more is read."""
@@ -61,21 +61,11 @@ class Assembly:
     def add(self, piece: pb.Piece) -> None:
         """The next piece. Raises RefusedError (`MALFORMED`) where it is one too many, or not the
         last one and not full: many small ones would take more time than their bytes."""
-        self._content += piece.data
-        if self.size > self.total or not (self.whole or len(piece.data) == FRAME_BYTES):
+        self.content += piece.data
+        if len(self.content) > self.total or not (self.whole or len(piece.data) == FRAME_BYTES):
             raise refused(Refusal.MALFORMED, "a message is not as long as it announced")
-
-    @property
-    def size(self) -> int:
-        """Bytes that are there."""
-        return len(self._content)
 
     @property
     def whole(self) -> bool:
         """Whether all of it is there."""
-        return self.size == self.total
-
-    @property
-    def content(self) -> bytes:
-        """Its bytes."""
-        return bytes(self._content)
+        return len(self.content) == self.total
