@@ -13,13 +13,13 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from threading import Lock
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
 from fedrec.errors import RefusedError
@@ -28,10 +28,11 @@ from fedrec.federation.protocol import TOKEN_BYTES, Invitation, Receipt, Refusal
 from fedrec.federation.report_batches import MAX_DEVICE_BYTES
 from fedrec.federation.wire import described, refused
 from fedrec_aggregator.core import Aggregator
-from fedrec_aggregator.device_content import Content
+from fedrec_aggregator.device_content import PublishedContent
 
 _FOR_EVER = {"Cache-Control": "public, max-age=31536000, immutable"}
 _NEVER = {"Cache-Control": "no-store"}
+_PIECE_BYTES = 2**16
 
 
 class DeviceIntake:
@@ -42,7 +43,7 @@ class DeviceIntake:
         aggregator: Aggregator,
         *,
         admits: Callable[[str], bool] = lambda sender: True,
-        source: Content | None = None,
+        source: PublishedContent | None = None,
     ) -> None:
         """admits: whether a sender, the hash of a device's secret, may take part. source: what a
         server published; without one, what `publish` is given."""
@@ -113,7 +114,12 @@ def application(intake: DeviceIntake, *, body_s: float = 60.0) -> Starlette:
             return _refusal(
                 refused(Refusal.ROUND_UNKNOWN, "nothing of the current round has this digest"), 404
             )
-        return Response(found, headers=_FOR_EVER, media_type="application/octet-stream")
+        # in pieces: a connection holds no more of what is not taken
+        return StreamingResponse(
+            _pieces(found),
+            headers=_FOR_EVER | {"Content-Length": str(len(found))},
+            media_type="application/octet-stream",
+        )
 
     async def posted(request: Request) -> tuple[bytes, str]:
         """The body and the secret, which is looked at first: of strangers nothing is taken."""
@@ -152,6 +158,11 @@ def application(intake: DeviceIntake, *, body_s: float = 60.0) -> Starlette:
             Route("/v1/reports/{run}/{round:int}", reports, methods=["POST"]),
         ]
     )
+
+
+async def _pieces(content: bytes) -> AsyncIterator[bytes]:
+    for start in range(0, len(content), _PIECE_BYTES):
+        yield content[start : start + _PIECE_BYTES]
 
 
 async def _body(request: Request) -> bytes:
