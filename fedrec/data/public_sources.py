@@ -17,7 +17,6 @@ already: by whoever loads them. What it says stays there.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
