@@ -14,8 +14,13 @@ from fedrec.errors import RunError, SettingsError
 from fedrec.operations.addresses import Address
 from fedrec.transport.connection_limits import ConnectionLimits, bounded
 from fedrec_aggregator.core import Aggregator
-from fedrec_aggregator.device_content import Content, FolderContent, HttpsContent
-from fedrec_aggregator.device_intake import DeviceIntake, application
+from fedrec_aggregator.device_intake import (
+    Content,
+    DeviceIntake,
+    FolderContent,
+    HttpsContent,
+    application,
+)
 from fedrec_aggregator.settings_tables import DevicesTable
 
 _CALLS_AT_ONCE = 1_000

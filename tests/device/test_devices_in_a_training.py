@@ -33,8 +33,7 @@ from fedrec.transport.aggregator_client import RemoteReleaseEndpoint
 from fedrec.transport.channel import Access
 from fedrec_aggregator import main
 from fedrec_aggregator.core import Limits
-from fedrec_aggregator.device_content import FolderContent, HttpsContent
-from fedrec_aggregator.device_intake import DeviceIntake
+from fedrec_aggregator.device_intake import DeviceIntake, FolderContent, HttpsContent
 from fedrec_aggregator.leaf import LeafAggregator
 from fedrec_aggregator.leaf_visits import ListedLeaf
 from fedrec_aggregator.ledger import ReleaseLedger
@@ -45,7 +44,7 @@ from fedrec_client.leaves import LeafEndpoints as ClientLeaves
 from fedrec_client.ledger import ClientLedger
 from fedrec_client.participant import Participant
 from fedrec_client.store import LocalUsers
-from fedrec_server.device_clients import NAME, DeviceClients, Publication
+from fedrec_server.workload import NAME, DeviceClients, Publication
 from tests.device.test_light_device import InProcess
 from tests.waiting import HANG_S, until
 
