@@ -49,7 +49,7 @@ from fedrec_aggregator.device_server import device_endpoint
 from fedrec_aggregator.ledger import ReleaseLedger
 from fedrec_aggregator.settings_tables import DevicesTable
 from fedrec_client.device import Device, History, Limit, Service
-from fedrec_server.device_clients import Publication
+from fedrec_server.workload import Publication
 
 _SCRIPT = """
 import hashlib, json, sys, time

@@ -54,8 +54,8 @@ def test_what_only_an_import_or_an_unreached_definition_names_is_unreached() -> 
         ),
         (
             "fedrec.privacy.clipping",
-            "from ..factorization import alternating",
-            "fedrec.factorization.alternating, which fedrec.privacy may not",
+            "from ..factorization import least_squares",
+            "fedrec.factorization.least_squares, which fedrec.privacy may not",
         ),
         ("fedrec.privacy.clipping", "import uvicorn", "imports uvicorn"),
         ("fedrec.federation.wire", "def f():\n    import httpx", "imports httpx"),

@@ -44,7 +44,7 @@ from fedrec.federation.wire import (
 from fedrec.operations import logs
 from fedrec.privacy.calibration import Aggregation, Plan
 from fedrec.randomness import Streams, SystemStreams
-from fedrec_aggregator import intake
+from fedrec_aggregator import opening_checks
 from fedrec_aggregator.collection import Collection, accumulator_bytes, zero_sums
 from fedrec_aggregator.ledger import ReleaseLedger
 from fedrec_aggregator.limits import Limits
@@ -134,7 +134,7 @@ class Aggregator:
         if collection.phase is not Phase.OPEN:
             return collection.turn_away(Refusal.ROUND_CLOSED, users)
         try:
-            checked = intake.check(
+            checked = opening_checks.check(
                 batch,
                 collection.question.releases,
                 report_digest(collection.digest, collection.quorum if names_quorum else 0),

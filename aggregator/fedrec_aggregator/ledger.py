@@ -31,8 +31,8 @@ from fedrec.errors import RunError
 from fedrec.federation.ledger_heads import REMEDY
 from fedrec.federation.protocol import LedgerGrowth, LedgerHead, Refusal, RoundStatus
 from fedrec.federation.wire import refused
-from fedrec.ledgers.lock import FileLock
-from fedrec.ledgers.transactions import DurableLedger, connected
+from fedrec.ledgers.line_file import FileLock
+from fedrec.ledgers.sqlite_ledger import DurableLedger, connected
 from fedrec.operations import logs
 from fedrec.operations.clock import LEAST_S, ClockJump
 from fedrec.privacy.accounting import Ledger
@@ -49,8 +49,14 @@ from fedrec_aggregator.chain import (
     RoundReleased,
     link,
 )
-from fedrec_aggregator.ledger_tables import TABLES, BegunAttempt, read_rows
-from fedrec_aggregator.spending import Spends, account_of, spends_of
+from fedrec_aggregator.ledger_tables import (
+    TABLES,
+    BegunAttempt,
+    Spends,
+    account_of,
+    read_rows,
+    spends_of,
+)
 
 _DAY_S = 86_400.0
 ENTRIES_AT_ONCE = 8_192

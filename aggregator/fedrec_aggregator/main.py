@@ -23,7 +23,7 @@ from fedrec.operations.clock import ClockJump, Clocks
 from fedrec.operations.metrics import Metrics, watch_machine
 from fedrec.operations.party_settings import insecure_name, require_three_keys
 from fedrec.operations.party_state import Doing
-from fedrec.operations.reloading import LOOK_S, WatchedFiles
+from fedrec.operations.pins import LOOK_S, WatchedFiles
 from fedrec.storage import write_json
 from fedrec.transport.channel import Access
 from fedrec.transport.leaf_client import RemoteLeaf, RemotePeer

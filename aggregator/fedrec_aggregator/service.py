@@ -33,12 +33,11 @@ from fedrec_aggregator.calls import Call, Calls
 from fedrec_aggregator.core import Aggregator
 from fedrec_aggregator.credentials import Roster
 from fedrec_aggregator.leaf import LeafAggregator
-from fedrec_aggregator.leaf_service import LeafCalls
 from fedrec_aggregator.settings_tables import TlsSettings, TrafficSettings
 from fedrec_aggregator.statement import signed_statement
 from fedrec_aggregator.three_party import ThreePartyAggregator
 from fedrec_aggregator.three_party_leaf import LeafOfThreeAggregator
-from fedrec_aggregator.three_party_service import ThreePartyCalls
+from fedrec_aggregator.three_party_service import LeafCalls, ThreePartyCalls
 
 REPORT_THREADS = 2
 SERVER_THREADS = 4

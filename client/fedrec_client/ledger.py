@@ -13,6 +13,8 @@ times are written down and decide nothing, since clocks jump.
 
 Beside the entries lies the newest head that was seen of the aggregator's own ledger
 (`fedrec.federation.ledger_heads`): it is lost or put back with them alone.
+
+Entries of a client's ledger of rounds.
 """
 
 from __future__ import annotations
@@ -22,17 +24,57 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from fedrec.errors import BudgetExceededError, RefusedError, UnitMismatchError
 from fedrec.federation.ledger_heads import HeadMemory
 from fedrec.federation.protocol import LedgerHead, Refusal
 from fedrec.ledgers import sqlite_ledger
-from fedrec.ledgers.sqlite_ledger import SqliteLedger, reading
-from fedrec.privacy.accounting import Ledger, epsilon_of, mu_for
+from fedrec.ledgers.chain import EntryType, genesis, head_after
+from fedrec.ledgers.sqlite_ledger import LedgerTable, SqliteLedger, reading
+from fedrec.privacy.accounting import GaussianEvent, Ledger, epsilon_of, mu_for
 from fedrec.privacy.calibration import Plan
 from fedrec.privacy.guarantee import Guarantee, said_down
-from fedrec_client.ledger_entries import ROUNDS, RoundCharge
 from fedrec_client.pseudonyms import SECRET_SCHEMA, kept_secret
+
+
+@dataclass(frozen=True)
+class RoundCharge:
+    """One round that was charged: `question` and `plan` are digests; `releases` are names with
+    their mu; `head` closes the chain so far."""
+
+    number: int
+    time_s: float
+    run: str
+    round: int
+    question: str
+    plan: str
+    releases: tuple[tuple[str, float], ...]
+    head: str
+
+    @property
+    def events(self) -> tuple[GaussianEvent, ...]:
+        """What the round cost each user."""
+        return tuple(GaussianEvent(f"{self.run}/{name}", mu) for name, mu in self.releases)
+
+
+def _head(before: str, row: tuple[Any, ...]) -> str:
+    *content, releases = row
+    return head_after(before, *content, json.loads(releases))
+
+
+def _read(_: int, row: tuple[Any, ...], head: str) -> RoundCharge:
+    number, time_s, run, round, question, plan, releases = row
+    costs = tuple((name, float.fromhex(mu)) for name, mu in json.loads(releases))
+    return RoundCharge(number, time_s, run, round, question, plan, costs, head)
+
+
+ROUNDS = LedgerTable(
+    "entries",
+    ("number", "time_s", "run", "round", "question", "plan", "releases", "head"),
+    EntryType(genesis("fedrec client ledger 1"), _head, _read),
+)
+
 
 _SCHEMA = f"""
 {SECRET_SCHEMA}

@@ -57,8 +57,7 @@ from fedrec.privacy.keystream import derive
 from fedrec.randomness import SecretStreams, Streams
 from fedrec.settings import NewsScenario
 from fedrec_client.answering import invented
-from fedrec_client.click_entries import RunBinding
-from fedrec_client.click_ledger import ClickLedger
+from fedrec_client.click_ledger import ClickLedger, RunBinding
 from fedrec_client.pseudonyms import user_tokens
 from fedrec_client.readers import PRIVATE_COLUMNS, LocalReaders, read_clicks, write_clicks
 from fedrec_client.refusals import guarded

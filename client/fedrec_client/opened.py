@@ -1,31 +1,98 @@
-"""A client's data, ledger and way to the aggregator, opened as one."""
+"""A client's data, ledger and way to the aggregator, opened as one.
+
+A site's data as it is now: read again when a new run begins, where its files have changed since
+they were read.
+
+A run keeps what it began with as long as the process lives; people who joined, left or rated since
+are those of the next run.
+"""
 
 from __future__ import annotations
 
 import logging
+import os
 import time
+from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Generic, TypeVar
 
+from fedrec.errors import RunError
 from fedrec.federation.protocol import ReportEndpoint
+from fedrec.operations import logs
 from fedrec.operations.party_settings import AggregatorAccess, names_of_three
 from fedrec.operations.party_state import Awaited, PartyState, noting
 from fedrec.transport.aggregator_client import RemoteReportEndpoint, Retry
 from fedrec.transport.channel import Access
 from fedrec.transport.leaf_client import RemoteShareEndpoint
-from fedrec_client.leaf_settings import range_of, three_by_range
 from fedrec_client.leaves import LeafEndpoints
 from fedrec_client.leaves_of_three import LeavesOfThree
 from fedrec_client.ledger import ClientLedger
 from fedrec_client.participant import Participant, SiteUsers
-from fedrec_client.renewal import Renewal
-from fedrec_client.settings import NEWS_FORMATS, ClientData, ClientSettings
+from fedrec_client.settings import (
+    NEWS_FORMATS,
+    ClientData,
+    ClientSettings,
+    range_of,
+    three_by_range,
+)
 from fedrec_client.store import read_users
 from fedrec_client.three_way import ThreeWay, names_of
 
-if TYPE_CHECKING:  # it brings torch, which a client of ratings does without
+if TYPE_CHECKING:
     from fedrec_client.news import NewsParticipant
+
+log = logging.getLogger(__name__)
+
+Users = TypeVar("Users")
+
+
+class Renewal(Generic[Users]):
+    """Reads `path` by `read`, and again where it changed."""
+
+    def __init__(self, path: Path, read: Callable[[], Users]) -> None:
+        self._path = path
+        self._read = read
+        self._stamp = _stamp(path)
+
+    def __call__(self) -> Users | None:
+        """The users where the files have changed, None where they have not.
+
+        Raises RunError, whose words hold nothing of the data, where they cannot be read: the server
+        hears that the client failed.
+        """
+        stamp = _stamp(self._path)
+        if stamp == self._stamp:
+            return None
+        try:
+            users = self._read()
+        except Exception as failure:  # a reader's words quote rows
+            cause = "this client's data cannot be read any more"
+            remedy = "Correct the files: fedrec doctor says what is wrong."
+            logs.say(
+                log,
+                "data-unreadable",
+                level=logging.ERROR,
+                error=type(failure).__name__,
+                cause=cause,
+                remedy=remedy,
+            )
+            raise RunError(cause, remedy) from None
+        self._stamp = stamp
+        return users
+
+
+def _stamp(path: Path) -> tuple[tuple[str, int, int, int], ...]:
+    """Name, inode, size and time of every file."""
+    files = (
+        sorted(p for p in path.rglob("*") if p.is_file())
+        if path.is_dir()
+        else [path]
+        if path.exists()
+        else []
+    )
+    found = [(str(file), os.stat(file)) for file in files]
+    return tuple((name, state.st_ino, state.st_size, state.st_mtime_ns) for name, state in found)
 
 
 def open_participant(

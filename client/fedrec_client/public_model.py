@@ -18,7 +18,7 @@ from fedrec.privacy.guarantee import Guarantee
 from fedrec.privacy.padding import inner_mu
 from fedrec.serving.bundle import Bundle
 from fedrec_client.clicks import Click, Clicks
-from fedrec_client.serving_entries import Event, ServingQuestion, event_of
+from fedrec_client.serving_ledger import Event, ServingQuestion, event_of
 
 
 @dataclass(frozen=True)

@@ -55,13 +55,11 @@ from fedrec.privacy.guarantee import Guarantee
 from fedrec.randomness import SystemStreams
 from fedrec.serving.asking import HIDDEN, ask, query, told
 from fedrec.serving.bundle import Bundle
-from fedrec_client.bundle_bounds import rehearse
-from fedrec_client.bundle_cache import BundleCache
+from fedrec_client.bundle_cache import BundleCache, rehearse
 from fedrec_client.clicks import Clicks
 from fedrec_client.public_model import PublicModel
 from fedrec_client.serving_connection import connect
-from fedrec_client.serving_entries import Drawn, PaidAnswer
-from fedrec_client.serving_ledger import ServingLedger
+from fedrec_client.serving_ledger import Drawn, PaidAnswer, ServingLedger
 from fedrec_client.serving_link import (
     WRONG_VERSION,
     Left,

@@ -17,6 +17,8 @@ is drawn when the history changes.
 the number of changes before it (`edit_of`), not by what the history holds: an earlier history that
 comes back is a new one, and every event of it counts as a change, whatever a model takes for a
 click.
+
+Entries of the serving ledger: what was asked and drawn, and what an answer cost.
 """
 
 from __future__ import annotations
@@ -25,20 +27,120 @@ import math
 import time
 from collections.abc import Callable, Iterable
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from fedrec.errors import BudgetExceededError, PrivacyError
 from fedrec.ledgers import sqlite_ledger
-from fedrec.ledgers.sqlite_ledger import SqliteLedger
+from fedrec.ledgers.chain import EntryType, genesis, head_after
+from fedrec.ledgers.sqlite_ledger import LedgerTable, SqliteLedger
 from fedrec.news.person import of_any_history, of_own_history
-from fedrec.privacy.accounting import epsilon_of, mu_for
+from fedrec.privacy.accounting import GaussianEvent, epsilon_of, mu_for
 from fedrec.privacy.click_accounting import ClickAccountant, Cohort
 from fedrec.privacy.guarantee import Guarantee
 from fedrec.privacy.mixtures import epsilon_of_events
-from fedrec_client.serving_entries import ANSWERS, Drawn, Event, PaidAnswer, ServingQuestion
+from fedrec.privacy.padding import PaddedEvent
+
+_COLUMNS = (
+    "number",
+    "time_s",
+    "version",
+    "asked_with",
+    "history",
+    "mu",
+    "padding",
+    "noise_std",
+    "raw",
+    "sent",
+    "head",
+)
+
+
+Event = GaussianEvent | PaddedEvent
+"""What an answer may cost."""
+
+
+@dataclass(frozen=True)
+class ServingQuestion:
+    """What an answer is remembered by. asked_with: digest of the public numbers of its release;
+    history: its `edit_of`.
+
+    version: of the bundle it is asked with; it does not tell questions apart. price: of a fresh
+    answer with `guarantee`; noise_std: of its entries.
+    """
+
+    version: str
+    asked_with: str
+    history: str
+    guarantee: Guarantee
+    price: Event
+    noise_std: float = 0.0
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """One answer: raw (B,) is the release, sent (B,) what leaves of it, noise_std: of each entry of
+    raw; event: its price."""
+
+    raw: npt.NDArray[np.float64]
+    sent: npt.NDArray[np.float32]
+    noise_std: float
+    event: object
+
+
+@dataclass(frozen=True)
+class PaidAnswer:
+    """An answer that was paid for. `head` closes the chain so far."""
+
+    number: int
+    time_s: float
+    version: str
+    asked_with: str
+    history: str
+    mu: float
+    padding: float
+    noise_std: float
+    raw: npt.NDArray[np.float64]
+    sent: npt.NDArray[np.float32]
+    head: str
+
+    @property
+    def event(self) -> Event:
+        """What it cost each click of the history."""
+        return event_of(self.mu, self.padding)
+
+
+def event_of(mu: float, padding: float = 0.0) -> Event:
+    """The price of one answer: Gaussian, inside padding where there is some."""
+    return (
+        PaddedEvent("answer", mu, padding)
+        if padding
+        else GaussianEvent("answer", mu, "click", "replace")
+    )
+
+
+def _read(_: int, row: tuple[Any, ...], head: str) -> PaidAnswer:
+    number, time_s, version, asked_with, history, *exact, raw, sent = row
+    mu, padding, noise_std = (float.fromhex(text) for text in exact)
+    release = np.frombuffer(raw, np.float64)
+    left = np.frombuffer(sent, np.float32)
+    return PaidAnswer(
+        number, time_s, version, asked_with, history, mu, padding, noise_std, release, left, head
+    )
+
+
+ANSWERS = LedgerTable(
+    "answers",
+    _COLUMNS,
+    EntryType(
+        genesis("fedrec serving ledger 1"), lambda before, row: head_after(before, *row), _read
+    ),
+)
+
 
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS history (

@@ -25,7 +25,7 @@ from fedrec.privacy.mixtures import Event, epsilon_of_events
 from fedrec.run.data.budget import DataBudget
 from fedrec.storage import finite
 from fedrec_client import click_ledger, ledger, serving_ledger
-from fedrec_client.click_entries import of_person, runs_of
+from fedrec_client.click_ledger import of_person, runs_of
 
 
 @dataclass(frozen=True)

@@ -26,8 +26,7 @@ from fedrec.errors import (
     UnusedColumnsWarning,
     warn,
 )
-from fedrec.evaluation.neighbours import nearest
-from fedrec.evaluation.toplists import dot_product, top_items
+from fedrec.evaluation.toplists import dot_product, nearest, top_items
 from fedrec.factorization.model import Model, predictor, ranker_of
 from fedrec.factorization.released import load
 from fedrec.privacy.guarantee import Guarantee

@@ -19,8 +19,7 @@ from fedrec.data.interactions import Interactions
 from fedrec.data.splits import Fold
 from fedrec.evaluation.item_item import MOST_EVENTS, evenly
 from fedrec.factorization import variational
-from fedrec.factorization.alternating import alternate_clicks
-from fedrec.factorization.least_squares import solve_clicks
+from fedrec.factorization.least_squares import alternate_clicks, solve_clicks
 from fedrec.factorization.model import Model, predict
 from fedrec.randomness import Streams
 

@@ -3,17 +3,22 @@
 Every user's (or item's) system is summed and solved by one thread in a fixed order, eight systems
 abreast, so its solution is the same bit for bit whatever the batch and whatever the number of
 threads.
+
+Alternating minimisation of clicks without privacy (Hu, Koren and Volinsky 2008), a state per
+iteration; of ratings: `variational`.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from contextlib import suppress
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
-from fedrec.arrays import Floats, Int32s, Int64s
-from fedrec.data.interactions import Interactions
+from fedrec.arrays import Float32s, Floats, Int32s, Int64s
+from fedrec.data.interactions import Interactions, order_by_item
 from fedrec.numerics.eigen import project_range
 from fedrec.numerics.kernels import solve_packed_range, solve_range
 from fedrec.numerics.packed import map_rows, pad_columns
@@ -188,3 +193,43 @@ def _checked(solution: Floats) -> Floats:
             f"row {int(bad[0])}"
         )
     return solution
+
+
+@dataclass(frozen=True)
+class ClickModel:
+    """U (n, d) and V (m, d) float32: a user's score of an item is u.v."""
+
+    U: Float32s
+    V: Float32s
+
+
+@dataclass(frozen=True)
+class ClickStep:
+    """After one iteration: its number from 1 and the model."""
+
+    iteration: int
+    model: ClickModel
+
+
+def alternate_clicks(
+    interactions: Interactions,
+    *,
+    width: int,
+    ridge: float,
+    alpha: float,
+    iterations: int,
+    rng: np.random.Generator,
+) -> Iterator[ClickStep]:
+    """Hu et al. 2008 with confidence 1 + alpha on clicks. `implicit` counts the same with its alpha
+    = 1 + ours.
+    """
+    order = order_by_item(interactions.user_ptr, interactions.items, interactions.num_items)
+    V = (rng.standard_normal((interactions.num_items, width)) * 0.01).astype(np.float32)
+    for iteration in range(1, iterations + 1):
+        U = solve_clicks(
+            interactions.user_ptr, interactions.items, V, ridge=ridge, alpha=alpha
+        ).astype(np.float32, copy=False)
+        V = solve_clicks(order.item_ptr, order.users, U, ridge=ridge, alpha=alpha).astype(
+            np.float32, copy=False
+        )
+        yield ClickStep(iteration, ClickModel(U, V))

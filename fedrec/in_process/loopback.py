@@ -41,9 +41,8 @@ from fedrec.randomness import Streams, SystemStreams
 from fedrec.sharing.checks import accepted, coin_term, opening, projection
 from fedrec.sharing.layout import CheckedRow, plain_numbers, plan_layout, with_own_noise
 from fedrec.sharing.record import upload_bytes
-from fedrec.sharing.ring import SEED_BYTES
 from fedrec.sharing.servers import ShareSums, total
-from fedrec.sharing.shares import fresh_seeds, share
+from fedrec.sharing.shares import SEED_BYTES, fresh_seeds, share
 
 
 @dataclass

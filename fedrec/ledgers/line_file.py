@@ -2,6 +2,8 @@
 
 A last line without its end was cut off by a crash while it was written: nothing left for it, and it
 is dropped.
+
+Lock of a file in a state folder: one process at a time.
 """
 
 from __future__ import annotations
@@ -16,8 +18,7 @@ from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 from fedrec.errors import RunError
-from fedrec.ledgers.chain import ChainEntry, EntryType
-from fedrec.ledgers.head_file import HeadFile
+from fedrec.ledgers.chain import ChainEntry, EntryType, HeadFile
 
 E = TypeVar("E", bound=ChainEntry)
 
@@ -100,3 +101,34 @@ def _rows(content: bytes) -> Iterator[tuple[Any, str]]:
             whole = None
             head = ""
         yield whole, head
+
+
+class FileLock:
+    """A file that no other process can lock; a context. It is let go when it is closed, and when
+    this process ends, however it ends.
+
+    Raises RunError (`in_use`, `remedy`) where another process has it, and where its folder cannot
+    be used."""
+
+    def __init__(self, path: Path, in_use: str, remedy: str) -> None:
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            file = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+        except OSError as failure:
+            raise RunError(
+                f"{path.parent} cannot be used: {failure.strerror}",
+                "Give a folder that this process may write to.",
+            ) from None
+        self.close = weakref.finalize(self, os.close, file)
+        """Let another process have it. Again is nothing."""
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            self.close()
+            raise RunError(in_use, remedy) from None
+
+    def __enter__(self) -> FileLock:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()

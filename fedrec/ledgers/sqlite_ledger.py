@@ -1,23 +1,123 @@
-"""Ledger in a table of SQLite, with a head file beside it; one process at a time."""
+"""Ledger in a table of SQLite, with a head file beside it; one process at a time.
+
+Jumps of the machine's clock, kept beside a ledger's entries.
+
+Not in the chain: times decide nothing.
+
+Transactions of a ledger in SQL, which are on disk when they have ended.
+
+Who writes the ledger cannot always know whether a commit that is said to have failed is on disk:
+where that is in doubt, the ledger is read again, and what stands there is spent.
+"""
 
 from __future__ import annotations
 
+import os
 import sqlite3
+import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Generic, Protocol, TypeVar
 
 from fedrec.errors import RunError
-from fedrec.ledgers import clock_jumps
-from fedrec.ledgers.chain import ChainEntry, EntryType
-from fedrec.ledgers.clock_jumps import Jumps, read_jumps, write_jump
-from fedrec.ledgers.head_file import HeadFile
-from fedrec.ledgers.lock import FileLock
-from fedrec.ledgers.transactions import DurableLedger, connected
-from fedrec.operations.clock import ClockJump
+from fedrec.ledgers.chain import ChainEntry, EntryType, HeadFile
+from fedrec.ledgers.line_file import FileLock
+from fedrec.operations.clock import LEAST_S, ClockJump
+
+
+class DurableLedger:
+    """A ledger in a database of which this process holds the lock. `_db`: a connection whose
+    transactions are begun and ended by statements; `_load` reads it anew."""
+
+    _db: Any
+    _failures: tuple[type[Exception], ...] = (sqlite3.Error,)
+    _remedy = "Nothing left this machine. Free space or correct permissions."
+
+    def __init__(self) -> None:
+        self._lock = threading.RLock()
+
+    @property
+    def _name(self) -> str:
+        """Name of the ledger in messages."""
+        raise NotImplementedError
+
+    def _load(self) -> None:
+        """What the database says, in memory."""
+        raise NotImplementedError
+
+    def _open_transaction(self) -> None:
+        self._db.execute("BEGIN IMMEDIATE")
+
+    @contextmanager
+    def _durably(self) -> Iterator[Any]:
+        """One transaction, on disk when the block ends.
+
+        What is in memory is read again where that is in doubt. Raises RunError where it cannot be
+        written."""
+        with self._lock:
+            try:
+                self._open_transaction()
+                yield self._db
+                self._db.execute("COMMIT")
+            except self._failures as failure:
+                with suppress(*self._failures):
+                    self._db.rollback()
+                    self._load()
+                raise RunError(
+                    f"{self._name} cannot be written: {failure}", self._remedy
+                ) from failure
+            except BaseException:
+                with suppress(*self._failures):
+                    self._db.rollback()
+                raise
+
+
+def connected(path: Path) -> sqlite3.Connection:
+    """The database at `path`, readable by its owner alone.
+
+    Raises OSError where the file cannot be opened, sqlite3.Error where it is none."""
+    os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))
+    database = sqlite3.connect(path, isolation_level=None, check_same_thread=False, timeout=5.0)
+    database.execute("PRAGMA journal_mode = DELETE")
+    # FULL would not sync the folder after the journal is unlinked: a power cut could take back a
+    # charge that was reported durable
+    database.execute("PRAGMA synchronous = EXTRA")
+    return database
+
+
+SCHEMA = (
+    "CREATE TABLE IF NOT EXISTS clock (after INTEGER NOT NULL, expected_s REAL NOT NULL, now_s "
+    "REAL NOT NULL);"
+)
+
+Jumps = tuple[tuple[int, ClockJump], ...]
+"""Each with the number of the entry before."""
+
+
+def write_jump(database: sqlite3.Connection, after: int, jump: ClockJump) -> None:
+    """Keep a jump, in the transaction of the caller."""
+    database.execute("INSERT INTO clock VALUES (?, ?, ?)", (after, jump.expected_s, jump.now_s))
+
+
+def read_jumps(database: sqlite3.Connection) -> Jumps:
+    """All of them; none in a ledger of an earlier version."""
+    if not database.execute("SELECT 1 FROM sqlite_master WHERE name = 'clock'").fetchone():
+        return ()
+    return tuple(
+        (after, ClockJump(expected_s, now_s))
+        for after, expected_s, now_s in database.execute("SELECT * FROM clock ORDER BY rowid")
+    )
+
+
+def behind(last_s: float, noted: Jumps, entries: int, now_s: float) -> ClockJump | None:
+    """A clock that shows less than the time of the last entry by more than an hour, where that was
+    not noted after this entry."""
+    if last_s - now_s <= LEAST_S or any(after == entries for after, _ in noted):
+        return None
+    return ClockJump(last_s, now_s)
 
 
 class TimedEntry(ChainEntry, Protocol):
@@ -79,7 +179,7 @@ class SqliteLedger(DurableLedger, Generic[E]):
         try:
             self._head_file.require_ledger()
             self._db = connected(path)
-            self._db.executescript(f"BEGIN; {self.schema} {clock_jumps.SCHEMA} COMMIT;")
+            self._db.executescript(f"BEGIN; {self.schema} {SCHEMA} COMMIT;")
             self._load()
             self._head_file.agree(self.table.entries.heads(self._entries))
         except (sqlite3.Error, OSError) as failure:
@@ -130,7 +230,7 @@ class SqliteLedger(DurableLedger, Generic[E]):
 
     def _behind(self) -> ClockJump | None:
         last_s = self._entries[-1].time_s if self._entries else 0.0
-        return clock_jumps.behind(last_s, self._jumps, len(self._entries), self._clock())
+        return behind(last_s, self._jumps, len(self._entries), self._clock())
 
     def _append(self, *content: Any) -> E:
         """The entry with these columns, durable: spent from here on, whatever happens next."""

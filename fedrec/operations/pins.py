@@ -13,16 +13,22 @@ Renewal of development certificates: a new time of validity for the same role, n
 With the same key nothing else changes: pins are of keys. With a new key every party needs the new
 pins.toml, and refuses the renewed party until it has them. The authority is renewed with its own
 key always: what it vouched for stays vouched for.
+
+Files that a party reads again while it runs: after SIGHUP, and when one of them was changed.
 """
 
 from __future__ import annotations
 
 import os
 import re
+import signal
+import threading
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from types import FrameType
 
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes
@@ -163,3 +169,60 @@ def _key(path: Path) -> ec.EllipticCurvePrivateKey:
             "Renew it with the tool of the authority that issued it.",
         )
     return key
+
+
+LOOK_S = 1.0
+"""How often a party looks at its files."""
+
+_Stamp = tuple[int, int, int] | None
+
+
+class WatchedFiles:
+    """Some files, and whether SIGHUP or a change asks for them to be read again.
+
+    A file that is replaced by a rename counts as changed, one that vanishes too."""
+
+    def __init__(self, paths: Iterable[Path | str]) -> None:
+        self._paths = [Path(path) for path in paths if str(path)]
+        self._stamps = self._now()
+        self._asked = threading.Event()
+
+    def due(self) -> bool:
+        """Whether to read them again; each reason is told once."""
+        stamps = self._now()
+        due = self._asked.is_set() or stamps != self._stamps
+        self._asked.clear()
+        self._stamps = stamps
+        return due
+
+    @contextmanager
+    def on_hangup(self) -> Iterator[None]:
+        """SIGHUP asks for them in the body, besides what it did before; in the main thread only."""
+        if threading.current_thread() is not threading.main_thread() or not hasattr(
+            signal, "SIGHUP"
+        ):
+            yield
+            return
+        before = signal.getsignal(signal.SIGHUP)
+
+        def handle(number: int, frame: FrameType | None) -> None:
+            self._asked.set()
+            if callable(before):
+                before(number, frame)
+
+        signal.signal(signal.SIGHUP, handle)
+        try:
+            yield
+        finally:
+            signal.signal(signal.SIGHUP, before)
+
+    def _now(self) -> list[_Stamp]:
+        return [_stamp(path) for path in self._paths]
+
+
+def _stamp(path: Path) -> _Stamp:
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_mtime_ns, found.st_size, found.st_ino

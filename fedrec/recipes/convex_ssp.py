@@ -8,7 +8,7 @@ from typing import Literal
 
 from fedrec.data.kinds import Kind
 from fedrec.factorization.convex import recipe as convex_ssp
-from fedrec.factorization.convex.losses import LOSSES, Loss
+from fedrec.factorization.convex.client import LOSSES, Loss
 from fedrec.factorization.default_clicks import settings as click_settings
 from fedrec.federation.messages import ClientStep
 from fedrec.preparing import Prepared, RecipeFacts

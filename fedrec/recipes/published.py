@@ -1,10 +1,32 @@
 """The papers' recipe, made sound: AM-SSP with features, Ada-DPALS and DPALS without; see
-`factorization.ssp`."""
+`factorization.ssp`.
+
+Values that the published recipe takes for ratings where a scenario leaves them open: AM-SSP with
+features, Ada-DPALS without, by epsilon.
+
+Neither paper prints its settings by epsilon. These were chosen as their authors would have: on
+validation ratings, for each epsilon, on one data set (MovieLens 1M, tens of settings an epsilon;
+`research/scenarios/am_ssp_figure1.toml` and research/docs/study.md say how), and an epsilon in
+between takes the nearest one's in ratio. On validation ratings of five other data sets (MovieLens
+100K, and planted ones of 1 to 40 users an item; epsilon 0.5, 1, 5 and 20) they were .014 (AM-SSP)
+and .010 (Ada-DPALS) of RMSE above the best of 17 and 12 settings, on average; plain values for
+every epsilon .033 and .041. Carried over by mu times users per item, in the place of epsilon, they
+were .014 and .036 above it, so sizes decide nothing here. Where an item has 40 users they are .03
+above the best.
+
+The papers' own conversions, on request and for reproduction: what they promise, and what is true
+of it.
+
+AM-SSP Thm 2 takes sigma = w_bar sqrt(8 log(1/delta)) / epsilon. It needs epsilon < log(1/delta),
+and covers ONE item update: S outer steps spend sqrt(S) times as much. The resulting plan says "not
+established" and what exact accounting gives.
+"""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
-from dataclasses import fields, replace
+from dataclasses import dataclass, fields, replace
 from typing import Literal
 
 from fedrec.data.kinds import KINDS, Kind, assumed
@@ -15,13 +37,83 @@ from fedrec.factorization.am_ssp import model as ssp_model
 from fedrec.factorization.am_ssp import recipe as ssp
 from fedrec.factorization.am_ssp import settings as ssp_settings
 from fedrec.factorization.am_ssp.optimizers import Adam, GradientDescent
-from fedrec.factorization.published_choices import Choice, choice_for
 from fedrec.federation.messages import ClientStep
 from fedrec.preparing import Prepared, RecipeFacts
-from fedrec.privacy.conversions import am_ssp_plan
+from fedrec.privacy.accounting import epsilon_of
+from fedrec.privacy.calibration import Plan, PlannedRelease
+from fedrec.privacy.guarantee import Guarantee
 from fedrec.registry import RecipeSpec, whole_scenario
 from fedrec.settings import RecipeScenario
 from fedrec.settings_tables.training import ModelSettings
+
+
+def am_ssp_plan(guarantee: Guarantee, shares: Mapping[str, float], *, steps: int) -> Plan:
+    """The plan of AM-SSP Thm 2 to the letter: every outer step's pair (A, b) gets the whole nominal
+    epsilon.
+
+    A pair with sigma / w_bar = s is two releases of mu = 1 / s, so a step has mu^2 = epsilon^2 / (4
+    log(1/delta)) and the run `steps` times that. `shares` divide it as in `calibrate`. Raises
+    ValueError for an infinite epsilon: nothing to convert.
+    """
+    if not guarantee.private:
+        raise ValueError("no privacy needs no conversion")
+    mu = math.sqrt(steps / (4 * math.log(1 / guarantee.delta))) * guarantee.epsilon
+    true = epsilon_of(mu, guarantee.delta)
+    note = (
+        f"the paper's Theorem 2 covers one of {steps} item updates; exact accounting of all "
+        f"releases gives epsilon {true:.4g}"
+    )
+    total = math.fsum(shares.values())
+    releases = tuple(
+        PlannedRelease(name, part / total, mu * math.sqrt(part / total))
+        for name, part in shares.items()
+    )
+    note = "; ".join(filter(None, (guarantee.note, note)))
+    return Plan(replace(guarantee, established=False, note=note), releases)
+
+
+@dataclass(frozen=True)
+class Choice:
+    """Names and units as of `ssp.PublishedSettings` and `[model]`; the last two are of the encoder,
+    and mean nothing without features."""
+
+    dimension: int
+    steps: int
+    user_ridge: float
+    item_ridge: float
+    user_radius: float
+    target_radius: float
+    encoder_steps: int = 50
+    learning_rate: float = 0.005
+
+
+WITH_FEATURES = {
+    0.5: Choice(3, 6, 0.1, 0.03, 0.07, 0.7, 10, 0.01),
+    1.0: Choice(3, 6, 0.03, 0.03, 0.15, 0.7, 20, 0.005),
+    5.0: Choice(3, 6, 0.1, 0.03, 0.15, 0.5, 20, 0.01),
+    10.0: Choice(3, 8, 0.1, 0.03, 0.15, 0.5, 20, 0.01),
+    20.0: Choice(3, 6, 0.01, 0.1, 0.35, 0.5, 20, 0.01),
+    math.inf: Choice(4, 14, 1.0, 0.3, 2.0, 4.0, 50, 0.01),
+}
+WITHOUT_FEATURES = {
+    0.5: Choice(2, 3, 0.3, 30.0, 0.25, 0.5),
+    1.0: Choice(3, 3, 0.3, 30.0, 0.5, 0.5),
+    5.0: Choice(6, 3, 0.3, 10.0, 1.0, 0.5),
+    10.0: Choice(3, 3, 0.3, 10.0, 1.0, 0.5),
+    20.0: Choice(6, 3, 1.0, 3.0, 1.0, 0.5),
+    math.inf: Choice(8, 10, 10.0, 1.0, 2.0, 4.0),
+}
+
+
+def choice_for(epsilon: float, *, features: bool) -> Choice:
+    """The nearest epsilon's; infinite takes its own alone."""
+    known = WITH_FEATURES if features else WITHOUT_FEATURES
+    if math.isinf(epsilon):
+        return known[math.inf]
+    return known[
+        min((e for e in known if math.isfinite(e)), key=lambda e: abs(math.log(e / epsilon)))
+    ]
+
 
 KEYS = frozenset(ModelSettings.model_fields) - {"loss", "click_weight", "biases", "own_vectors"}
 """Of [model]."""

@@ -16,11 +16,12 @@ from dataclasses import dataclass, replace
 from markupsafe import Markup
 
 from fedrec.report import wording
-from fedrec.report.colours import SLOTS, chosen
 from fedrec.report.content import Convergence, LineChart, Point, PrivacyCurve, Series
 from fedrec.report.svg import (
+    SLOTS,
     Scale,
     as_csv,
+    chosen,
     decimals,
     element,
     line,

@@ -11,11 +11,11 @@ import polars as pl
 from markupsafe import Markup
 
 from fedrec.errors import SettingsError
-from fedrec.evaluation.intervals import interval
+from fedrec.evaluation.ratings import interval
 from fedrec.report import wording
 from fedrec.report.charts import lines_against
 from fedrec.report.content import LineChart, Point
-from fedrec.report.standalone import standalone
+from fedrec.report.figures import standalone
 from fedrec.report.table_page import TablePage, render
 from fedrec.storage import write_bytes
 

@@ -13,11 +13,11 @@ from markupsafe import Markup
 
 from fedrec.report import wording
 from fedrec.report.charts import LINE_HEIGHT, both_widths
-from fedrec.report.colours import chosen
 from fedrec.report.content import BucketBars
 from fedrec.report.svg import (
     Scale,
     as_csv,
+    chosen,
     decimals,
     element,
     line,

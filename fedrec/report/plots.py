@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 
 from fedrec.extras import require
-from fedrec.report.colours import LIGHT, SLOTS
+from fedrec.report.svg import LIGHT, SLOTS
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

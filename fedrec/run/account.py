@@ -19,7 +19,7 @@ from fedrec.errors import SettingsError
 from fedrec.factorization.facts import PublicFacts
 from fedrec.federation.releases import noise_stds
 from fedrec.news import person
-from fedrec.news.person_plans import answer_costs, training_costs
+from fedrec.news.person import answer_costs, training_costs
 from fedrec.news.schedule import schedule_of
 from fedrec.news.variant import Releases, of, promise
 from fedrec.privacy.accounting import LARGEST_CHECKED, GaussianEvent, opinions

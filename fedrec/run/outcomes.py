@@ -18,11 +18,13 @@ from fedrec import __version__
 from fedrec.data.interactions import Dataset, Interactions
 from fedrec.data.kinds import KINDS
 from fedrec.data.splits import Fold, Split
-from fedrec.evaluation.baselines import global_mean, item_means, item_user_bias
 from fedrec.evaluation.controls import (
     SHUFFLED,
     BucketVerdicts,
     Verdict,
+    global_mean,
+    item_means,
+    item_user_bias,
     ranking_verdicts,
     ranking_verdicts_by_popularity,
     rating_verdicts,

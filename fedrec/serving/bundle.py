@@ -18,6 +18,9 @@ same version hold the same bytes.
 A client makes coefficients a from its history, noises them, decodes them, and sends (decoded -
 mean) / scale: `query`. That is a function of a noised release and of public numbers, so it costs
 what the release costs. No other thing leaves it.
+
+Many short strings as two arrays, so that a million titles are one block of memory and load
+without being parsed.
 """
 
 from __future__ import annotations
@@ -25,7 +28,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -37,9 +40,48 @@ from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
 
 from fedrec.errors import RunError
-from fedrec.serving.texts import Texts
-from fedrec.serving.user_map import UserMap
+from fedrec.serving.factorization_basis import UserMap
 from fedrec.storage import write_bytes
+
+
+@dataclass(frozen=True)
+class Texts:
+    """content: uint8, UTF-8 of all one after another; ptr: (n + 1,) int64, where each begins."""
+
+    content: npt.NDArray[np.uint8]
+    ptr: npt.NDArray[np.int64]
+
+    @staticmethod
+    def of(texts: Sequence[str]) -> Texts:
+        """The given strings."""
+        encoded = [text.encode() for text in texts]
+        ptr = np.concatenate(
+            [[0], np.cumsum([len(part) for part in encoded], dtype=np.int64)]
+        ).astype(np.int64)
+        return Texts(np.frombuffer(b"".join(encoded), np.uint8), ptr)
+
+    @property
+    def whole(self) -> bool:
+        """Whether `ptr` divides `content` into strings."""
+        ptr = self.ptr
+        if ptr.ndim != 1 or self.content.ndim != 1 or not len(ptr):
+            return False
+        return bool(ptr[0] == 0 and ptr[-1] == len(self.content) and (np.diff(ptr) >= 0).all())
+
+    def __len__(self) -> int:
+        return len(self.ptr) - 1
+
+    def __getitem__(self, index: int) -> str:
+        """The string; bytes that are no UTF-8 become U+FFFD, so that no string of a hostile file
+        raises."""
+        return (
+            self.content[self.ptr[index] : self.ptr[index + 1]].tobytes().decode("utf-8", "replace")
+        )
+
+    def all(self) -> tuple[str, ...]:
+        """Every string."""
+        return tuple(self[index] for index in range(len(self)))
+
 
 FORMAT = "fedrec-serving/2"
 MOST_CATEGORIES = 64

@@ -16,9 +16,8 @@ from fedrec import __version__
 from fedrec.data.features import PublicFeatures
 from fedrec.privacy.bounded_mean import Population, TopicTable
 from fedrec.privacy.guarantee import Guarantee
-from fedrec.serving.bundle import MOST_CATEGORIES, About
-from fedrec.serving.texts import Texts
-from fedrec.serving.user_map import UserMap
+from fedrec.serving.bundle import MOST_CATEGORIES, About, Texts
+from fedrec.serving.factorization_basis import UserMap
 from fedrec.storage import finite
 
 Arrays = dict[str, npt.NDArray[np.generic]]

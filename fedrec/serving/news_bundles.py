@@ -28,9 +28,9 @@ from fedrec.data.impressions import News
 from fedrec.errors import SettingsError
 from fedrec.news import reports_training
 from fedrec.news.central import CentralModel
-from fedrec.news.exposure import log_exposure
 from fedrec.news.local_update import recentre
 from fedrec.news.models import ModelRecommender
+from fedrec.news.scoring import log_exposure
 from fedrec.news.topics import listed_categories
 from fedrec.news.trained import Recommender
 from fedrec.news.variants.additive import AdditiveRecommender
@@ -44,7 +44,7 @@ from fedrec.serving.exporting import (
     additive_bundle,
     bundle_arrays,
 )
-from fedrec.serving.user_map import UserMap
+from fedrec.serving.factorization_basis import UserMap
 
 
 def news_bundle(

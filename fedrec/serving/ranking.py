@@ -21,7 +21,7 @@ import numpy.typing as npt
 
 from fedrec.arrays import Float32s
 from fedrec.numerics.ties import tie_keys
-from fedrec.serving.user_map import UserMap
+from fedrec.serving.factorization_basis import UserMap
 
 Rows = npt.NDArray[np.intp]
 

@@ -13,7 +13,7 @@ from fedrec.federation.messages import Question
 from fedrec.privacy.calibration import Plan
 from fedrec.sharing.commitments import NONCE_BYTES, Listed
 from fedrec.sharing.protocol import Peer, Standing
-from fedrec.sharing.ring import SEED_BYTES
+from fedrec.sharing.shares import SEED_BYTES
 
 
 class SharedBatch(Protocol):

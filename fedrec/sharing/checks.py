@@ -34,8 +34,7 @@ import numpy.typing as npt
 from fedrec.arrays import UInt64s
 from fedrec.federation.hostile_clients import ROWS
 from fedrec.sharing.layout import CheckedRow
-from fedrec.sharing.ring import add_products, expand
-from fedrec.sharing.zeros import zero_share
+from fedrec.sharing.shares import add_products, expand, zero_share
 
 
 def coin_term(key: bytes, ticket: bytes, batch: bytes) -> bytes:

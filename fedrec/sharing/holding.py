@@ -23,8 +23,7 @@ from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 from fedrec.arrays import UInt64s
 from fedrec.sharing.commitments import Committed
 from fedrec.sharing.record import SharedUser, explicit_bytes, explicit_of, sent_numbers
-from fedrec.sharing.ring import SEED_BYTES
-from fedrec.sharing.shares import SEEDS, expanded
+from fedrec.sharing.shares import SEED_BYTES, SEEDS, expanded
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,8 +22,7 @@ from fedrec.arrays import UInt64s
 from fedrec.federation.messages import Question
 from fedrec.sharing.commitments import COMMITTED_BYTES, HASH_BYTES, Committed, commitment, committed
 from fedrec.sharing.layout import layout
-from fedrec.sharing.ring import SEED_BYTES
-from fedrec.sharing.shares import SEEDS, share
+from fedrec.sharing.shares import SEED_BYTES, SEEDS, share
 
 BLIND_BYTES = 32
 _OUTPUT = b"FRO1"

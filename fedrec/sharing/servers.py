@@ -22,8 +22,7 @@ import numpy as np
 
 from fedrec.arrays import Int64s, UInt64s
 from fedrec.sharing.layout import RowLayout
-from fedrec.sharing.ring import add_products
-from fedrec.sharing.zeros import zero_share
+from fedrec.sharing.shares import add_products, zero_share
 
 
 class ShareSums:

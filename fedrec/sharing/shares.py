@@ -10,17 +10,108 @@ x_0, and lacks that of x_1. So any one aggregator's two shares cannot be told fr
 numbers, whatever x is, without breaking AES-256: a number minus a uniform one is uniform. This
 needs fresh seeds for every user, round and attempt: two rows under one seed differ by the
 difference of what they hide. Any two aggregators have x.
+
+Masks that three aggregators add to what they give away, and that cancel in the sum.
+
+Aggregator i makes a key k_i and gives it to aggregator i - 1, so that each knows two of three. Its
+mask is F(k_i) - F(k_(i+1)), with F a pseudo-random function to Z_2^64; the three add up to zero.
+
+Why. An aggregator's sum of products is of shares, one of which another aggregator may lack but can
+work out from a report that it guesses: together with the server it would compare, and know. The
+mask of an honest aggregator holds F of a key that the adversary lacks, so that what two honest
+aggregators give away tells no more than their sum does. Masks must be of one use: the context names
+what is masked.
+
+Z_2^64: uniform numbers from a seed, and exact sums of products.
+
+Numbers are uint64 and wrap; a signed integer is its residue, and `numpy`'s view as int64 reads it
+back where it lies in [-2^63, 2^63).
 """
 
 from __future__ import annotations
 
+import hmac
 import os
 from dataclasses import dataclass
 
+import numba
 import numpy as np
 
 from fedrec.arrays import UInt8s, UInt64s
-from fedrec.sharing.ring import SEED_BYTES, expand
+from fedrec.numerics.threads import map_ranges
+from fedrec.privacy.keystream import KEY_BYTES, Keystream
+
+SEED_BYTES = KEY_BYTES
+"""Bytes of an AES-256 key."""
+
+_TILE = 64
+"""Items whose sums stay in the first-level cache while all users pass."""
+_WORK = 1 << 22
+"""Products below which threads cost more than they save."""
+
+
+def expand(seed: bytes, count: int) -> UInt64s:
+    """`count` uniform numbers of a seed: AES-256 in counter mode. Whoever lacks the seed cannot
+    tell them from random ones.
+
+    A seed is used for one purpose only: twice the same numbers would cancel in a difference. Raises
+    ValueError on another length.
+    """
+    return Keystream(seed, section=0, buffer_words=count).next_words()
+
+
+def add_products(left: UInt64s, right: UInt64s, sums: UInt64s, *, folds: int = 1) -> None:
+    """sums (m, w) += sum over users of left (n, m)' right (n, folds * w), where item j takes vector
+    j mod folds; modulo 2^64.
+
+    Exact for any batch, in any order and on any number of threads: there is no rounding. Raises
+    ValueError on other shapes.
+    """
+    (n, m), w = left.shape, sums.shape[1]
+    if right.shape != (n, folds * w) or len(sums) != m:
+        raise ValueError(
+            f"factors {left.shape} and {right.shape} do not make sums {sums.shape} with "
+            f"{folds} folds"
+        )
+    if n * m * w < _WORK:
+        _add_range(0, m, left, right, sums, folds, _TILE)
+    else:
+        map_ranges(lambda first, last: _add_range(first, last, left, right, sums, folds, _TILE), m)
+
+
+@numba.njit(nogil=True, cache=True)
+def _add_range(
+    first: int, last: int, A: UInt64s, B: UInt64s, C: UInt64s, folds: int, tile: int
+) -> None:
+    """Rows first..last of C, four users at a time, then those left over."""
+    n = A.shape[0]
+    w = C.shape[1]
+    fours = n - n % 4
+    for j0 in range(first, last, tile):
+        j1 = min(j0 + tile, last)
+        for u in range(0, fours, 4):
+            for j in range(j0, j1):
+                a0 = A[u, j]
+                a1 = A[u + 1, j]
+                a2 = A[u + 2, j]
+                a3 = A[u + 3, j]
+                start = (j % folds) * w
+                b0 = B[u, start : start + w]
+                b1 = B[u + 1, start : start + w]
+                b2 = B[u + 2, start : start + w]
+                b3 = B[u + 3, start : start + w]
+                c = C[j]
+                for k in range(w):
+                    c[k] += a0 * b0[k] + a1 * b1[k] + a2 * b2[k] + a3 * b3[k]
+        for u in range(fours, n):
+            for j in range(j0, j1):
+                a = A[u, j]
+                start = (j % folds) * w
+                b = B[u, start : start + w]
+                c = C[j]
+                for k in range(w):
+                    c[k] += a * b[k]
+
 
 SEEDS = 2
 """Shares that are sent as seeds."""
@@ -66,3 +157,16 @@ def expanded(seeds: UInt8s, length: int) -> UInt64s:
     for row, seed in zip(out, seeds, strict=True):
         row[:] = expand(seed.tobytes(), length)
     return out
+
+
+def zero_share(own: bytes, following: bytes, context: bytes, count: int) -> UInt64s:
+    """(count,) F(k_i) - F(k_(i+1)) for aggregator i, of its key and the following aggregator's,
+    each of 32 bytes.
+
+    context: run, round, attempt and what is masked; used once.
+    """
+    return _of(own, context, count) - _of(following, context, count)
+
+
+def _of(key: bytes, context: bytes, count: int) -> UInt64s:
+    return expand(hmac.digest(key, b"fedrec/zero/" + context, "sha256"), count)

@@ -23,7 +23,7 @@ import numpy as np
 from fedrec.arrays import UInt64s
 from fedrec.sharing.commitments import ID_BYTES
 from fedrec.sharing.layout import RowLayout
-from fedrec.sharing.ring import add_products
+from fedrec.sharing.shares import add_products
 
 _SITE = b"FRG1"
 _HEAD = struct.Struct("<4sI")

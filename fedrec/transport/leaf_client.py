@@ -11,7 +11,7 @@ from fedrec.federation.protocol import AttemptNonce, LedgerGrowth, LedgerHead, O
 from fedrec.federation.wire import refused
 from fedrec.privacy.calibration import Plan
 from fedrec.sharing.protocol import Standing
-from fedrec.sharing.ring import SEED_BYTES
+from fedrec.sharing.shares import SEED_BYTES
 from fedrec.transport.aggregator_api import aggregator_pb2 as pb
 from fedrec.transport.aggregator_api import methods
 from fedrec.transport.aggregator_client import Line, RemoteReportEndpoint, Retry

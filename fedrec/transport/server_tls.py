@@ -7,7 +7,7 @@ from pathlib import Path
 import grpc
 
 from fedrec.errors import SettingsError
-from fedrec.operations.reloading import WatchedFiles
+from fedrec.operations.pins import WatchedFiles
 
 
 def server_credentials(

@@ -10,7 +10,7 @@ from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from fedrec.evaluation.intervals import interval
+from fedrec.evaluation.ratings import interval
 from fedrec.storage import write_bytes
 
 

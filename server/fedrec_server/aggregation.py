@@ -20,9 +20,8 @@ from fedrec.settings_tables.training import PrivacySettings
 from fedrec.sharing.three_endpoints import ThreeEndpoints
 from fedrec.transport.aggregator_client import RemoteReleaseEndpoint, Retry
 from fedrec.transport.channel import Access
-from fedrec_server.seen_ledger import FollowedEndpoint, SeenLedger
 from fedrec_server.settings import ServerSettings
-from fedrec_server.watching import WatchedEndpoint
+from fedrec_server.watching import FollowedEndpoint, SeenLedger, WatchedEndpoint
 
 
 @dataclass(frozen=True)

@@ -26,7 +26,7 @@ from fedrec.federation.versions import FIELD, spoken
 from fedrec.federation.wire import pack_invitation, pack_terms, read_answer
 from fedrec.news.messages import Ask, Reply, pack_ask
 from fedrec.operations import logs
-from fedrec_server.stragglers import UNREACHABLE
+from fedrec_server.cohorts import UNREACHABLE
 from fedrec_server.waves import Wave
 
 Received: TypeAlias = RoundMessage | Answer

@@ -7,17 +7,27 @@ choice is the server's. Hence the guarantee does not count on it: nothing is amp
 the aggregator charge every round as if everybody were in it. A client's own ledger charges the
 rounds that it was asked in, which is exact for its users, because nobody's data have a part in the
 choice.
+
+A client that is restarted in the middle of a round still takes part: it is asked again before
+the round is closed without it.
+
+Words on a round that waits for its quorum, or missed it: never a smaller round without a
+warning.
 """
 
 from __future__ import annotations
 
 import hashlib
+import logging
 import math
-from collections.abc import Callable, Iterable
+import time
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
+from typing import Protocol, runtime_checkable
 
 from fedrec.errors import SettingsError
-from fedrec.federation.protocol import Answer
+from fedrec.federation.protocol import Answer, Broadcast, Invitation, Refusal, RoundStatus, Terms
+from fedrec.operations import logs
 from fedrec.registry import require
 
 
@@ -75,3 +85,134 @@ def require_sampled(recipe: str, kind: str) -> None:
             ),
             'Leave rounds.cohort at 1, or set recipe = "default" for ratings.',
         )
+
+
+UNREACHABLE = "unreachable"
+"""The refusal that stands for no answer: of a transport about its node, or of a client about the
+aggregator."""
+_NOT_YET = {UNREACHABLE, Refusal.BUSY.value}
+
+
+@runtime_checkable
+class AsksSome(Protocol):
+    """A `Broadcast` that can ask some clients alone."""
+
+    def ask_some(self, invitation: Invitation, clients: Collection[str]) -> Sequence[Answer]:
+        """Asks as `ask` does, of these clients."""
+
+
+@dataclass
+class EveryClient:
+    """A `Broadcast` that asks again, for up to `absent_s` seconds a round, until every client that
+    joined has answered.
+
+    A question asked twice is answered with the same reports, which are counted once. A client that
+    stays away is not waited for in the next round, unless it has joined or answered again. cohorts:
+    which clients a round asks, None for all.
+    """
+
+    clients: Broadcast
+    absent_s: float
+    pause_s: float = 1.0
+    sleep: Callable[[float], None] = time.sleep
+    clock: Callable[[], float] = time.monotonic
+    longest_pause_s: float = 15.0
+    present: set[str] = field(default_factory=set)
+    cohorts: Cohorts | None = None
+
+    def join(self, terms: Terms) -> Sequence[Answer]:
+        """Implements `Broadcast.join`, remembering who joined."""
+        answers = self.clients.join(terms)
+        self.present |= {answer.client for answer in answers if not answer.refusal}
+        if self.cohorts:
+            self.cohorts.heard(answers)
+        return answers
+
+    def ask(self, invitation: Invitation) -> Sequence[Answer]:
+        """The last answer of each client; at once where a client does not know the run, so that it
+        can be told."""
+        deadline = self.clock() + self.absent_s
+        pause_s = self.pause_s
+        answers = dict[str, Answer]()
+        asked = self.cohorts.asked(invitation.question.round) if self.cohorts else None
+        others = set[str]() if asked is None else self.present - asked
+        while True:
+            for answer in self._asked(invitation, asked):
+                if answer.client not in answers or answer.refusal not in _NOT_YET:
+                    answers[answer.client] = answer
+            said = {name for name, answer in answers.items() if answer.refusal not in _NOT_YET}
+            lost = any(answer.refusal == Refusal.RUN_UNKNOWN for answer in answers.values())
+            if lost or self.present - others <= said or self.clock() >= deadline:
+                self.present = said | others
+                return list(answers.values())
+            self.sleep(pause_s)  # longer each time: who is there computes its reports again
+            pause_s = min(2 * pause_s, self.longest_pause_s)
+
+    def _asked(self, invitation: Invitation, some: Collection[str] | None) -> Sequence[Answer]:
+        if some is None:
+            return self.clients.ask(invitation)
+        assert isinstance(self.clients, AsksSome)  # whoever gives cohorts gives such a broadcast
+        return self.clients.ask_some(invitation, some)
+
+
+log = logging.getLogger(__name__)
+
+
+@dataclass
+class QuorumLog:
+    """Warnings of a run of `num_users`, of whom `quorum` must report in every round. A wait is told
+    once, and again when it changes.
+
+    tell: gets the same in words, for a terminal.
+    """
+
+    quorum: int
+    num_users: int
+    tell: Callable[[str], None] = lambda words: None
+    _said: tuple[int, int, int] | None = field(default=None)
+
+    def waiting(self, status: RoundStatus, answers: Sequence[Answer]) -> None:
+        """The round is open, and too few have reported yet."""
+        now = (status.round, status.attempt, status.reported)
+        if now != self._said:
+            self._said = now
+            self._warn("waiting-for-quorum", status, answers)
+            self.tell(f"round {status.round} waits: {self._words(status, answers)}")
+
+    def short(self, status: RoundStatus, answers: Sequence[Answer]) -> None:
+        """The round is over without a release: nothing is spent, and it is tried again."""
+        self._warn("round-short", status, answers)
+        self.tell(
+            f"round {status.round} is short and was not released, nothing was spent: "
+            f"{self._words(status, answers)}"
+        )
+
+    def _words(self, status: RoundStatus, answers: Sequence[Answer]) -> str:
+        counted = (
+            f"{status.reported:,} of {self.num_users:,} users reported, "
+            f"{max(self.quorum, status.quorum):,} must"
+        )
+        return f"{counted} ({said})" if (said := missing(answers)) else counted
+
+    def _warn(self, event: str, status: RoundStatus, answers: Sequence[Answer]) -> None:
+        logs.say(
+            log,
+            event,
+            level=logging.WARNING,
+            run=status.run,
+            round=status.round,
+            attempt=status.attempt,
+            accepted=status.reported,
+            joined=self.num_users,
+            quorum=max(self.quorum, status.quorum),
+            missing=missing(answers),
+        )
+
+
+def missing(answers: Sequence[Answer]) -> str:
+    """Which clients did not report for all of their users, and why."""
+    lacking = [answer for answer in answers if answer.refusal or answer.accepted < answer.users]
+    return "; ".join(
+        f"{one.client}: {one.refusal or f'{one.accepted} of {one.users} users'}"
+        for one in lacking[:20]
+    )

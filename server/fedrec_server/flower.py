@@ -20,7 +20,7 @@ from fedrec.federation.protocol import Answer
 from fedrec.federation.round_messages import RoundMessage
 from fedrec.operations import logs
 from fedrec_server.broadcast import Received, malformed
-from fedrec_server.stragglers import UNREACHABLE
+from fedrec_server.cohorts import UNREACHABLE
 
 SAID = "fedrec"
 ARRAYS = "public"

@@ -23,7 +23,7 @@ from fedrec.errors import SettingsError
 from fedrec.operations import logs
 from fedrec.operations.metrics import Metrics, watch_machine
 from fedrec.operations.party_state import Awaited, Doing, noting
-from fedrec.operations.reloading import LOOK_S, WatchedFiles
+from fedrec.operations.pins import LOOK_S, WatchedFiles
 from fedrec.settings import Scenario
 from fedrec.storage import write_json
 from fedrec.transport.aggregator_client import Retry

@@ -30,21 +30,21 @@ from fedrec.federation.protocol import (
     Terms,
 )
 from fedrec.federation.round_driver import AggregatedLink, Patience
-from fedrec.news.checkpoints import Kept
 from fedrec.news.fedadam import FedAdam
 from fedrec.news.messages import Arrays, Ask, NewsBroadcast, Reply, news_recipe
 from fedrec.news.reports_training import Collected, collected_of, joined
 from fedrec.news.rounds import Course
 from fedrec.news.schedule import schedule_of
 from fedrec.news.trained import Catalogue, Progress, TrainedNews, public_table
+from fedrec.news.trainer_state import Kept
 from fedrec.news.variant import of, rounds_of, train_news
 from fedrec.privacy.bounded_mean import TopicTable, noise_std, within_reach
 from fedrec.privacy.calibration import Plan
 from fedrec.privacy.click_accounting import TrainingPlan
 from fedrec.settings import NewsScenario, Scenario
 from fedrec.storage import read_json, write_arrays, write_json
+from fedrec_server.cohorts import UNREACHABLE, EveryClient
 from fedrec_server.gathering import NOBODY_ENROLS, Gathering, gather
-from fedrec_server.kept_releases import KeptReleases
 from fedrec_server.received import (
     bounded_gradients,
     bounded_impressions,
@@ -53,8 +53,7 @@ from fedrec_server.received import (
     require_reports,
     sound,
 )
-from fedrec_server.run_record import RunNotes, only_one, open_notes
-from fedrec_server.stragglers import UNREACHABLE, EveryClient
+from fedrec_server.run_record import KeptReleases, RunNotes, only_one, open_notes
 
 _NOT_YET = {UNREACHABLE, Refusal.BUSY.value}
 

@@ -35,9 +35,9 @@ from fedrec.transport.rounds_api import rounds_pb2 as pb
 from fedrec.transport.rounds_api.pieces import SERVICE, Assembly, packed, pieces, unpacked
 from fedrec.transport.server_tls import server_credentials
 from fedrec_server.broadcast import Received
+from fedrec_server.cohorts import UNREACHABLE
 from fedrec_server.settings import address_of
 from fedrec_server.settings_tables import LinkTable
-from fedrec_server.stragglers import UNREACHABLE
 
 MOST_CONNECTIONS = 4
 """Of one client: one that was started again may still hold its earlier one."""

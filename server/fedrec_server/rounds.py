@@ -33,12 +33,9 @@ from fedrec.serving.exporting import Origin, PublicItems
 from fedrec.serving.model_bundles import ServingFacts
 from fedrec.settings import RecipeScenario, Scenario
 from fedrec.storage import Checkpoints, finite, release_file, write_bytes
-from fedrec_server.cohorts import Cohorts, require_sampled
+from fedrec_server.cohorts import Cohorts, EveryClient, QuorumLog, require_sampled
 from fedrec_server.gathering import Gathering, gather
-from fedrec_server.kept_releases import KeptReleases
-from fedrec_server.quorum import QuorumLog
-from fedrec_server.run_record import RunNotes, only_one, open_notes, trains
-from fedrec_server.stragglers import EveryClient
+from fedrec_server.run_record import KeptReleases, RunNotes, only_one, open_notes, trains
 
 
 @dataclass(frozen=True)

@@ -1,5 +1,9 @@
 """Record of a run, `run.json`: what makes it the same run after a crash. Its id, what it trains,
-its plan, and the ledger it has seen."""
+its plan, and the ledger it has seen.
+
+Every release as it came, on the server's disk: what `fedrec inspect` shows, and proof that a
+round was released once.
+"""
 
 from __future__ import annotations
 
@@ -13,11 +17,12 @@ from fcntl import LOCK_EX, LOCK_NB, flock
 from pathlib import Path
 from typing import Any
 
-from fedrec.errors import RunError
+from fedrec.errors import ProtocolError, RunError
+from fedrec.federation.protocol import Opening, ReleaseEndpoint, RoundStatus
 from fedrec.privacy.calibration import Plan
 from fedrec.recipes import client_recipe
 from fedrec.settings import Scenario
-from fedrec.storage import read_json, write_json
+from fedrec.storage import read_json, release_file, write_bytes, write_json
 
 FORMAT = "fedrec-run/1"
 _ELSEWHERE = (
@@ -144,3 +149,54 @@ def _words(kept: Mapping[str, Any], wanted: Mapping[str, Any], key: str) -> str:
         inner = next(name for name in sorted({*old, *new}) if old.get(name) != new.get(name))
         return f"{key}.{inner}: {old.get(inner)!r}, now {new.get(inner)!r}"
     return "public data" if key == "public" else f"{key}: {old!r}, now {new!r}"
+
+
+@dataclass(frozen=True)
+class KeptReleases:
+    """A `ReleaseEndpoint` that keeps what the endpoint behind it releases.
+
+    folder: of the training."""
+
+    endpoint: ReleaseEndpoint
+    folder: Path
+
+    def enrolled(self) -> int:
+        """Implements `ReleaseEndpoint.enrolled`."""
+        return self.endpoint.enrolled()
+
+    def open_run(self, run: str, plan: Plan) -> None:
+        """Implements `ReleaseEndpoint.open_run`."""
+        self.endpoint.open_run(run, plan)
+
+    def open_round(self, opening: Opening) -> RoundStatus:
+        """Implements `ReleaseEndpoint.open_round`."""
+        return self.endpoint.open_round(opening)
+
+    def status(self, run: str, round: int, *, wait_s: float = 0.0) -> RoundStatus:
+        """Implements `ReleaseEndpoint.status`."""
+        return self.endpoint.status(run, round, wait_s=wait_s)
+
+    def close(self, run: str, round: int) -> RoundStatus:
+        """Implements `ReleaseEndpoint.close`."""
+        return self.endpoint.close(run, round)
+
+    def release(self, run: str, round: int) -> bytes:
+        """The endpoint's bytes, durable here first.
+
+        Raises ProtocolError where the same round was released with other bytes before."""
+        content = self.endpoint.release(run, round)
+        path = release_file(self.folder, round)
+        if not path.exists():
+            write_bytes(path, content)
+        elif path.read_bytes() != content:
+            raise ProtocolError(
+                (
+                    f"the aggregator released round {round} of {run} twice, with different "
+                    "noise: its guarantee no longer holds"
+                ),
+                (
+                    "Stop the run and ask the aggregator's operator: a release must be the same "
+                    "however often it is asked for."
+                ),
+            )
+        return content

@@ -1,5 +1,12 @@
 """One training after the other in a state folder: begun when it is due and can be afforded,
-published when it is finished."""
+published when it is finished.
+
+Start of a new training from the last one's release, kept in its own folder so that going on
+after a crash begins with the same.
+
+runs/<run>/earlier.safetensors    rows of `factorization.facts.Earlier` in the order of this
+                                  training's catalogue, and num_users
+"""
 
 from __future__ import annotations
 
@@ -12,6 +19,8 @@ from functools import partial
 from pathlib import Path
 from typing import Literal
 
+import numpy as np
+
 from fedrec.errors import ProtocolError, RefusedError, RunError, UnreachableError
 from fedrec.factorization.facts import Earlier
 from fedrec.federation.protocol import Budget, Refusal
@@ -21,10 +30,42 @@ from fedrec.privacy.calibration import Plan
 from fedrec.privacy.guarantee import Guarantee
 from fedrec.serving.exporting import Export, Origin
 from fedrec.serving.model_bundles import bundle_of, write_bundle
-from fedrec_server.budget import require_affordable, words
-from fedrec_server.runs import Runs, TrainingRun
+from fedrec.storage import Checkpoints, read_arrays, read_json, write_arrays
+from fedrec_server.runs import Runs, TrainingRun, require_affordable, words
 from fedrec_server.schedule import TrainingSchedule, words_of
-from fedrec_server.warm_start import earlier_of
+
+_FILE = "earlier.safetensors"
+
+
+def earlier_of(runs: Runs, folder: Path, items: tuple[str, ...]) -> Earlier | None:
+    """The start of the training in `folder`: what it began with, or, before it begins, what the
+    last finished one released.
+
+    None where there is none, where it is no start for this recipe, or where the catalogue has items
+    that it did not know.
+    """
+    if (folder / _FILE).exists():
+        arrays = read_arrays(folder / _FILE)
+        return Earlier(
+            {name: array for name, array in arrays.items() if name != "num_users"},
+            int(arrays["num_users"]),
+        )
+    last = runs.finished
+    if (folder / "run.json").exists() or last is None:
+        return None
+    try:
+        state = Checkpoints(runs.folder(last.run) / "checkpoints").latest()
+        known = read_json(runs.folder(last.run) / "model" / "manifest.json").get("items")
+        users = int(read_json(runs.folder(last.run) / "run.json")["num_users"])
+    except (RunError, KeyError, AttributeError):
+        return None
+    if state is None or not isinstance(known, list) or users < 1:
+        return None
+    earlier = Earlier.of(state, users, items=known, now=items)
+    if earlier is not None:
+        write_arrays(folder / _FILE, {**earlier.state, "num_users": np.array(users)})
+    return earlier
+
 
 log = logging.getLogger(__name__)
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from fedrec.federation.protocol import Answer
-from fedrec_server.stragglers import UNREACHABLE
+from fedrec_server.cohorts import UNREACHABLE
 
 
 @dataclass

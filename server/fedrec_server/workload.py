@@ -1,22 +1,34 @@
 """Workload of a server: ratings and clicks, or news; what it must know of them, and its trainings.
 
 Everything else of a server is the same for both.
+
+Light devices as one more client of a broadcast: a question is published for all of them, and
+they report when they look.
+
+    FOLDER/v1/round             the round that is open, as JSON; "{}" for none
+    FOLDER/v1/content/SHA256    question's header, arrays, plan and terms, each under its digest
+
+The files are the same for everybody and, but for `round`, never change: any web server, object
+store or cache may serve the folder. An aggregator's table `devices` serves it beside its intake.
+Files of the round before stay, for devices that read it just now.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from fedrec.certificates.writing import Statements
 from fedrec.data.clicklog import liked_in
-from fedrec.errors import SettingsError
-from fedrec.federation.protocol import ReleaseEndpoint
+from fedrec.errors import RunError, SettingsError
+from fedrec.federation.protocol import Answer, Broadcast, Invitation, Phase, ReleaseEndpoint, Terms
 from fedrec.federation.round_driver import Patience
+from fedrec.federation.wire import described
 from fedrec.news.messages import NewsBroadcast
 from fedrec.operations import logs
 from fedrec.operations.metrics import Metrics
@@ -24,8 +36,8 @@ from fedrec.preparing import guarantee_of
 from fedrec.privacy.guarantee import Guarantee
 from fedrec.public_data import PublicData
 from fedrec.settings import Scenario
+from fedrec.storage import write_bytes
 from fedrec_server.aggregation import Aggregation
-from fedrec_server.device_clients import DeviceClients, Publication
 from fedrec_server.gathering import Gathering
 from fedrec_server.rounds import KeptRound, check, run_rounds
 from fedrec_server.settings import ServerSettings
@@ -34,8 +46,88 @@ from fedrec_server.stopping import Sleep
 from fedrec_server.trainings import Trainings
 from fedrec_server.watching import WatchedClients
 
-if TYPE_CHECKING:  # it brings torch, which a server of ratings does without
+if TYPE_CHECKING:
     from fedrec.news.trained import Catalogue
+
+NAME = "light-devices"
+"""What the answers of all light devices together are called."""
+
+
+class Publication:
+    """The folder, written one file after the other, the round last."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder / "v1"
+        self._before = set[str]()
+
+    def publish(self, terms: Terms, invitation: Invitation) -> None:
+        """Let devices answer this round, in the place of the one before. Raises RunError."""
+        files, told = described(terms, invitation)
+        try:
+            for name, content in files.items():
+                if not (path := self._folder / "content" / name).exists():
+                    write_bytes(path, content)
+            write_bytes(self._folder / "round", told)
+            for path in (self._folder / "content").iterdir():
+                if path.name not in files.keys() | self._before:
+                    path.unlink()
+        except OSError as failure:
+            raise RunError(
+                f"the round cannot be published to devices: {failure}",
+                "Free disk space, and go on.",
+            ) from failure
+        self._before = set(files)
+
+    def withdraw(self) -> None:
+        """No round is open."""
+        write_bytes(self._folder / "round", b"{}")
+
+
+@dataclass
+class DeviceClients:
+    """A `Broadcast` to clients and to light devices. users: devices that are counted on; window_s:
+    for them to report in a round.
+
+    endpoint: says who is enrolled and has reported, devices and clients together.
+    """
+
+    clients: Broadcast
+    endpoint: ReleaseEndpoint
+    publication: Publication
+    users: int
+    window_s: float
+    pause_s: float = 1.0
+    sleep: Callable[[float], None] = time.sleep
+    clock: Callable[[], float] = time.monotonic
+    _terms: Terms | None = field(default=None, init=False)
+    _joined: int = field(default=0, init=False)
+
+    def join(self, terms: Terms) -> Sequence[Answer]:
+        """Implements `Broadcast.join`; of devices, those are there who enrolled and are no
+        client's."""
+        answers = list(self.clients.join(terms))
+        self._terms = terms
+        theirs = sum(answer.users for answer in answers if not answer.refusal)
+        self._joined = max(0, min(self.users, self.endpoint.enrolled() - theirs))
+        return [*answers, Answer(NAME, self._joined)] if self._joined else answers
+
+    def ask(self, invitation: Invitation) -> Sequence[Answer]:
+        """Implements `Broadcast.ask`; when clients have answered, devices are waited for until all
+        have reported or the window is over."""
+        if self._terms is None or not self._joined:
+            return self.clients.ask(invitation)
+        until_s = self.clock() + self.window_s
+        self.publication.publish(self._terms, invitation)
+        answers = list(self.clients.ask(invitation))
+        theirs = sum(answer.accepted for answer in answers)
+        run = invitation.run
+        round = invitation.question.round
+        while True:
+            status = self.endpoint.status(run, round)
+            counted = max(0, min(self._joined, status.reported - theirs))
+            if counted == self._joined or status.phase is not Phase.OPEN or self.clock() >= until_s:
+                return [*answers, Answer(NAME, self._joined, counted)]
+            self.sleep(self.pause_s)
 
 
 @dataclass

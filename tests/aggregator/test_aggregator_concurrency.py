@@ -14,7 +14,7 @@ from fedrec.federation.sums import exact_sums
 from fedrec.federation.wire import pack_release
 from fedrec.privacy.accounting import Ledger
 from fedrec.randomness import Streams
-from fedrec_aggregator import intake
+from fedrec_aggregator import opening_checks
 from fedrec_aggregator.core import Limits
 from fedrec_aggregator.ledger import ReleaseLedger
 from tests.waiting import HANG_S
@@ -145,17 +145,17 @@ def test_waiting_is_over_when_its_time_is_and_the_round_still_open(world: Any) -
 def test_a_batch_checked_before_the_freeze_and_folded_after_it_is_late(
     world: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    honest = intake.check
+    honest = opening_checks.check
     early = EVERYBODY[:6]
 
-    def slow(*arguments: Any, **named: Any) -> intake.CheckedBatch:
+    def slow(*arguments: Any, **named: Any) -> opening_checks.CheckedBatch:
         checked = honest(*arguments, **named)
         world.clock.now_s += 60
         world.aggregator._close_if_due(world.aggregator._rounds[RUN, 0])
         return checked
 
     world.send(early)
-    monkeypatch.setattr(intake, "check", slow)
+    monkeypatch.setattr(opening_checks, "check", slow)
     late = world.aggregator.report("client-1", RUN, 0, world.packed([6, 7]))
     assert (late.accepted, late.rejected) == (0, {"round-closed": 2})
     world.aggregator.tick()

@@ -9,7 +9,7 @@ from fedrec.federation.messages import BlockReports, ReleaseSpec, Reports
 from fedrec.federation.protocol import Phase
 from fedrec.federation.report_batches import pack_reports
 from fedrec.federation.reports import block, squared_norms
-from fedrec_aggregator.intake import clip
+from fedrec_aggregator.opening_checks import clip
 
 ITEMS = 6
 WIDTH = 3

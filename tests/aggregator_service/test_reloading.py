@@ -19,8 +19,7 @@ from fedrec.federation.protocol import LedgerHead, Refusal
 from fedrec.operations import pins as renewing
 from fedrec.operations.addresses import Address
 from fedrec.operations.certificates import pins, pins_of, write_development_certificates
-from fedrec.operations.pins import read_pins, renew, write_pins
-from fedrec.operations.reloading import WatchedFiles
+from fedrec.operations.pins import WatchedFiles, read_pins, renew, write_pins
 from fedrec.transport.aggregator_client import RemoteReleaseEndpoint, RemoteReportEndpoint, Retry
 from fedrec.transport.channel import Access, handshake
 from fedrec_aggregator import main

@@ -18,11 +18,9 @@ from fedrec.privacy.calibration import calibrate
 from fedrec.privacy.click_accounting import Costs
 from fedrec.privacy.guarantee import Guarantee
 from fedrec.run.data.budget import DataBudget
-from fedrec_client.click_entries import RunBinding
-from fedrec_client.click_ledger import ClickLedger
+from fedrec_client.click_ledger import ClickLedger, RunBinding
 from fedrec_client.ledger import ClientLedger
-from fedrec_client.serving_entries import Drawn, ServingQuestion, event_of
-from fedrec_client.serving_ledger import ServingLedger
+from fedrec_client.serving_ledger import Drawn, ServingLedger, ServingQuestion, event_of
 
 DELTA = 1e-5
 MU = mu_for(2.0, DELTA)

@@ -17,9 +17,9 @@ from fedrec.auditing.finding import Finding
 from fedrec.cli.main import guarded
 from fedrec.privacy.guarantee import Guarantee
 from fedrec.report import charts, comparison, dots, drawn, page
-from fedrec.report.colours import LIGHT, SLOTS, chosen
 from fedrec.report.content import BucketBars, LineChart, Point
 from fedrec.report.figures import FORMATS, charts_of
+from fedrec.report.svg import LIGHT, SLOTS, chosen
 from tests.simulations.test_report import example
 
 STARTS = {"svg": b"<svg ", "pdf": b"%PDF", "png": b"\x89PNG"}

@@ -13,8 +13,7 @@ from fedrec.errors import RunError
 from fedrec.privacy.accounting import GaussianEvent
 from fedrec.privacy.click_accounting import Costs
 from fedrec.privacy.guarantee import Guarantee
-from fedrec_client.click_entries import CLICKS
-from fedrec_client.click_ledger import ClickLedger
+from fedrec_client.click_ledger import CLICKS, ClickLedger
 
 LIMIT = Guarantee(10.0, 1e-5, "click", "replace")
 COSTS = Costs((GaussianEvent("report", 0.5, "click", "replace"),), ())

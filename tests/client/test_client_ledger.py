@@ -12,7 +12,7 @@ import pytest
 
 from fedrec.errors import RefusedError, RunError
 from fedrec.federation.protocol import LedgerHead, Refusal
-from fedrec.ledgers.head_file import HeadFile
+from fedrec.ledgers.chain import HeadFile
 from fedrec.privacy.accounting import epsilon_of, mu_for
 from fedrec.privacy.calibration import Plan, calibrate
 from fedrec.privacy.guarantee import Guarantee

@@ -27,8 +27,7 @@ from fedrec.federation.protocol import Refusal, Terms
 from fedrec.news import local_update
 from fedrec.news.messages import Ask, news_recipe
 from fedrec.news.models import news_model
-from fedrec.news.person import epsilon_of_person
-from fedrec.news.person_plans import training_costs
+from fedrec.news.person import epsilon_of_person, training_costs
 from fedrec.news.topics import public_vectors
 from fedrec.news.trained import Catalogue, public_table
 from fedrec.news.variant import costs_of, rounds_of
@@ -39,8 +38,7 @@ from fedrec.privacy.guarantee import Guarantee
 from fedrec.privacy.padding import PaddedEvent
 from fedrec.privacy.selection import PureEvent
 from fedrec.settings import Scenario, load
-from fedrec_client.click_entries import RunBinding
-from fedrec_client.click_ledger import ClickLedger
+from fedrec_client.click_ledger import ClickLedger, RunBinding
 from fedrec_client.news import NewsParticipant, NewsTrust, _digest
 from fedrec_client.readers import PRIVATE_COLUMNS, LocalReaders, read_news_shard, write_news_shard
 from fedrec_client.refusals import public_words

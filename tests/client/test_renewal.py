@@ -17,7 +17,7 @@ from fedrec.data.interactions import Interactions
 from fedrec.errors import RunError
 from fedrec.federation.protocol import Refusal, Terms
 from fedrec.privacy.guarantee import Guarantee
-from fedrec_client.renewal import Renewal
+from fedrec_client.opened import Renewal
 
 
 def test_files_are_read_again_only_where_they_changed(tmp_path: Path) -> None:

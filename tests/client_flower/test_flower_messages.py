@@ -13,8 +13,8 @@ from fedrec.errors import DataError, PrivacyError, RefusedError, UnreachableErro
 from fedrec.federation.coding import deflated, encode, rounded_rows
 from fedrec.federation.round_messages import RoundMessage
 from fedrec_client.flower import client_app
-from fedrec_client.last_arrays import HeldArrays
 from fedrec_client.requests import Requests
+from fedrec_client.store import HeldArrays
 from fedrec_server.flower import record_of
 
 SECRET = "user 17 rated item 42 with 5"

@@ -45,7 +45,7 @@ from fedrec_client.leaves import LeafEndpoints as ClientLeaves
 from fedrec_client.ledger import ClientLedger
 from fedrec_client.participant import Participant
 from fedrec_client.store import LocalUsers
-from fedrec_server.device_clients import NAME, DeviceClients, Publication
+from fedrec_server.workload import NAME, DeviceClients, Publication
 from tests.device.test_light_device import InProcess
 from tests.waiting import HANG_S, until
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from fedrec.evaluation.neighbours import nearest
+from fedrec.evaluation.toplists import nearest
 
 
 def test_planted_neighbours_are_found_by_direction_and_not_by_length() -> None:

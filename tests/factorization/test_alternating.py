@@ -1,7 +1,7 @@
 import numpy as np
 
 from fedrec.data.interactions import Interactions
-from fedrec.factorization.alternating import alternate_clicks
+from fedrec.factorization.least_squares import alternate_clicks
 
 
 def test_one_iteration_on_clicks_is_that_of_dense_weighted_least_squares() -> None:

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from fedrec.factorization.am_ssp import closed_form
+from fedrec.factorization.am_ssp import recipe
 from fedrec.factorization.item_statistics import ItemStatistics
 from fedrec.numerics.packed import pack
 
@@ -16,7 +16,7 @@ def noisy_statistics(m: int = 40, d: int = 5) -> tuple[ItemStatistics, np.ndarra
 
 def test_the_printed_update_is_the_pseudo_inverse_of_the_projection() -> None:
     statistics, A, b = noisy_statistics()
-    for j, theta in enumerate(closed_form.pseudo_inverse(statistics, ridge=0.3)):
+    for j, theta in enumerate(recipe.pseudo_inverse(statistics, ridge=0.3)):
         values, Q = np.linalg.eigh(A[j] + 0.3 * np.eye(5))
         projection = (Q * np.maximum(values, 0)) @ Q.T
         np.testing.assert_allclose(
@@ -27,7 +27,7 @@ def test_the_printed_update_is_the_pseudo_inverse_of_the_projection() -> None:
 def test_the_projected_update_solves_with_the_ridge_after_projection() -> None:
     statistics, A, b = noisy_statistics()
     ridges = np.linspace(0.1, 2, len(A))
-    for j, theta in enumerate(closed_form.projected(statistics, ridge=ridges)):
+    for j, theta in enumerate(recipe.projected(statistics, ridge=ridges)):
         values, Q = np.linalg.eigh(A[j])
         np.testing.assert_allclose(
             ((Q * np.maximum(values, 0)) @ Q.T + ridges[j] * np.eye(5)) @ theta, b[j], atol=1e-9
@@ -41,19 +41,17 @@ def test_without_noise_both_are_the_ridge_solution() -> None:
     A = np.broadcast_to(U.T @ U, (7, 4, 4))
     b = V @ U.T @ U
     statistics = ItemStatistics(pack(A), b)
-    np.testing.assert_allclose(closed_form.pseudo_inverse(statistics, ridge=0.0), V, atol=1e-10)
+    np.testing.assert_allclose(recipe.pseudo_inverse(statistics, ridge=0.0), V, atol=1e-10)
     exact = np.linalg.solve(U.T @ U + 0.5 * np.eye(4), b.T).T
-    np.testing.assert_allclose(closed_form.projected(statistics, ridge=0.5), exact, atol=1e-10)
-    np.testing.assert_allclose(closed_form.pseudo_inverse(statistics, ridge=0.5), exact, atol=1e-10)
+    np.testing.assert_allclose(recipe.projected(statistics, ridge=0.5), exact, atol=1e-10)
+    np.testing.assert_allclose(recipe.pseudo_inverse(statistics, ridge=0.5), exact, atol=1e-10)
 
 
 def test_an_item_that_noise_made_negative_gets_the_zero_vector_as_printed() -> None:
     statistics = ItemStatistics(pack(-np.eye(3)[None]), np.ones((1, 3)))
-    np.testing.assert_array_equal(
-        closed_form.pseudo_inverse(statistics, ridge=0.0), np.zeros((1, 3))
-    )
+    np.testing.assert_array_equal(recipe.pseudo_inverse(statistics, ridge=0.0), np.zeros((1, 3)))
 
 
 def test_projection_without_a_ridge_is_refused() -> None:
     with pytest.raises(ValueError, match="positive ridge, found 0"):
-        closed_form.projected(noisy_statistics()[0], ridge=0.0)
+        recipe.projected(noisy_statistics()[0], ridge=0.0)

@@ -17,14 +17,13 @@ from fedrec.errors import SettingsError
 from fedrec.factorization import collective
 from fedrec.factorization.collective import Side
 from fedrec.factorization.facts import PublicFacts
-from fedrec.factorization.item_similarity import neighbours
 from fedrec.factorization.item_statistics import ItemStatistics
 from fedrec.factorization.model import predict
 from fedrec.federation.messages import train
 from fedrec.in_process.loopback import Loopback
 from fedrec.numerics.packed import pack
 from fedrec.privacy.accounting import Ledger
-from fedrec.public_sides import sides_of
+from fedrec.public_sides import neighbours, sides_of
 from fedrec.randomness import Streams
 from fedrec.recipes import Prepared, prepare
 from fedrec.settings import load

@@ -15,8 +15,7 @@ from scipy.optimize import minimize
 from fedrec.data.interactions import Interactions
 from fedrec.errors import SettingsError
 from fedrec.factorization.convex import client as convex_client
-from fedrec.factorization.convex.client import Catalogue
-from fedrec.factorization.convex.losses import Logistic, Loss, Quadratic
+from fedrec.factorization.convex.client import Catalogue, Logistic, Loss, Quadratic
 from fedrec.factorization.convex.recipe import Population
 from fedrec.factorization.facts import PublicFacts
 from fedrec.factorization.least_squares import solve_clicks

@@ -13,7 +13,7 @@ from fedrec.data.interactions import Interactions
 from fedrec.data.planted import planted, planted_truth, shape_of_sizes
 from fedrec.data.splits import Split, random_split
 from fedrec.errors import SettingsError
-from fedrec.evaluation.baselines import item_user_bias
+from fedrec.evaluation.controls import item_user_bias
 from fedrec.factorization.facts import PublicFacts
 from fedrec.factorization.model import Model, predict, ranker_of
 from fedrec.factorization.simple import dp_bias

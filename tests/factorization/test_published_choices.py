@@ -2,8 +2,8 @@ import math
 
 import pytest
 
-from fedrec.factorization.published_choices import WITH_FEATURES, WITHOUT_FEATURES, choice_for
 from fedrec.recipes import dp_cmf, published
+from fedrec.recipes.published import WITH_FEATURES, WITHOUT_FEATURES, choice_for
 from fedrec.settings import load
 
 

@@ -31,7 +31,7 @@ from fedrec.privacy.guarantee import Guarantee
 from fedrec.storage import write_json
 from fedrec_aggregator.chain import read
 from fedrec_client.ledger import ClientLedger, read_entries
-from fedrec_server.seen_ledger import SeenLedger
+from fedrec_server.watching import SeenLedger
 from tests.aggregator.conftest import World
 
 EVERYBODY = list(range(12))

@@ -11,20 +11,17 @@ import numpy as np
 import pytest
 
 from fedrec.errors import RunError
-from fedrec.ledgers.chain import head_after
-from fedrec.ledgers.head_file import HeadFile
+from fedrec.ledgers.chain import HeadFile, head_after
 from fedrec.privacy.accounting import GaussianEvent
 from fedrec.privacy.click_accounting import Costs
 from fedrec.privacy.guarantee import Guarantee
 from fedrec.privacy.padding import PaddedEvent
 from fedrec.privacy.selection import PureEvent
 from fedrec.run.data.budget import DataBudget
-from fedrec_client.click_entries import RunBinding
-from fedrec_client.click_ledger import ClickLedger
+from fedrec_client.click_ledger import ClickLedger, RunBinding
 from fedrec_client.device.ledger import DeviceLedger
 from fedrec_client.ledger import ClientLedger
-from fedrec_client.serving_entries import Drawn, ServingQuestion
-from fedrec_client.serving_ledger import ServingLedger
+from fedrec_client.serving_ledger import Drawn, ServingLedger, ServingQuestion
 
 KEPT = json.loads((Path(__file__).parent / "kept_ledgers.json").read_text())
 """SQL or lines, and heads, of a ledger of each sort, written by the version before

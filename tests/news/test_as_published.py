@@ -18,7 +18,7 @@ from scipy import stats
 from fedrec.errors import SettingsError
 from fedrec.news.attention import release_vectors
 from fedrec.news.models import news_model
-from fedrec.news.person_plans import answer_costs
+from fedrec.news.person import answer_costs
 from fedrec.news.schedule import schedule_of
 from fedrec.news.variant import costs_of, promise
 from fedrec.privacy.accounting import GaussianEvent, mu_for

@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from fedrec.news.linkage import Answers, Linkage, linkage
 from fedrec.privacy import bounded_mean
 from fedrec.privacy.accounting import mu_for
 from fedrec.randomness import Streams
+from fedrec.report.news_person import Answers, Linkage, linkage
 
 USERS = 400
 H = 20

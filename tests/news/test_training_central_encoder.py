@@ -22,7 +22,16 @@ from fedrec.federation.reports import within_radius
 from fedrec.federation.sums import ExactSums
 from fedrec.in_process.loopback import Loopback
 from fedrec.news import central_client, encoder_client, topics
-from fedrec.news.central_encoder import EncoderModel, EncoderRecipe, start, unit_rows
+from fedrec.news.central_encoder import (
+    EncoderModel,
+    EncoderRecipe,
+    EncoderSettings,
+    correlation,
+    plan_of,
+    row_sums,
+    start,
+    unit_rows,
+)
 from fedrec.news.encoder_client import (
     bounded_gradients,
     encoder_question,
@@ -30,7 +39,6 @@ from fedrec.news.encoder_client import (
     reports_of,
     user_encoder,
 )
-from fedrec.news.encoder_plan import EncoderSettings, correlation, plan_of, row_sums
 from fedrec.privacy.accounting import Ledger
 from fedrec.privacy.guarantee import Guarantee, non_private
 from fedrec.randomness import Streams

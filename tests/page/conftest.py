@@ -16,8 +16,7 @@ import pytest
 
 from fedrec.privacy.bounded_mean import topic_table
 from fedrec.serving import bundle
-from fedrec.serving.bundle import FILE, Bundle
-from fedrec.serving.texts import Texts
+from fedrec.serving.bundle import FILE, Bundle, Texts
 from tests.waiting import HANG_S
 
 PAGE = Path(__file__).parents[2] / "server" / "fedrec_server" / "serving" / "page"

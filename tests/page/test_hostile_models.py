@@ -13,8 +13,7 @@ import pytest
 from safetensors.numpy import save_file
 
 from fedrec.errors import RunError
-from fedrec.serving.bundle import read
-from fedrec.serving.texts import Texts
+from fedrec.serving.bundle import Texts, read
 from tests.page.conftest import NASTY, planted_parts
 
 ABOUT, ARRAYS = planted_parts()

@@ -17,9 +17,8 @@ from safetensors.numpy import load_file
 
 from fedrec.news import attention
 from fedrec.serving import asking, bundle
-from fedrec.serving.bundle import FILE
+from fedrec.serving.bundle import FILE, Texts
 from fedrec.serving.sizes import Sizes
-from fedrec.serving.texts import Texts
 
 pytest.importorskip("playwright", reason="playwright drives the browser")
 from playwright.sync_api import Browser, Page, expect, sync_playwright

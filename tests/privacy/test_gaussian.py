@@ -6,9 +6,9 @@ from scipy import stats
 
 from fedrec.privacy import discrete_gaussian, gaussian
 from fedrec.privacy.accounting import delta_of, epsilon_of
-from fedrec.privacy.conversions import am_ssp_plan
 from fedrec.privacy.guarantee import Guarantee, non_private
 from fedrec.randomness import Streams
+from fedrec.recipes.published import am_ssp_plan
 
 KEY = Streams(3).key("test")
 

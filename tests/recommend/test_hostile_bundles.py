@@ -14,7 +14,7 @@ import pytest
 from fedrec.errors import BudgetExceededError, ProtocolError
 from fedrec.privacy.accounting import mu_for
 from fedrec.serving import bundle as bundles
-from fedrec.serving.texts import Texts
+from fedrec.serving.bundle import Texts
 from fedrec_client import recommending
 from fedrec_client.clicks import Click, Clicks
 from fedrec_client.public_model import PublicModel

@@ -22,8 +22,7 @@ from fedrec.factorization.default_ratings.model import DefaultModel
 from fedrec.factorization.model import ranker_of
 from fedrec.factorization.released import arrays_of, model_of
 from fedrec.privacy.accounting import epsilon_of, mu_for
-from fedrec.serving.bundle import FILE, read
-from fedrec.serving.texts import Texts
+from fedrec.serving.bundle import FILE, Texts, read
 from fedrec_client.exact_ranking import best, released_model
 from fedrec_server.serving.settings import validated
 from fedrec_server.settings_tables import PublishTable

@@ -21,9 +21,8 @@ from fedrec.errors import (
     UnreachableError,
 )
 from fedrec.randomness import Streams
-from fedrec.serving.bundle import Bundle
+from fedrec.serving.bundle import Bundle, Texts
 from fedrec.serving.sizes import Sizes
-from fedrec.serving.texts import Texts
 from fedrec_client.clicks import Click, Clicks, read_clicks
 from fedrec_client.explaining import shown
 from fedrec_client.public_model import PublicModel

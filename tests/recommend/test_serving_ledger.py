@@ -18,12 +18,11 @@ import numpy as np
 import pytest
 
 from fedrec.errors import BudgetExceededError, PrivacyError, RunError, UnitMismatchError
-from fedrec.ledgers.head_file import HeadFile
+from fedrec.ledgers.chain import HeadFile
 from fedrec.privacy.accounting import GaussianEvent, epsilon_of, mu_for
 from fedrec.privacy.guarantee import Guarantee
 from fedrec.privacy.padding import PaddedEvent
-from fedrec_client.serving_entries import Drawn, ServingQuestion, event_of
-from fedrec_client.serving_ledger import ServingLedger
+from fedrec_client.serving_ledger import Drawn, ServingLedger, ServingQuestion, event_of
 from tests.waiting import HANG_S
 
 LIMIT = Guarantee(10.0, 1e-5, "click", "replace")
@@ -323,7 +322,7 @@ _VICTIM = """
 import os, signal, sys
 from pathlib import Path
 from fedrec_client.clicks import Clicks
-from fedrec.ledgers.head_file import HeadFile
+from fedrec.ledgers.chain import HeadFile
 from fedrec_client.recommending import Recommender
 from tests.recommend.conftest import PlainServer
 

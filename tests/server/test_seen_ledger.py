@@ -10,7 +10,7 @@ import pytest
 from fedrec.errors import RefusedError, RunError
 from fedrec.federation.ledger_heads import grown
 from fedrec.federation.protocol import LedgerGrowth, LedgerHead
-from fedrec_server.seen_ledger import FollowedEndpoint, SeenLedger
+from fedrec_server.watching import FollowedEndpoint, SeenLedger
 
 ENTRIES = [f"{number:02x}" * 32 for number in range(9)]
 

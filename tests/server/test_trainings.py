@@ -25,9 +25,8 @@ from fedrec.privacy.guarantee import Guarantee
 from fedrec.serving import bundle
 from fedrec.serving.model_bundles import export
 from fedrec.settings import load
-from fedrec_server.budget import require_affordable
 from fedrec_server.run_record import only_one
-from fedrec_server.runs import Runs, TrainingRun, run_folder, together
+from fedrec_server.runs import Runs, TrainingRun, require_affordable, run_folder, together
 from fedrec_server.schedule import REQUEST, TrainingSchedule, ask_standing, duration_s, words_of
 
 SMALL = ["recipe=published", "model.dimension=3", "model.steps=2", "model.encoder=id"]

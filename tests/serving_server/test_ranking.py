@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from fedrec.numerics.ties import tie_keys
 from fedrec.serving import compressed, ranking
 from fedrec.serving.compressed import Compressed
+from fedrec.serving.factorization_basis import UserMap
 from fedrec.serving.ranking import Exact, Query
-from fedrec.serving.user_map import UserMap
 
 
 def catalogue(m: int, *, width: int = 8, seed: int = 0, levels: int = 0) -> Any:
@@ -136,7 +136,7 @@ def test_memory_does_not_grow_with_the_catalogue() -> None:
 @pytest.mark.parametrize("kind", ["ivf", "hnsw"])
 def test_faiss_proposes_and_the_answer_is_exact_on_what_it_proposes(kind: Any) -> None:
     pytest.importorskip("faiss")
-    from fedrec.serving.approximate import Approximate
+    from fedrec.serving.compressed import Approximate
 
     of = catalogue(20_000, width=16)
     rng = np.random.default_rng(5)
@@ -156,7 +156,7 @@ def test_faiss_proposes_and_the_answer_is_exact_on_what_it_proposes(kind: Any) -
 
 def test_faiss_leaves_queries_with_categories_to_the_exact_search() -> None:
     pytest.importorskip("faiss")
-    from fedrec.serving.approximate import Approximate
+    from fedrec.serving.compressed import Approximate
 
     of = catalogue(5_000)
     query = Query(np.ones(3, np.float32), 10, categories=4)

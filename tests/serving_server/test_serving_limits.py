@@ -19,8 +19,7 @@ from fedrec.operations.addresses import Connections
 from fedrec.operations.certificates import write_development_certificates
 from fedrec.transport.serving_api import serving_pb2 as pb
 from fedrec_server.serving.batcher import Batcher
-from fedrec_server.serving.rate_limit import Peers
-from fedrec_server.serving.refusals import RETRY_AFTER_S, Code, busy
+from fedrec_server.serving.refusals import RETRY_AFTER_S, Code, Peers, busy
 from fedrec_server.serving.settings import EXAMPLE, LimitsTable, load, overridden, validated
 from tests.serving_server.conftest import planted
 from tests.waiting import HANG_S, with_more_time

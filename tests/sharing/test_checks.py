@@ -30,14 +30,15 @@ from fedrec.privacy.calibration import Plan, among_three, calibrate
 from fedrec.privacy.guarantee import Guarantee
 from fedrec.sharing.checks import accepted, coin_term, opening, projection
 from fedrec.sharing.layout import (
+    LARGEST,
     CheckedRow,
     RowLayout,
     checked_layout,
+    four_squares,
     plain_numbers,
     with_own_noise,
 )
 from fedrec.sharing.shares import fresh_seeds, share
-from fedrec.sharing.squares import LARGEST, four_squares
 
 ITEMS = 60
 WIDTH = 3

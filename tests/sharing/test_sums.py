@@ -14,8 +14,7 @@ from fedrec.federation.sums import exact_sums
 from fedrec.sharing.layout import RowLayout, layout, plain_numbers, require_sharable
 from fedrec.sharing.record import upload_bytes
 from fedrec.sharing.servers import ShareSums, total
-from fedrec.sharing.shares import Shares, fresh_seeds, share
-from fedrec.sharing.zeros import zero_share
+from fedrec.sharing.shares import Shares, fresh_seeds, share, zero_share
 from tests.sharing.reports import ITEMS, QUESTION, some_reports
 
 LAYOUT = layout(QUESTION)

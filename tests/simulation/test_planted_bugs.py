@@ -18,11 +18,11 @@ from fedrec.federation.sums import ExactSums
 from fedrec.randomness import Streams
 from fedrec.serving.bundle import FILE
 from fedrec_aggregator import core as aggregator_core
-from fedrec_aggregator import intake
+from fedrec_aggregator import opening_checks
 from fedrec_aggregator.collection import Collection
 from fedrec_aggregator.core import Aggregator
 from fedrec_aggregator.ledger import ReleaseLedger
-from fedrec_client import delivery, participant
+from fedrec_client import participant, refusals
 from fedrec_client.ledger import ClientLedger
 from fedrec_client.serving_ledger import ServingLedger
 from fedrec_server.rounds import _Kept
@@ -80,13 +80,13 @@ def no_dedup(honest: Any, self: Any, ids: Any, users: Any, counts: Any) -> Any:
     return set(ids), set(users), np.ones(len(ids), np.bool_)
 
 
-@plant(intake, "_of_the_sender", breaks=auditor.REASONS)
+@plant(opening_checks, "_of_the_sender", breaks=auditor.REASONS)
 def any_sender(honest: Any, batch: Any, sender: str, owners: Any) -> Any:
     """A client may report for another client's users."""
     return np.ones(len(batch.tokens), np.bool_), Counter[Refusal]()
 
 
-@plant(intake, "unpack_reports", breaks=auditor.COUNTED_ONCE)
+@plant(opening_checks, "unpack_reports", breaks=auditor.COUNTED_ONCE)
 def any_question(honest: Any, data: bytes, specs: Any, digest: str, **limits: Any) -> Any:
     """What a batch says it answers is not looked at."""
     return honest(data, specs, data[4:36].hex(), **limits)
@@ -153,7 +153,7 @@ def client_pays_later(*arguments: Any) -> None:
     """Reports leave before the client's ledger is written."""
 
 
-@plant(delivery, "answered", breaks=auditor.ONE_ANSWER)
+@plant(refusals, "answered", breaks=auditor.ONE_ANSWER)
 def client_answers_anything(honest: Any, *arguments: Any, **named: Any) -> Any:
     """The same round, asked again, is charged once and answered with other reports."""
     reports = honest(*arguments, **named)

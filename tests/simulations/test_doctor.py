@@ -46,8 +46,7 @@ from fedrec_aggregator.ledger import ReleaseLedger
 from fedrec_aggregator.settings import load as load_aggregator
 from fedrec_client.click_ledger import ClickLedger
 from fedrec_client.ledger import ClientLedger
-from fedrec_client.serving_entries import Drawn, ServingQuestion, event_of
-from fedrec_client.serving_ledger import ServingLedger
+from fedrec_client.serving_ledger import Drawn, ServingLedger, ServingQuestion, event_of
 from fedrec_client.store import write_shard
 from fedrec_server.public_news import write_public_news
 from fedrec_server.round_service import RoundService

@@ -32,8 +32,7 @@ from fedrec_aggregator.ledger import ReleaseLedger
 from fedrec_client.click_ledger import ClickLedger
 from fedrec_client.ledger import ClientLedger
 from fedrec_client.participant import Participant
-from fedrec_client.serving_entries import Drawn, ServingQuestion, event_of
-from fedrec_client.serving_ledger import ServingLedger
+from fedrec_client.serving_ledger import Drawn, ServingLedger, ServingQuestion, event_of
 from fedrec_client.store import LocalUsers
 from fedrec_server.gathering import Gathering
 from fedrec_server.rounds import run_rounds

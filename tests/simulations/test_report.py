@@ -22,7 +22,6 @@ from fedrec.evaluation.controls import Verdict, compare, in_one_line
 from fedrec.evaluation.ratings import RatingMetrics
 from fedrec.privacy.guarantee import Guarantee, non_private
 from fedrec.report import charts, dots, findings, page, svg, wording
-from fedrec.report.colours import chosen
 from fedrec.report.content import (
     BucketBars,
     BudgetLine,
@@ -40,6 +39,7 @@ from fedrec.report.content import (
     Series,
     TextTable,
 )
+from fedrec.report.svg import chosen
 from fedrec.report.table import methods_table, print_result
 from fedrec.run.outcomes import Outcome
 from fedrec.settings import load

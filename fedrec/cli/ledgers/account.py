@@ -20,7 +20,7 @@ from fedrec_aggregator.chain import Charge, LedgerLink, RoundReleased
 from fedrec_aggregator.settings import AggregatorSettings
 from fedrec_client import click_ledger, serving_ledger
 from fedrec_client import ledger as client_ledger
-from fedrec_client.click_entries import runs_of
+from fedrec_client.click_ledger import runs_of
 from fedrec_client.settings import ClientSettings
 
 

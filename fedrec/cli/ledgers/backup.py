@@ -277,8 +277,8 @@ def _aggregators(path: Path, database: sqlite3.Connection) -> _Ledger:
 
 
 def _clients(path: Path, database: sqlite3.Connection) -> _Ledger:
-    from fedrec_client.click_entries import CLICKS
-    from fedrec_client.ledger_entries import ROUNDS
+    from fedrec_client.click_ledger import CLICKS
+    from fedrec_client.ledger import ROUNDS
 
     table = ROUNDS if path.name == "ledger.sqlite" else CLICKS
     entries = table.read(database, path)

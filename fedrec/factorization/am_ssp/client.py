@@ -1,10 +1,20 @@
 """Device's half of the published recipe: from a question and its own events to a bounded report.
 
 Guarantee (user, add/remove): that of `ssp`, with the proof; every report goes through
-`federation.reports.bounded`, so that it has joint L2 norm at most the radius of its release."""
+`federation.reports.bounded`, so that it has joint L2 norm at most the radius of its release.
+
+Symmetric matrices u u' as plain vectors, for sums that take a coefficient and a vector: svec(A)
+= (A_ii, sqrt(2) A_ij).
+
+svec keeps the Frobenius norm, so a row c svec(u u') is bounded as the matrix c u u' is, and noise
+of std s on svec is noise of std s / sqrt(2) off the diagonal. Three aggregators sum products of two
+factors (`fedrec.sharing.layout`): an outer block of many rows has three. Rounded is svec here, and
+u there, so sums differ in their last bits.
+"""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 
 import numpy as np
@@ -16,13 +26,28 @@ from fedrec.budget import sampling, weights
 from fedrec.data.interactions import Interactions
 from fedrec.factorization.am_ssp.model import device_vectors
 from fedrec.factorization.am_ssp.settings import PublishedSettings, half_range
-from fedrec.factorization.am_ssp.svec import svec
 from fedrec.factorization.local_stage import solved
-from fedrec.federation.messages import ClientStep, Question, Reports
+from fedrec.federation.messages import ClientStep, Question, Reports, triangle
 from fedrec.federation.reports import RealBlock, bounded
 from fedrec.numerics import segments
 from fedrec.privacy.clipping import clip_rows, clip_values
 from fedrec.randomness import Streams
+
+
+def svec(U: Float64s) -> Float64s:
+    """(n, d(d+1)/2) svec(u u') of every row u of U (n, d)."""
+    rows, columns = triangle(U.shape[1])
+    return np.asarray(U[:, rows] * U[:, columns] * _factors(U.shape[1]))
+
+
+def packed(sums: Float64s, width: int) -> Float64s:
+    """(m, d(d+1)/2) upper triangles of sums of svec, `width` being d."""
+    return np.asarray(sums / _factors(width))
+
+
+def _factors(width: int) -> Float64s:
+    rows, columns = triangle(width)
+    return np.where(rows == columns, 1.0, math.sqrt(2))
 
 
 def client_steps(settings: PublishedSettings) -> Mapping[str, ClientStep]:

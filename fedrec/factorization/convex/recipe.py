@@ -35,8 +35,7 @@ import numpy.typing as npt
 from fedrec.arrays import Float32s, Float64s
 from fedrec.data.interactions import Interactions
 from fedrec.factorization.convex import client as convex_client
-from fedrec.factorization.convex.client import POPULATION, Catalogue
-from fedrec.factorization.convex.losses import Logistic, Loss, Quadratic
+from fedrec.factorization.convex.client import POPULATION, Catalogue, Logistic, Loss, Quadratic
 from fedrec.factorization.default_clicks import recipe as clicks
 from fedrec.factorization.default_clicks.recipe import ClickRecipe
 from fedrec.factorization.default_clicks.settings import ClickSettings

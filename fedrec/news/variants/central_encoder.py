@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 
 from fedrec.arrays import Float32s
 from fedrec.federation.messages import ClientStep
-from fedrec.news import central, encoder_plan
-from fedrec.news.checkpoints import Kept
-from fedrec.news.encoder_plan import EncoderSettings
+from fedrec.news import central, central_encoder
+from fedrec.news.central_encoder import EncoderSettings
 from fedrec.news.trained import Catalogue, Progress, TrainedNews, topics_of
+from fedrec.news.trainer_state import Kept
 from fedrec.news.variant import NewsVariant, Summed, promised
 from fedrec.privacy.bounded_mean import TopicTable
 from fedrec.privacy.calibration import Plan, among_three
@@ -63,7 +63,7 @@ def steps_of(scenario: NewsScenario) -> Mapping[str, ClientStep]:
 
 def plan_of(scenario: NewsScenario) -> Plan:
     """Plan of all releases, for whoever aggregates."""
-    plan = encoder_plan.plan_of(promised(scenario), settings_of(scenario))
+    plan = central_encoder.plan_of(promised(scenario), settings_of(scenario))
     privacy = scenario.privacy
     return (
         plan

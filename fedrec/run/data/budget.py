@@ -28,8 +28,7 @@ from typing import Any, Literal
 
 from fedrec.data.interactions import Dataset, FileDigest, digest_file
 from fedrec.errors import BudgetExceededError, RunError, SettingsError
-from fedrec.ledgers.chain import EntryType, genesis, head_after
-from fedrec.ledgers.head_file import HeadFile
+from fedrec.ledgers.chain import EntryType, HeadFile, genesis, head_after
 from fedrec.ledgers.line_file import LineFile
 from fedrec.privacy.accounting import GaussianEvent
 from fedrec.privacy.guarantee import Guarantee, Neighbours, Unit, compared

@@ -25,9 +25,8 @@ from fedrec.data.public_sources import PUBLIC_USERS, SIMILAR_ITEMS
 from fedrec.evaluation.als import als_model
 from fedrec.evaluation.ratings import by_popularity
 from fedrec.factorization.facts import PublicFacts
-from fedrec.factorization.item_similarity import Similarity
 from fedrec.factorization.model import predict
-from fedrec.public_sides import learned_similar_items
+from fedrec.public_sides import Similarity, learned_similar_items
 from fedrec.randomness import Streams
 from fedrec.recipes import prepare
 from fedrec.run.data.datasets import public_facts

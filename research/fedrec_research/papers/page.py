@@ -14,7 +14,7 @@ from typing import Any
 
 from fedrec.errors import RunError
 from fedrec.report import charts
-from fedrec.report.standalone import standalone
+from fedrec.report.figures import standalone
 from fedrec.storage import read_json, write_bytes
 from fedrec_research import drawing
 from fedrec_research.papers import privaterec

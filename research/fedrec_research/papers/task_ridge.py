@@ -29,7 +29,7 @@ import numpy as np
 
 from fedrec.arrays import Float64s
 from fedrec.budget import counts as item_counts
-from fedrec.factorization.am_ssp import closed_form
+from fedrec.factorization.am_ssp import recipe
 from fedrec.factorization.item_statistics import ItemStatistics
 from fedrec.federation.messages import ClientStep, Question, Release, ReleaseSpec, Reports, State
 from fedrec.federation.reports import RealBlock, block, bounded
@@ -138,7 +138,7 @@ class TaskRidge:
     def theta(self, state: State, *, ridge: float | None = None) -> Float64s:
         """(m, d) theta of a finished state (l. 7, with the projection that keeps it stable);
         another ridge costs nothing more."""
-        return closed_form.projected(
+        return recipe.projected(
             statistics(state), ridge=self.settings.ridge if ridge is None else ridge
         )
 

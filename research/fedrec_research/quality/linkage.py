@@ -17,7 +17,6 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from fedrec.news.linkage import Answers, linkage
 from fedrec.news.person import epsilon_of_person
 from fedrec.news.trained import topics_of
 from fedrec.privacy import bounded_mean
@@ -26,6 +25,7 @@ from fedrec.privacy.bounded_mean import TopicTable
 from fedrec.privacy.click_accounting import Costs
 from fedrec.privacy.selection import PureEvent
 from fedrec.randomness import Streams
+from fedrec.report.news_person import Answers, linkage
 from fedrec.run.data.news import catalogue_of, load_news
 from fedrec.settings import load
 from fedrec.storage import finite

@@ -35,10 +35,9 @@ from fedrec.run.news_run import serving_guarantee
 from fedrec.run.training import Training
 from fedrec.serving.asking import ask, told
 from fedrec.serving.bundle import FILE, Bundle, read, write
-from fedrec.serving.export_factorization import factorization_bundle
 from fedrec.serving.exporting import Origin, PublicItems
-from fedrec.serving.histories import latest_liked
-from fedrec.serving.model_bundles import liked_of, released_of
+from fedrec.serving.factorization_basis import latest_liked
+from fedrec.serving.model_bundles import factorization_bundle, liked_of, released_of
 from fedrec.settings import Scenario, load
 from fedrec.storage import finite
 from fedrec_client.serving_connection import connect

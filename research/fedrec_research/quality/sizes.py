@@ -23,8 +23,7 @@ import numpy as np
 from fedrec.data.interactions import Dataset
 from fedrec.data.splits import Fold
 from fedrec.evaluation.controls import paired
-from fedrec.evaluation.intervals import mean_and_error
-from fedrec.evaluation.ratings import rating_metrics
+from fedrec.evaluation.ratings import mean_and_error, rating_metrics
 from fedrec.factorization.model import Model, predict
 from fedrec.recipes import prepare
 from fedrec.run.data.datasets import public_facts

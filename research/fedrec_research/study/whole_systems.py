@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from fedrec.data.kinds import KINDS
-from fedrec.evaluation.intervals import Interval
+from fedrec.evaluation.ratings import Interval
 from fedrec.report import wording
-from fedrec.report.standalone import standalone
+from fedrec.report.figures import standalone
 from fedrec.storage import write_bytes
 from fedrec_research.drawing import table
 from fedrec_research.study import chart

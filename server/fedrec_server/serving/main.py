@@ -26,17 +26,16 @@ from fedrec.operations import logs
 from fedrec.operations.addresses import Address
 from fedrec.operations.metrics import keep_little, watch_machine
 from fedrec.operations.party_state import Doing
-from fedrec.operations.reloading import LOOK_S, WatchedFiles
+from fedrec.operations.pins import LOOK_S, WatchedFiles
 from fedrec.storage import write_json
 from fedrec.transport.connection_limits import ConnectionLimits, bounded
 from fedrec_server.serving.batcher import Batcher
-from fedrec_server.serving.bundle_watcher import Watch
-from fedrec_server.serving.context import ServingContext
+from fedrec_server.serving.context import ServingContext, Watch
 from fedrec_server.serving.counts import ServingCounts
 from fedrec_server.serving.fetching import Source, fetch_on, first_models, is_address
 from fedrec_server.serving.grpc_api import GrpcApi
 from fedrec_server.serving.http_api import HttpApi
-from fedrec_server.serving.rate_limit import Peers
+from fedrec_server.serving.refusals import Peers
 from fedrec_server.serving.settings import LimitsTable, ServingSettings, TlsTable
 from fedrec_server.serving.store import ModelStore
 

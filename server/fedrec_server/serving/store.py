@@ -161,7 +161,7 @@ def _ranker(ranked: Ranked, ranking: RankingTable) -> Ranker:
         rank = Compressed(ranked)
         rank([Query(np.zeros(len(ranked.users.linear), np.float32), 1)])  # compiles, or loads
         return rank
-    from fedrec.serving.approximate import Approximate
+    from fedrec.serving.compressed import Approximate
 
     return Approximate(ranked, ranking.search, effort=ranking.effort)
 

@@ -33,9 +33,9 @@ from fedrec.storage import read_json
 from fedrec.transport.aggregator_client import Retry
 from fedrec_client import settings as client_settings
 from fedrec_client.flower import answered
-from fedrec_client.last_arrays import HELD, HeldArrays
 from fedrec_client.opened import open_participant
 from fedrec_client.requests import Requests
+from fedrec_client.store import HELD, HeldArrays
 from fedrec_server.aggregation import aggregation_of
 from fedrec_server.broadcast import ClientBroadcast
 from fedrec_server.settings import ServerSettings
