@@ -56,12 +56,12 @@ def test_misuse_is_refused_before_anything_is_read() -> None:
 def test_lists_of_clicks_alone_are_refused(shown: list[str], tmp_path: Path) -> None:
     names = [f"{day}{one}" for day in (1, 2, 3) for one in shown]
     articles = {"item": names, "title": ["sun"] * len(names)}
-    lists = [(day, user) for day in (1, 2, 3) for user in ("u", "v") for _ in shown]
+    lists = [(day, user) for day in (1, 2, 3) for user in "tuvwxyz" for _ in shown]
     log = {
         "impression": [f"{day}{user}" for day, user in lists],
         "user": [user for _, user in lists],
         "time": [f"2026-01-0{day}" for day, _ in lists],
-        "item": [f"{day}{one}" for day in (1, 2, 3) for _ in ("u", "v") for one in shown],
+        "item": [f"{day}{one}" for day in (1, 2, 3) for _ in "tuvwxyz" for one in shown],
         "clicked": [1] * len(lists),
     }
     cuts = ("2026-01-02", "2026-01-03")
