@@ -107,6 +107,12 @@ def test_a_table_says_of_new_items_what_the_data_set_says(
     two = model.with_items(tmp_path / "today.csv")
     assert one.item_ids == two.item_ids
     np.testing.assert_allclose(one.item_factors, two.item_factors, atol=1e-5)
+    turned = model.with_items(table.reverse())
+    place = {item: row for row, item in enumerate(turned.item_ids)}
+    rows = [place[item] for item in one.item_ids]
+    off = turned.item_factors[rows] - one.item_factors  # directions are found by iteration
+    spread = one.item_factors - one.item_factors.mean(axis=0)
+    assert np.linalg.norm(off) < 0.02 * np.linalg.norm(spread)
     with pytest.raises(DataError, match="names none"):
         model.with_items(table.with_columns((pl.lit("x") + pl.col("item")).alias("item")))
     with pytest.raises(DataError, match="tells one from another"):
