@@ -1,5 +1,5 @@
 """Smaller data sets of a larger one, for experiments: so many users by a hash of their ids, so many
-of the items rated most often.
+of the items rated most often; all items but some that stand for new ones.
 
 Neither choice is covered by a guarantee: which items are rated most is read off everybody's rows,
 and of users the first N by hash are taken, so that one person more moves another out. Both are
@@ -15,6 +15,8 @@ import numpy.typing as npt
 
 from fedrec.data.features import FeatureBag, PublicFeatures
 from fedrec.data.interactions import Catalogue, Dataset, Interactions, with_events
+from fedrec.data.keyed_hash import below, hashed, id_words
+from fedrec.data.public_sources import SIMILAR_ITEMS
 from fedrec.errors import DataError
 from fedrec.randomness import Streams
 
@@ -79,25 +81,65 @@ def most_rated(dataset: Dataset, number: int) -> Dataset:
     catalogue's order.
 
     Everybody's rows choose them: that makes a data set, and is no part of a private training.
-    Features keep their vocabulary.
     """
     counts = np.bincount(dataset.interactions.items, minlength=dataset.interactions.num_items)
-    kept = np.sort(np.argsort(-counts, kind="stable")[:number])
+    return of_items(dataset, np.sort(np.argsort(-counts, kind="stable")[:number]))
+
+
+def of_items(dataset: Dataset, kept: npt.NDArray[np.integer]) -> Dataset:
+    """The data set of these items, numbered anew in the given order, with the events on them.
+
+    Features keep their vocabulary, but for similar items, of which those that are kept remain."""
     old = dataset.catalogue
-    place = np.full(len(counts), -1, np.int32)
+    place = np.full(len(old.item_ids), -1, np.int32)
     place[kept] = np.arange(len(kept), dtype=np.int32)
 
     def fewer(events: Interactions) -> Interactions:
         some = events.select(place[events.items] >= 0)
+        users = some.users
         words = None if events.item_words is None else events.item_words[kept]
-        return replace(some, items=place[some.items], num_items=len(kept), item_words=words)
+        return Interactions.from_columns(
+            users,
+            place[some.items],
+            some.values,
+            num_users=some.num_users,
+            num_items=len(kept),
+            value_range=some.value_range,
+            kind=some.kind,
+            times=some.times,
+            user_words=some.user_words,
+            item_words=words,
+        )
 
     titles = None if old.titles is None else tuple(old.titles[j] for j in kept)
     catalogue = Catalogue(tuple(old.item_ids[j] for j in kept), titles, old.user_ids)
-    features = PublicFeatures(
-        {
-            name: FeatureBag(bag.vocabulary, bag.counts[kept])
-            for name, bag in dataset.features.bags.items()
-        }
-    )
+    bags = {
+        name: FeatureBag(bag.vocabulary, bag.counts[kept])
+        for name, bag in dataset.features.bags.items()
+    }
+    if SIMILAR_ITEMS in bags:
+        pairs = bags[SIMILAR_ITEMS].counts[:, kept]
+        bags[SIMILAR_ITEMS] = FeatureBag(catalogue.item_ids, pairs)
+    features = PublicFeatures(bags)
     return with_events(dataset, fewer, catalogue=catalogue, features=features)
+
+
+NEW = 0.1
+"""Share of the catalogue that `left_out` takes for new."""
+
+
+def left_out(dataset: Dataset, *, seed: int) -> tuple[Dataset, Dataset]:
+    """The data set without about a tenth of its items, by a hash of the seed and their ids, and
+    the whole one with these items last: they stand for what comes after a training.
+
+    Raises DataError where either side is empty."""
+    ids = dataset.catalogue.item_ids
+    new = below(hashed(Streams(seed).key("new-items"), id_words(ids)), NEW)
+    if not 0 < int(new.sum()) < len(ids):
+        raise DataError(
+            f"{NEW:g} of {len(ids)} items as new items leaves one side empty",
+            "Use more items, or another seed.",
+        )
+    known = np.flatnonzero(~new)
+    whole = of_items(dataset, np.concatenate([known, np.flatnonzero(new)]))
+    return of_items(dataset, known), whole
