@@ -6,9 +6,6 @@ checks its digest. A device is known by a bearer secret of its own; the aggregat
 as the sender's name, and a pseudonym belongs to the sender that enrolled it first. Nothing here
 says that a device is a person: whoever operates the leaf admits secrets by `admits`. TLS ends in
 front of this, at uvicorn or at a reverse proxy.
-
-Content that light devices read, as a server published it: from a folder, or over HTTPS with
-every digest checked and kept.
 """
 
 from __future__ import annotations
@@ -16,138 +13,26 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
-import re
-import ssl
-from collections import OrderedDict
-from collections.abc import Callable
-from pathlib import Path
+from collections.abc import AsyncIterator, Callable
 from threading import Lock
-from typing import Protocol
-from urllib.error import URLError
-from urllib.parse import urlsplit
-from urllib.request import HTTPSHandler, ProxyHandler, build_opener
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
-from fedrec.errors import RefusedError, SettingsError
+from fedrec.errors import RefusedError
 from fedrec.federation.coding import announced
 from fedrec.federation.protocol import TOKEN_BYTES, Invitation, Receipt, Refusal, Terms
 from fedrec.federation.report_batches import MAX_DEVICE_BYTES
 from fedrec.federation.wire import described, refused
-from fedrec.operations.addresses import Address
 from fedrec_aggregator.core import Aggregator
-
-_DIGEST = re.compile(r"[0-9a-f]{64}")
-_MOST_BYTES = 1 << 30
-_TIMEOUT_S = 20.0
-
-
-class Content(Protocol):
-    """A publication of `fedrec_server.workload`."""
-
-    def told(self) -> bytes:
-        """The round that is open, as JSON; "{}" where there is none, or none can be read."""
-
-    def content(self, sha256: str) -> bytes | None:
-        """Bytes of that digest; None where there are none."""
-
-
-class FolderContent:
-    """The folder itself."""
-
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder / "v1"
-
-    def told(self) -> bytes:
-        """Implements `Content.told`."""
-        return self._read("round") or b"{}"
-
-    def content(self, sha256: str) -> bytes | None:
-        """Implements `Content.content`."""
-        return self._read(f"content/{sha256}") if _DIGEST.fullmatch(sha256) else None
-
-    def _read(self, name: str) -> bytes | None:
-        try:
-            return (self._folder / name).read_bytes()
-        except OSError:
-            return None
-
-
-class HttpsContent:
-    """A web server or a cache that serves the folder. address: https://HOST/PATH, without v1. ca:
-    "" for the system's authorities.
-
-    Bytes are kept by digest, up to `most_bytes`, the least recently asked for dropped first. Raises
-    SettingsError on another address.
-    """
-
-    def __init__(
-        self,
-        address: str,
-        *,
-        ca: str = "",
-        most_bytes: int = _MOST_BYTES,
-        get: Callable[[str], bytes] | None = None,
-    ) -> None:
-        if not address.startswith("https://"):
-            raise SettingsError(
-                f"devices.content = {address!r} is no folder and no https address",
-                "Name the server's devices folder.",
-            )
-        self._address = address.rstrip("/")
-        self._most = most_bytes
-        self._get = get or _getter(ca, urlsplit(address).hostname or "")
-        self._kept = OrderedDict[str, bytes]()
-        self._lock = Lock()
-
-    def told(self) -> bytes:
-        """Implements `Content.told`."""
-        return self._fetched("round") or b"{}"
-
-    def content(self, sha256: str) -> bytes | None:
-        """Implements `Content.content`; bytes of another digest are none."""
-        if not _DIGEST.fullmatch(sha256):
-            return None
-        with self._lock:
-            if sha256 in self._kept:
-                self._kept.move_to_end(sha256)
-                return self._kept[sha256]
-        found = self._fetched(f"content/{sha256}")
-        if found is None or hashlib.sha256(found).hexdigest() != sha256:
-            return None
-        with self._lock:
-            self._kept[sha256] = found
-            while sum(map(len, self._kept.values())) > self._most:
-                self._kept.popitem(last=False)
-        return found
-
-    def _fetched(self, name: str) -> bytes | None:
-        try:
-            return self._get(f"{self._address}/v1/{name}")
-        except (OSError, URLError):
-            return None
-
-
-def _getter(ca: str, host: str) -> Callable[[str], bytes]:
-    local = Address(host, 0).loopback  # no proxy to this machine
-    opener = build_opener(
-        HTTPSHandler(context=ssl.create_default_context(cafile=ca or None)),
-        ProxyHandler({} if local else None),
-    )
-
-    def get(url: str) -> bytes:
-        with opener.open(url, timeout=_TIMEOUT_S) as answer:
-            return bytes(answer.read(_MOST_BYTES))
-
-    return get
-
+from fedrec_aggregator.device_content import PublishedContent
 
 _FOR_EVER = {"Cache-Control": "public, max-age=31536000, immutable"}
 _NEVER = {"Cache-Control": "no-store"}
+_PIECE_BYTES = 2**16
 
 
 class DeviceIntake:
@@ -158,7 +43,7 @@ class DeviceIntake:
         aggregator: Aggregator,
         *,
         admits: Callable[[str], bool] = lambda sender: True,
-        source: Content | None = None,
+        source: PublishedContent | None = None,
     ) -> None:
         """admits: whether a sender, the hash of a device's secret, may take part. source: what a
         server published; without one, what `publish` is given."""
@@ -229,7 +114,12 @@ def application(intake: DeviceIntake, *, body_s: float = 60.0) -> Starlette:
             return _refusal(
                 refused(Refusal.ROUND_UNKNOWN, "nothing of the current round has this digest"), 404
             )
-        return Response(found, headers=_FOR_EVER, media_type="application/octet-stream")
+        # in pieces: a connection holds no more of what is not taken
+        return StreamingResponse(
+            _pieces(found),
+            headers=_FOR_EVER | {"Content-Length": str(len(found))},
+            media_type="application/octet-stream",
+        )
 
     async def posted(request: Request) -> tuple[bytes, str]:
         """The body and the secret, which is looked at first: of strangers nothing is taken."""
@@ -268,6 +158,11 @@ def application(intake: DeviceIntake, *, body_s: float = 60.0) -> Starlette:
             Route("/v1/reports/{run}/{round:int}", reports, methods=["POST"]),
         ]
     )
+
+
+async def _pieces(content: bytes) -> AsyncIterator[bytes]:
+    for start in range(0, len(content), _PIECE_BYTES):
+        yield content[start : start + _PIECE_BYTES]
 
 
 async def _body(request: Request) -> bytes:

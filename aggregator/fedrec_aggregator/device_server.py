@@ -14,13 +14,8 @@ from fedrec.errors import RunError, SettingsError
 from fedrec.operations.addresses import Address
 from fedrec.transport.connection_limits import ConnectionLimits, bounded
 from fedrec_aggregator.core import Aggregator
-from fedrec_aggregator.device_intake import (
-    Content,
-    DeviceIntake,
-    FolderContent,
-    HttpsContent,
-    application,
-)
+from fedrec_aggregator.device_content import PublishedContent, at_address, in_folder
+from fedrec_aggregator.device_intake import DeviceIntake, application
 from fedrec_aggregator.settings_tables import DevicesTable
 
 _CALLS_AT_ONCE = 1_000
@@ -29,14 +24,20 @@ _LOOK_S = 0.01
 
 @contextmanager
 def device_endpoint(
-    core: Aggregator, table: DevicesTable, *, request_s: float = 10.0
+    core: Aggregator, table: DevicesTable, *, request_s: float = 10.0, taken_s: float = 30.0
 ) -> Iterator[Address]:
-    """Serve devices until the block ends. request_s: for the head of a request to arrive.
+    """Serve devices until the block ends. request_s, taken_s: see `ConnectionLimits`.
 
     Raises SettingsError where the address or the files cannot be used."""
     admitted = None if table.any_device else _admitted(Path(table.admitted))
     intake = DeviceIntake(
-        core, admits=lambda sender: admitted is None or sender in admitted, source=_content(table)
+        core,
+        admits=lambda sender: admitted is None or sender in admitted,
+        source=PublishedContent(
+            at_address(table.content, ca=table.ca)
+            if table.content.startswith("https:")
+            else in_folder(table.folder)
+        ),
     )
     wanted = Address.of(table.listen)
     config = uvicorn.Config(
@@ -48,7 +49,9 @@ def device_endpoint(
         server_header=False,
         proxy_headers=False,
         http=bounded(
-            ConnectionLimits(_CALLS_AT_ONCE, table.connections_per_peer, request_s=request_s)
+            ConnectionLimits(
+                _CALLS_AT_ONCE, table.connections_per_peer, request_s=request_s, taken_s=taken_s
+            )
         ),
         lifespan="off",
         ws="none",
@@ -79,12 +82,6 @@ def _served(server: uvicorn.Server) -> None:
         server.run()
     except SystemExit:  # its word for an address that is taken
         return
-
-
-def _content(table: DevicesTable) -> Content:
-    if table.content.startswith("https:"):
-        return HttpsContent(table.content, ca=table.ca)
-    return FolderContent(table.folder)
 
 
 def _admitted(path: Path) -> frozenset[str]:

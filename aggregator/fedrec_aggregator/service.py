@@ -195,7 +195,8 @@ class AggregatorService:
         try:
             if first.total_bytes > self.core.limits.max_batch_bytes:
                 raise refused(Refusal.TOO_LARGE, "the batch announces more bytes than are taken")
-            call.place.reserve(first.total_bytes)
+            if first.total_bytes > len(first.data):  # else it is here already
+                call.place.reserve(first.total_bytes)
             async with asyncio.timeout(self._bounds.upload_timeout_s):
                 batch = await _gathered(first, call.context)
             endpoint = self.core.client_endpoint(call.caller, names_quorum=call.version > 1)
@@ -333,19 +334,17 @@ async def _gathered(first: pb.ReportFrame, context: Any) -> bytes:
 
     Raises RefusedError (`MALFORMED`) as soon as there is more than was announced, or at the end
     less."""
-    parts = [first.data]
-    size = len(first.data)
-    while size <= first.total_bytes:
+    batch = bytearray(first.data)
+    while len(batch) <= first.total_bytes:
         frame = await context.read()
         if frame is grpc.aio.EOF:
             break
         if frame is None or not frame.data:
             raise refused(Refusal.MALFORMED, "a frame is empty, or cannot be read")
-        parts.append(frame.data)
-        size += len(frame.data)
-    if size != first.total_bytes:
+        batch += frame.data
+    if len(batch) != first.total_bytes:
         raise refused(Refusal.MALFORMED, "the batch is not as long as it announced")
-    return parts[0] if len(parts) == 1 else b"".join(parts)
+    return bytes(batch)
 
 
 OPTIONS: Mapping[str, int] = {

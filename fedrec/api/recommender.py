@@ -338,21 +338,23 @@ class Recommender(Parameters):
     def predict(
         self,
         pairs: Any = None,
+        items: Iterable[Any] | None = None,
         *,
         history: History | None = None,
-        items: Iterable[Any] | None = None,
     ) -> Any:
         """Predicted ratings, or scores of clicks.
 
         Args:
             pairs: A frame of users of the training set and items, in the columns of the training
-                data or such as user_id and item_id; or a `TestSet`.
+                data or such as user_id and item_id; or a `TestSet`. With `items`: the id of a user
+                of the training set, or an id for each item.
+            items: Ids of the items to predict, with a user, users or a history.
             history: With `items`: one user's history, as in `recommend`.
-            items: With `history`: ids of the items to predict.
 
         Returns:
             The frame with a column prediction; of a test set its users and items, in columns of the
-            training data's names, and prediction; otherwise item and prediction.
+            training data's names, and prediction; of users and items user, item and prediction; of
+            a history item and prediction.
 
         >>> import fedrec
         >>> model = fedrec.ItemBias(noise="seeded").fit(fedrec.Dataset.planted("small"))
@@ -361,6 +363,10 @@ class Recommender(Parameters):
         """
         if isinstance(pairs, TestSet):
             return self._predict_test(pairs)
+        if pairs is not None and history is not None:
+            raise SettingsError("predict was given users and a history", "Give one of them.")
+        if pairs is not None and items is not None:
+            return self._predict_each(pairs, items)
         if pairs is not None:
             frame = polars_frame(pairs)
             columns = {
@@ -378,7 +384,7 @@ class Recommender(Parameters):
             return frame.with_columns(pl.Series("prediction", values))
         if history is None or items is None:
             raise SettingsError(
-                "predict needs pairs, or history and items",
+                "predict needs pairs, users and items, or history and items",
                 "For example model.predict(history={'50': 5}, items=['181']).",
             )
         wanted = ids_of(items, "items")
@@ -386,6 +392,20 @@ class Recommender(Parameters):
         values = self.released.predict(events, [0] * len(wanted), wanted)
         found = self.released.ids("item", wanted)
         return pl.DataFrame({"item": found, "prediction": values})
+
+    def _predict_each(self, users: Any, items: Iterable[Any]) -> pl.DataFrame:
+        """User, item and prediction, a row for each item, of one user or of as many as items."""
+        wanted = ids_of(items, "items")
+        one = isinstance(users, str | Integral)
+        known = [str(users)] * len(wanted) if one else ids_of(users, "users")
+        if len(known) != len(wanted):
+            raise SettingsError(
+                f"predict was given {len(known)} users and {len(wanted)} items",
+                "Give one user for all items, or a user for each.",
+            )
+        found: pl.DataFrame = self.predict(pl.DataFrame({"user": known, "item": wanted}))
+        typed = {role: self.released.ids(role, found[role]) for role in ("user", "item")}
+        return found.with_columns(**{role: pl.Series(ids) for role, ids in typed.items()})
 
     def _predict_test(self, test: TestSet) -> pl.DataFrame:
         """User, item and prediction, a row for each test event."""

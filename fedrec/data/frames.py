@@ -56,6 +56,7 @@ def polars_frame(frame: Any, *, what: str = "frame") -> pl.DataFrame:
         if hasattr(frame, "__arrow_c_stream__") and type(frame).__name__ != "Series":
             return pl.DataFrame(frame)
     except (pl.exceptions.PolarsError, TypeError, ValueError) as failure:
+        _refuse_mixed(frame, what)
         raise DataError(
             f"the {what} cannot be read: {str(failure).splitlines()[0]}",
             "Give each column one type.",
@@ -64,6 +65,24 @@ def polars_frame(frame: Any, *, what: str = "frame") -> pl.DataFrame:
         f"a {type(frame).__name__} is no {what}",
         "Give a polars or pandas data frame, an Arrow table, or a dict of columns.",
     )
+
+
+def _refuse_mixed(frame: Any, what: str) -> None:
+    """Raises DataError at the first column whose values are of several types, and names two."""
+    for name in frame if isinstance(frame, Mapping) else getattr(frame, "columns", ()):
+        column = frame[name]
+        if isinstance(column, str) or not isinstance(column, Iterable):
+            continue
+        first: dict[type, Any] = {}
+        for value in column:
+            if value is not None and value == value:  # NaN is a missing value of any column
+                first.setdefault(type(value), value)
+        if len(first) > 1 and set(first) - {int, float, bool}:
+            shown = " and ".join(repr(value) for value in list(first.values())[:2])
+            raise DataError(
+                f"column {name!r} of the {what} holds values of several types, {shown}",
+                f"Give it one type: frame[{name!r}] = [str(value) for value in frame[{name!r}]].",
+            )
 
 
 def _of_pandas(frame: Any, what: str) -> pl.DataFrame:

@@ -17,7 +17,6 @@ already: by whoever loads them. What it says stays there.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -50,6 +49,8 @@ SIMILAR_ITEMS = "similar items"
 """Name of the bag whose values are items, and whose counts say how similar."""
 ITEM_VECTORS = "item vectors"
 """Name of the bag whose values are coordinates."""
+_LARGEST = 1e30
+"""Of a score or a coordinate: squares of larger ones are no 32-bit numbers."""
 SOURCES = frozenset({PUBLIC_USERS, SIMILAR_ITEMS, ITEM_VECTORS})
 
 
@@ -171,7 +172,7 @@ def similar_items_bag(
             len(fields) != width
             or width not in {2, 3}
             or not is_number(score)
-            or not math.isfinite(float(score))
+            or abs(float(score)) > _LARGEST
         ):
             raise MalformedRowError(
                 path, line, "an item, a neighbour and a finite score", ",".join(fields)
@@ -220,7 +221,7 @@ def item_vectors_bag(frame: pl.DataFrame, path: Path, item_ids: Sequence[str]) -
         rows = np.array(columns[0].to_list() if listed else list(zip(*columns, strict=True)), float)
     except (TypeError, ValueError):
         rows = np.full((len(ids), 1), np.nan)
-    if rows.ndim != 2 or not np.isfinite(rows).all():
+    if rows.ndim != 2 or not (np.abs(rows) <= _LARGEST).all():
         raise DataError(
             f"{path} does not hold vectors of finite numbers of one length",
             "Give a column of ids, then a column of lists, or a column for each coordinate.",

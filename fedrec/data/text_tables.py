@@ -245,6 +245,14 @@ def refuse_first_malformed(
             if not text.strip() and words:
                 expected = f"{words} as {name}{counted}"
                 raise MalformedRowError(layout.path, line, expected, text[:80], remedy)
+            if words and is_number(text.replace(",", ".", 1)):
+                raise MalformedRowError(
+                    layout.path,
+                    line,
+                    f"a number with a point before its decimals as {name}",
+                    text[:80],
+                    "Write numbers with a point, and without separators of thousands.",
+                )
             if words:
                 raise MalformedRowError(layout.path, line, f"{words} as {name}", text[:80])
     if layout.quotes:  # which the two readers of CSV take differently within a field

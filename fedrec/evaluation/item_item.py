@@ -122,8 +122,8 @@ def ease(gram: npt.NDArray[np.float64], *, ridge: float) -> Float32s:
     P, singular = lapack.dpotri(factor, lower=1)
     assert not failed
     assert not singular
-    P = np.tril(P) + np.tril(P, -1).T
-    B = np.asarray(-P / np.diag(P), np.float32)
+    # zeros above the diagonal, which the factorisation cleared
+    B = np.asarray((P + P.T) / -np.diag(P), np.float32)
     np.fill_diagonal(B, 0.0)
     return B
 

@@ -234,6 +234,11 @@ def _training(scenario: NewsScenario, train: Impressions) -> Iterator[tuple[str,
         )
 
 
+def _epsilon(value: float) -> str:
+    """Four digits, and never an exponent."""
+    return f"{value:.4g}" if value < 10_000 else f"{value:,.0f}"
+
+
 def tables(found: ForAPerson) -> Iterator[TextTable]:
     """Yield the tables of the report."""
     rows = [
@@ -242,7 +247,7 @@ def tables(found: ForAPerson) -> Iterator[TextTable]:
                 f"training, {who}: {_count(x.clicks, 'click')} in the history, "
                 f"{_count(x.labels, 'label')}"
             ),
-            f"{epsilon:.4g}",
+            _epsilon(epsilon),
         )
         for who, x, epsilon in found.training
     ]
@@ -252,7 +257,7 @@ def tables(found: ForAPerson) -> Iterator[TextTable]:
             rows.append(
                 (
                     f"serving at ε = {epsilon:g} per click, {words} on {clicks} clicks",
-                    f"{by_clicks[clicks][str(answers)]:.4g}",
+                    _epsilon(by_clicks[clicks][str(answers)]),
                 )
             )
     lead = (

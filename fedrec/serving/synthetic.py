@@ -25,6 +25,9 @@ from fedrec.arrays import Float64s
 from fedrec.data.interactions import Interactions
 from fedrec.factorization.model import Model, ranker_of
 
+_BLOCK_NUMBERS = 1 << 20
+"""Scores of items that a block of users has at most, so that one product serves many users."""
+
 
 @dataclass(frozen=True)
 class Released:
@@ -102,23 +105,23 @@ def synthetic_users(
     predicted = _prediction_without_events(released)
     log_weight = np.log(released.popularity)
     rho = settings.shared
-    parts = []
     # of a product with e ~ N(0, I)
     energy = math.sqrt(float(released.shares @ (centred**2).sum(1)))
-    for k in range(n):
-        size = int(
-            np.clip(released.events * math.exp(rng.normal(0, settings.size_spread)), 1, m / 2)
-        )
-        liked, other = (rng.standard_normal((2, centred.shape[1])) / max(energy, 1e-12)) @ centred.T
-        pull = settings.attraction * (rho * liked + math.sqrt(1 - rho**2) * other)
-        # Gumbel: weighted, without repetition
-        items = np.argpartition(-(log_weight + pull + rng.gumbel(size=m)), size - 1)[:size]
-        values = np.clip(
-            np.rint(predicted[items] + spread * liked[items] + rng.normal(0, noise, size)),
-            low,
-            high,
-        )
-        parts.append((np.full(size, k), items, values, rng.permutation(size)))
+    most = max(1, _BLOCK_NUMBERS // m)
+    parts = []
+    for start in range(0, n, most):
+        drawn = [_drawn(released, settings, centred.shape[1], rng) for _ in range(start, n)[:most]]
+        tastes = np.concatenate([one.tastes for one in drawn]) / max(energy, 1e-12)
+        pairs = (tastes @ centred.T).reshape(len(drawn), 2, m)
+        for k, (one, (liked, other)) in enumerate(zip(drawn, pairs, strict=True), start=start):
+            pull = settings.attraction * (rho * liked + math.sqrt(1 - rho**2) * other)
+            size = len(one.noise)
+            # Gumbel: weighted, without repetition
+            items = np.argpartition(-(log_weight + pull + one.gumbel), size - 1)[:size]
+            values = np.clip(
+                np.rint(predicted[items] + spread * liked[items] + noise * one.noise), low, high
+            )
+            parts.append((np.full(size, k), items, values, one.order))
     users, items, values, times = (np.concatenate(column) for column in zip(*parts, strict=True))
     return Interactions.from_columns(
         users,
@@ -130,6 +133,27 @@ def synthetic_users(
         kind=like.kind,
         times=times,
     )
+
+
+@dataclass(frozen=True)
+class _Drawn:
+    """What one user's n events are made from: tastes e, e' (2, D'), a Gumbel number for each item
+    (m,), standard normal noise and the order of the events (n,)."""
+
+    tastes: Float64s
+    gumbel: Float64s
+    noise: Float64s
+    order: npt.NDArray[np.int64]
+
+
+def _drawn(
+    released: Released, settings: SyntheticSettings, width: int, rng: np.random.Generator
+) -> _Drawn:
+    m = released.like.num_items
+    size = int(np.clip(released.events * math.exp(rng.normal(0, settings.size_spread)), 1, m / 2))
+    tastes = rng.standard_normal((2, width))
+    gumbel = rng.gumbel(size=m)
+    return _Drawn(tastes, gumbel, rng.standard_normal(size), rng.permutation(size))
 
 
 def centred_tastes(released: Released) -> Float64s:

@@ -1,5 +1,6 @@
 """Limits of connections: uvicorn's fast HTTP protocol with the bounds that it leaves open: how many
-connections, in all and of one peer, how long a head may take and be.
+connections, in all and of one peer, how long a head may take and be, and how long what was sent may
+lie untaken.
 
 The parser is fed in pieces that end where a head reaches its bound, so a longer one is refused
 however it arrives. A piece that ends one request and begins the next is counted whole.
@@ -32,13 +33,15 @@ _PIECE_BYTES = 4_096
 @dataclass(frozen=True)
 class ConnectionLimits:
     """Limits of one listener. connections: open at once, of all peers. loopback: limit this
-    machine's own one by one too. head_bytes, request_s: of a request's head."""
+    machine's own one by one too. head_bytes, request_s: of a request's head. taken_s: for the peer
+    to take what was written, or what is left when the connection ends."""
 
     connections: int
     connections_per_peer: int
     loopback: bool = False
     head_bytes: int = 16 * 2**10
     request_s: float = 10.0
+    taken_s: float = 30.0
 
 
 def rest(scope: Mapping[str, Any], seconds: float) -> None:
@@ -64,6 +67,7 @@ class _Bounded(HttpToolsProtocol):
     _head_bytes = 0
     _address = ""
     _late: asyncio.TimerHandle | None = None
+    _untaken: asyncio.TimerHandle | None = None
     _rest_s = 0.0
 
     def connection_made(self, transport: Any) -> None:
@@ -78,6 +82,7 @@ class _Bounded(HttpToolsProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._arrived()
+        self._taken()
         self.counted.disconnect(self._address)
         super().connection_lost(exc)
 
@@ -116,10 +121,37 @@ class _Bounded(HttpToolsProtocol):
         if self.cycle.response_complete and self.cycle.more_body:
             self.transport.close()
         super().on_response_complete()
+        if self.transport.is_closing():
+            self._end_unless_taken()
         if self._rest_s and not self.transport.is_closing():
             self.transport.pause_reading()
             self.loop.call_later(self._rest_s, self._go_on)
             self._rest_s = 0.0
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self._end_unless_taken()
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        self._taken()
+        if self.transport.is_closing():
+            self._end_unless_taken()
+
+    def timeout_keep_alive_handler(self) -> None:
+        super().timeout_keep_alive_handler()
+        self._end_unless_taken()
+
+    def _end_unless_taken(self) -> None:
+        """A peer that reads nothing would hold its connection for ever, ended or not."""
+        self._untaken = self._untaken or self.loop.call_later(
+            self.bounds.taken_s, self.transport.abort
+        )
+
+    def _taken(self) -> None:
+        if self._untaken is not None:
+            self._untaken.cancel()
+            self._untaken = None
 
     def _rest(self, seconds: float) -> None:
         self._rest_s = seconds
@@ -142,3 +174,4 @@ class _Bounded(HttpToolsProtocol):
         line = f"HTTP/1.1 {status} {_WORDS[status]}\r\ncontent-length: 0\r\nconnection: close\r\n"
         self.transport.write(f"{line}{again}\r\n".encode())
         self.transport.close()
+        self._end_unless_taken()

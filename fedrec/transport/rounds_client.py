@@ -95,7 +95,7 @@ class RoundsConnection:
             message.begin(first)
             while not message.whole:
                 message.add(next(call))
-            yield message.name, message.content
+            yield message.name, bytes(message.content)
 
     def _end_at(self, stop: threading.Event) -> None:
         stop.wait()

@@ -31,7 +31,8 @@ MEASUREMENTS: Mapping[str, tuple[str, str]] = {
     "sharing": ("quality.sharing", "seeds"),
     "news": ("news", ""),
     "news-paper": ("news_paper", "seeds only"),
-    "news-noise": ("news_noise", "seeds overrides only"),
+    "news-noise": ("news_noise", "seeds overrides only users"),
+    "names": ("papers.names", "only"),
     "posterior": ("quality.posterior", "users items epsilons"),
     "linkage": ("quality.linkage", ""),
     "serving-basis": ("quality.serving_utility", ""),
@@ -163,12 +164,19 @@ def search(
 @app.command(short_help="Measure one part of quality.")
 def measure(
     what: Annotated[str, typer.Argument(metavar="WHAT", help=f"{', '.join(MEASUREMENTS)}.")],
-    data: Annotated[list[str] | None, _data("Folder of the data; of simple, several.")] = None,
+    data: Annotated[
+        list[str] | None, _data("Folder of the data; of simple and names, several.")
+    ] = None,
     quick: Quick = False,
     jobs: Jobs = 1,
     seeds: Seeds = None,
     only: Only = None,
-    users: Annotated[str, _data("Of simple and sizes: numbers of users, as 300,1000.")] = "",
+    users: Annotated[
+        str,
+        _data(
+            "Of simple and sizes: numbers of users, as 300,1000; of news-noise readers who train."
+        ),
+    ] = "",
     items: Annotated[str, _data("Of simple and sizes: numbers of items.")] = "",
     epsilons: Annotated[str, _data("Of simple and sizes: epsilons, as 1,5,inf.")] = "",
     overrides: Overrides = None,

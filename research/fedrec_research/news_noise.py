@@ -1,8 +1,12 @@
-"""Noise of one served answer beside what it hides, for the two ways of PrivateRec: attention over a
-basis, and the whole user vector of its rival.
+"""PrivateRec's Table 2 beside what decides it: three news models, trained as printed and with one
+departure at a time, served with three kinds of noise.
 
-    fedrec research measure news-noise
-    fedrec research measure news-noise --data PATH/ml-1m --seeds 3 --only plm-nr --only "as printed"
+    fedrec research measure news-noise --seeds 3
+    fedrec research measure news-noise --data PATH/ml-1m --users 1280 --seeds 3
+
+With a folder of films (titles and plots) or of MIND, NRMS and NAML start from GloVe and plm-nr has
+MiniLM, both out of the package registry. On planted news, whose words mean nothing elsewhere, all
+start from the texts. Every row is a training of its own, kept: what is stopped goes on.
 
 Order of candidates depends on score differences s = u'(r - r') alone. Noise of std sigma on each of
 the d numbers of a vector clipped to theta changes s by sigma |r - r'|, whatever d is: signal over
@@ -15,16 +19,19 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import nullcontext
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor, nn
 
 from fedrec.data.impressions import Impressions
+from fedrec.encoders.news import Dropout
 from fedrec.errors import SettingsError
 from fedrec.evaluation.impressions import evaluate_impressions, history_swap
 from fedrec.news import attention
@@ -37,60 +44,102 @@ from fedrec.randomness import Streams
 from fedrec.run.data.news import catalogue_of, load_news
 from fedrec.run.news_run import serving_guarantee
 from fedrec.settings import Scenario, load
-from fedrec_research.trials import Asked, Row
-from fedrec_research.weights import minilm
+from fedrec_research.trials import Asked, Row, trial
+from fedrec_research.weights import Weights, glove, minilm
 
 EPSILONS = (math.inf, 10.0, 5.0, 1.0)
 NOISES: tuple[attention.ServingNoise, ...] = ("gaussian", "laplace", "laplace-printed")
+_FEDREC = ("news.variant=fedrec", "privacy.epsilon=inf")
+_PRINTED = (
+    "news.variant=printed",
+    "privacy.epsilon=10",
+    "news.attention_noise=laplace",
+    "news.padding=0.5",
+)
 WAYS: Mapping[str, tuple[str, ...]] = {
-    "FedRec": ("news.variant=fedrec", "privacy.epsilon=inf"),
-    "printed": ("news.variant=printed", "privacy.epsilon=10"),
-    "printed, Laplace": (
-        "news.variant=printed",
-        "privacy.epsilon=10",
-        "news.attention_noise=laplace",
-    ),
-    "printed, no noise": ("news.variant=printed", "privacy.epsilon=inf"),
-    "printed, public start": (
-        "news.variant=printed",
-        "privacy.epsilon=10",
-        'news.printed=["public-start"]',
-    ),
-    "as printed": (
-        "news.variant=printed",
-        "privacy.epsilon=10",
-        "news.attention_noise=laplace",
-        "news.sizes=published",
-        "news.padding=0.5",
-    ),
-    "local": ("news.variant=local", "privacy.epsilon=10"),
+    "FedRec": _FEDREC,
+    "as printed": _PRINTED,
+    "made sound": (*_PRINTED, "news.variant=local"),
+    "width 64": (*_PRINTED, "news.sizes=small"),
+    "Gaussian in training": (*_PRINTED, "news.attention_noise=gaussian"),
+    "no padding": (*_PRINTED, "news.padding=0"),
+    "epsilon of all rounds": (*_PRINTED, "privacy.epsilon=3.333333"),
+    "no language model": _PRINTED,
+    "no noise in training": (*_PRINTED, "privacy.epsilon=inf"),
+    "FedRec, width 64": (*_FEDREC, "news.sizes=small"),
+    "FedRec, no language model": _FEDREC,
 }
-"""What is trained, one thing after another."""
+"""What is trained. FedRec is served with its whole user vector noised; those after "made sound"
+are `as printed`, or FedRec, but for one thing. Three passes over all readers, each charged alone in
+the paper: with "epsilon of all rounds" together they cost 10."""
+TABLE = ("FedRec", "as printed", "made sound")
+"""Those that every model is asked for, with every seed; the others are of plm-nr, with the first
+unless `only` names them."""
+SIZES = {"nrms": "small", "naml": "small", "plm-nr": "published"}
+"""The published sizes of NRMS and NAML take ten minutes of one core a training; --set
+news.sizes=published has them."""
 MODELS = ("nrms", "naml", "plm-nr")
 
 
 def run(asked: Asked) -> Row:
     """Rows on planted news, on films with titles and plots (`--data ml-1m`) or on MIND, by news
-    model and seed; plm-nr is given MiniLM where overrides name no language model."""
+    model, way and noise; users: so many readers train, 0 for all."""
+    if unknown := set(asked.only) - set(WAYS) - set(MODELS):
+        raise SettingsError(f"there is no way {min(unknown)!r}", f"Use: {'; '.join(WAYS)}.")
     shape = ("data.preset=small", "news.rounds=1") if asked.quick else ("data.preset=demo",)
     planted = ("data.format=planted-news", *shape)
     keys = (*(_keys_of(Path(asked.path)) if asked.data else planted), *asked.overrides)
-    if unknown := set(asked.only) - set(WAYS) - set(MODELS):
-        raise SettingsError(f"there is no way {min(unknown)!r}", f"Use: {'; '.join(WAYS)}.")
-    ways = [way for way in WAYS if way in asked.only] or list(WAYS)[: 2 if asked.quick else None]
-    models = [model for model in MODELS if model in asked.only] or ["nrms"]
-    named = any(key.startswith("news.language_model=") for key in keys)
-    seeds = range(1, (asked.seeds or 1) + 1)
-    found: list[Row] = []
-    with minilm() if "plm-nr" in models and not named else nullcontext() as folder:
-        for model, way in itertools.product(models, ways):
-            more = [f"news.model={model}"]
-            if model == "plm-nr" and folder is not None:
-                more.append(f"news.language_model={folder}")
-            each = (rows((*keys, *more, f"seed={seed}"), way) for seed in seeds)
-            named_row = {"model": model, "way": way}
-            found += [named_row | _joined(one) for one in zip(*each, strict=True)]
-    return {"keys": list(keys), "rows": found}
+    pairs = _chosen(asked)
+    readers = (asked.users or (0,))[0]
+    with ExitStack() as unpacked:
+        weights = dict[str, Weights]()
+        if asked.data and {model for model, _ in pairs} & {"nrms", "naml"}:
+            weights["word_vectors"] = unpacked.enter_context(glove())
+        if asked.data and "plm-nr" in {model for model, _ in pairs}:
+            weights["language_model"] = unpacked.enter_context(minilm())
+        rows = asked.rows(
+            {
+                (model, way, seed): trial(
+                    row, keys, model, WAYS[way], readers, _of(model, way, weights), seed
+                )
+                for seed in asked.seeds_of((1,))
+                for model, way in pairs
+                if seed == 1 or way in TABLE or asked.only
+            }
+        )
+    found = {
+        pair: [one for (model, way, _), one in rows.items() if (model, way) == pair]
+        for pair in pairs
+    }
+    said = {"readers": readers} if readers else {}
+    return {
+        "keys": list(asked.overrides),
+        **said,
+        "seconds": sum(one["seconds"] for one in rows.values()),
+        "rows": [
+            {"model": model, "way": way, "noise": noise, **_joined(each, noise)}
+            for (model, way), each in found.items()
+            for noise in NOISES
+        ],
+    }
+
+
+def _chosen(asked: Asked) -> list[tuple[str, str]]:
+    """Pairs of model and way: of the table all models, of the departures plm-nr."""
+    models = [model for model in MODELS if model in asked.only]
+    ways = [way for way in WAYS if way in asked.only]
+    if asked.quick and not asked.only:
+        return [("nrms", "FedRec"), ("nrms", "as printed")]
+    return [
+        (model, way)
+        for way, model in itertools.product(ways or WAYS, models or MODELS)
+        if way in TABLE or models or model == "plm-nr"
+    ]
+
+
+def _of(model: str, way: str, weights: Mapping[str, Weights]) -> tuple[str, Weights] | None:
+    key = "language_model" if model == "plm-nr" else "word_vectors"
+    return (key, weights[key]) if key in weights and "no language model" not in way else None
 
 
 def _keys_of(folder: Path) -> tuple[str, ...]:
@@ -100,41 +149,76 @@ def _keys_of(folder: Path) -> tuple[str, ...]:
     return (f"data.format={'click-log' if films else 'mind'}", f"data.path={folder}", *part)
 
 
-def _joined(each: Sequence[Row]) -> Row:
-    """Rows of several seeds: numbers become lists."""
-    return {
-        name: value if isinstance(value, str) else [round(row[name], 4) for row in each]
-        for name, value in each[0].items()
-    }
+def _joined(each: list[Row], noise: str) -> Row:
+    """What several seeds found: a list for each number."""
+    served = [row["served"][noise] | row["beside"] for row in each]
+    return {name: [round(one[name], 4) for one in served] for name in served[0]}
 
 
-def rows(keys: tuple[str, ...], way: str) -> list[Row]:
-    """A row for each kind of serving noise of one training: AUC by serving epsilon, and at epsilon
-    10 the median signal over noise of a score difference; popularity and exchanged histories
-    without noise. keys: of the scenario."""
+def row(
+    keys: tuple[str, ...],
+    model: str,
+    way: tuple[str, ...],
+    readers: int,
+    weights: tuple[str, Weights] | None,
+    seed: int,
+) -> Row:
+    """One training. served: by noise, AUC by serving epsilon, and at epsilon 10 the median signal
+    over noise of a score difference. beside: AUC of popularity, and of exchanged histories without
+    noise. keys, way: of the scenario."""
+    started = time.process_time()
     torch.set_num_threads(1)
-    scenario = load(None, ["recipe=privaterec", "privacy.noise=seeded", *WAYS[way], *keys])
+    said = [
+        "recipe=privaterec",
+        "privacy.noise=seeded",
+        f"seed={seed}",
+        f"news.model={model}",
+        f"news.sizes={SIZES[model]}",
+    ]
+    if weights:
+        key, given = weights
+        said += [f"news.{key}={given.path}", f"run.directory={given.path.parent}/runs"]
+    scenario = load(None, [*said, *way, *keys])
     data = load_news(scenario)
+    train = data.log.train
+    if readers:
+        train = train.users_subset(np.arange(min(readers, train.num_users)))
+    test = data.log.test
     catalogue = catalogue_of(scenario, data)
-    fleet = LocalClients(scenario, catalogue, data.log.train)
-    *_, trained = train_news(scenario, catalogue, fleet)
+    *_, trained = train_news(scenario, catalogue, LocalClients(scenario, catalogue, train))
     assert isinstance(trained, TrainedNews)
     served = trained.recommender
     assert isinstance(served, ModelRecommender)
-    train, test = data.log.train, data.log.test
+    with torch.no_grad():
+        served.model.news = _Encoded(served.model.encode_news(np.arange(train.num_news + 1)))
     counts = np.bincount(train.candidates[train.clicked], minlength=train.num_news)
     bare = serving_guarantee(math.inf, scenario.privacy.delta)
-    key = Streams(scenario.seed).key("serving/inf")
+    unnoised = Streams(scenario.seed).key("serving/inf")
     swapped = history_swap(
-        lambda asked: served.serve(asked, guarantee=bare, key=key),
+        lambda asked: served.serve(asked, guarantee=bare, key=unnoised),
         test,
         rng=Streams(scenario.seed).numpy("news-history-swap"),
     )
-    beside = {
-        "popularity": evaluate_impressions(counts[test.candidates].astype(np.float32), test).auc,
-        "exchanged histories": swapped.auc,
+    popular = evaluate_impressions(counts[test.candidates].astype(np.float32), test).auc
+    return {
+        "served": {noise: _served(scenario, served, test, noise) for noise in NOISES},
+        "beside": {"popularity": float(popular), "exchanged histories": float(swapped.auc)},
+        "seconds": time.process_time() - started,
     }
-    return [{"noise": noise} | _served(scenario, served, test, noise) | beside for noise in NOISES]
+
+
+class _Encoded(nn.Module):
+    """A news encoder that is trained no more: (m + 1, d) vectors, the anonymous news last."""
+
+    def __init__(self, vectors: Tensor) -> None:
+        super().__init__()
+        self.vectors = vectors
+        self.anonymous = len(vectors) - 1
+        self.width = vectors.shape[1]
+
+    def encode(self, items: Tensor, dropout: Dropout | None = None) -> Tensor:
+        """(r, d) vectors of the news of rows `items`."""
+        return self.vectors[items]
 
 
 def _served(

@@ -64,8 +64,9 @@ log = logging.getLogger(__name__)
 class ServiceLimits:
     """What clients may use at once. Seconds.
 
-    answer_bytes: of one answer. bytes: of all that are on their way; one waits for its place.
-    piece_s: for the next piece of an answer that has begun, or for one of ours to be taken.
+    answer_bytes: of one answer. bytes: of all that are on their way and have several pieces; one
+    waits for its place. least_bytes_s: how fast an answer comes at least, bytes a second, after
+    piece_s seconds of grace; a piece of ours is to be taken in piece_s.
     away_s: how long a client may be away before its message is given up. connection_s: how long a
     connection may wait without a message; the client opens another, with its certificate of then.
     """
@@ -73,6 +74,7 @@ class ServiceLimits:
     answer_bytes: int = 64 * 2**20
     bytes: int = 512 * 2**20
     piece_s: float = 30.0
+    least_bytes_s: float = 16 * 2**10
     away_s: float = 45.0
     connection_s: float = 3_600.0
 
@@ -80,13 +82,14 @@ class ServiceLimits:
 @dataclass
 class _Client:
     """One client. last: id of the last message to it. message: id and content, until it is
-    answered. gone_s: when its last connection ended."""
+    answered. gone_s: when its last connection ended. answering: held while an answer comes."""
 
     connections: int = 0
     last: str = ""
     gone_s: float = 0.0
     message: tuple[str, bytes] | None = None
     news: set[asyncio.Event] = field(default_factory=set)
+    answering: asyncio.Lock = field(default_factory=asyncio.Lock)
 
 
 class RoundService:
@@ -218,17 +221,19 @@ class RoundService:
         return server
 
     def _handler(self) -> grpc.GenericRpcHandler:
-        table = {
-            "Take": grpc.stream_stream_rpc_method_handler(
-                self._guarded(self._take), pb.Piece.FromString, pb.Piece.SerializeToString
-            ),
-            "Greet": grpc.stream_unary_rpc_method_handler(
-                self._guarded(self._greet),
-                pb.GreetRequest.FromString,
-                pb.GreetReply.SerializeToString,
-            ),
-        }
-        return grpc.method_handlers_generic_handler(SERVICE, table)
+        return grpc.method_handlers_generic_handler(
+            SERVICE,
+            {
+                "Take": grpc.stream_stream_rpc_method_handler(
+                    self._guarded(self._take), pb.Piece.FromString, pb.Piece.SerializeToString
+                ),
+                "Greet": grpc.stream_unary_rpc_method_handler(
+                    self._guarded(self._greet),
+                    pb.GreetRequest.FromString,
+                    pb.GreetReply.SerializeToString,
+                ),
+            },
+        )
 
     def _guarded(self, act: Callable[[str, Any], Any]) -> Callable[[Any, Any], Any]:
         async def guarded(_: object, context: Any) -> Any:
@@ -314,24 +319,31 @@ class RoundService:
             return False
         about = first.id
         try:
-            content = await self._whole(first, context)
+            content = await self._whole(client, first, context)
             self._received(name, about, unpacked(content))
         except RefusedError as refusal:
             self._received(name, about, Answer("", 0, refusal=refusal.code, cause=refusal.cause))
             raise
         return True
 
-    async def _whole(self, first: pb.Piece, context: Any) -> bytes:
+    async def _whole(self, client: _Client, first: pb.Piece, context: Any) -> bytes:
+        """What fits its first piece is here already, and takes no room; of the others, a client
+        sends one at a time, at the least rate, so that few clients cannot fill the room for
+        long."""
         answer = Assembly(self._limits.answer_bytes)
-        async with self._room(min(first.total_bytes, self._limits.answer_bytes)):
-            answer.begin(first)
+        answer.begin(first)
+        if answer.whole:
+            return bytes(answer.content)
+        async with client.answering, self._room(answer.total):
+            began_s = self._loop.time()
             while not answer.whole:
-                async with asyncio.timeout(self._limits.piece_s):
+                due_s = self._limits.piece_s + len(answer.content) / self._limits.least_bytes_s
+                async with asyncio.timeout_at(began_s + due_s):
                     piece = await context.read()
                 if piece is grpc.aio.EOF:
                     raise refused(Refusal.MALFORMED, "an answer breaks off")
                 answer.add(piece)
-        return answer.content
+        return bytes(answer.content)
 
     @asynccontextmanager
     async def _room(self, size: int) -> AsyncIterator[None]:

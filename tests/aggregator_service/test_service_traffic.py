@@ -291,6 +291,20 @@ def test_announced_bytes_of_all_clients_are_bounded_until_they_hang_up(
     assert running.client().report(task.run, 0, task.batch([1, 2, 3])).accepted == 3
 
 
+def test_a_report_of_one_frame_needs_none_of_the_memory_that_others_announced(
+    start: Callable[..., Any], task: Any, uploads: Any
+) -> None:
+    """A crowd takes half of what is left, and half again, until a report has no room in it."""
+    running = small_memory(start, any_client=True)
+    opened(running, task)
+    batch = task.batch([1, 2, 3])
+    for number in range(20 - len(batch).bit_length() + 1):
+        announced(uploads(running, f"crowd-{number}"), task, 2 ** (20 - number))
+    larger = uploads(running, "school").begin(frame(task, total=len(batch), data=b"x"))
+    assert status_of(larger) == (grpc.StatusCode.RESOURCE_EXHAUSTED, Refusal.BUSY.value)
+    assert running.client(retry=ONCE).report(task.run, 0, batch).accepted == 3
+
+
 def test_an_aggregator_that_fails_says_so_without_the_words_of_its_error(
     plain: Any, task: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:

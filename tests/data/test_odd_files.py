@@ -190,7 +190,11 @@ def test_dates_of_parquet_are_times(tmp_path: Path) -> None:
     [
         ("user;item;rating\na;x;4\nb;y\n", 3, "3 fields separated by semicolon"),
         ("user;item;rating\na;x;4\nb;y;3;1\n", 3, "3 fields separated by semicolon"),
-        ("user;item;rating\na;x;4\nb;y;3,5\n", 3, "a finite number as rating"),
+        (
+            "user;item;rating\na;x;4\nb;y;3,5\n",
+            3,
+            "a number with a point before its decimals as rating",
+        ),
         ("user::item::rating\na::x::4\nb::y:3\n", 3, "3 fields separated by '::'"),
         ("user::item::rating\na::x::4\nb::y::3:\n", 3, "a finite number as rating"),
         ("user\titem\trating\na\tx\t4\n\ty\t3\n", 3, "an id as user"),

@@ -33,7 +33,8 @@ from fedrec.transport.aggregator_client import RemoteReleaseEndpoint
 from fedrec.transport.channel import Access
 from fedrec_aggregator import main
 from fedrec_aggregator.core import Limits
-from fedrec_aggregator.device_intake import DeviceIntake, FolderContent, HttpsContent
+from fedrec_aggregator.device_content import PublishedContent, at_address, in_folder
+from fedrec_aggregator.device_intake import DeviceIntake
 from fedrec_aggregator.leaf import LeafAggregator
 from fedrec_aggregator.leaf_visits import ListedLeaf
 from fedrec_aggregator.ledger import ReleaseLedger
@@ -125,7 +126,7 @@ def test_light_devices_and_a_site_over_leaves_give_the_bytes_of_a_loopback(tmp_p
         )
         stack.callback(root.shut)
         root.tick()
-        content = FolderContent(tmp_path / "published")
+        content = PublishedContent(in_folder(tmp_path / "published"))
         intakes = [InProcess(DeviceIntake(leaf, source=content)) for leaf in leaves]
         by_range = tuple(
             (f"{one.first:04x}", f"{one.last:04x}", intake)
@@ -245,7 +246,7 @@ def test_a_publication_holds_what_a_device_asks_for_and_forgets_rounds_before_th
         for array in question.public.values()
     }
     assert held <= files.keys()
-    content = FolderContent(tmp_path)
+    content = PublishedContent(in_folder(tmp_path))
     assert content.told() == (tmp_path / "v1" / "round").read_bytes()
     assert content.content("../round") is None
     publication.withdraw()
@@ -256,17 +257,17 @@ def test_content_from_afar_is_taken_by_its_digest_alone_and_fetched_once() -> No
     asked = list[str]()
     good = hashlib.sha256(b"array").hexdigest()
 
-    def get(url: str) -> bytes:
-        asked.append(url)
+    def get(name: str) -> bytes:
+        asked.append(name)
         return b"array"
 
-    content = HttpsContent("https://server.example/devices/", get=get)
+    content = PublishedContent(get)
     assert content.content(good) == content.content(good) == b"array"
-    assert asked == [f"https://server.example/devices/v1/content/{good}"]
+    assert asked == [f"v1/content/{good}"]
     assert content.content("0" * 64) is None
     assert content.content("../../round") is None
     with pytest.raises(SettingsError, match="no https address"):
-        HttpsContent("http://server.example")
+        at_address("http://server.example")
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,10 @@ meanwhile."""
 
 from __future__ import annotations
 
+import asyncio
+import hashlib
 import socket
+import time
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +15,11 @@ import pytest
 from fedrec.federation.report_batches import MAX_DEVICE_BYTES
 from fedrec.operations import addresses
 from fedrec_aggregator import device_server
-from fedrec_aggregator.device_intake import DeviceIntake
+from fedrec_aggregator.device_content import PublishedContent
+from fedrec_aggregator.device_intake import DeviceIntake, application
 from fedrec_aggregator.settings_tables import DevicesTable
 from tests.device.worlds import listening
-from tests.waiting import HANG_S
+from tests.waiting import HANG_S, until, with_more_time
 
 NOBODY: Any = None  # no call comes to the aggregator
 SECRET = "a secret that is long enough for a device"
@@ -47,6 +51,25 @@ def head(path: str, *more: str, method: str = "POST") -> bytes:
     return "\r\n".join([f"{method} {path} HTTP/1.1", "host: a", *more, "", ""]).encode()
 
 
+def answered(port: int) -> bool:
+    try:
+        return asked(port).startswith(b"HTTP/1.1 200")
+    except ConnectionResetError:  # it hung up before it read the question
+        return False
+
+
+CONTENT = bytes(2**24)
+DIGEST = hashlib.sha256(CONTENT).hexdigest()
+
+
+def holding(folder: Path) -> DevicesTable:
+    """An endpoint's settings, with content that no buffer of a connection holds."""
+    made = table(folder)
+    (folder / "v1" / "content").mkdir()
+    (folder / "v1" / "content" / DIGEST).write_bytes(CONTENT)
+    return made
+
+
 def asked(port: int) -> bytes:
     with line(port, head("/v1/round", "connection: close", method="GET")) as one:
         return until_closed(one)
@@ -62,6 +85,56 @@ def test_silent_strangers_lose_their_places(
             with stranger:
                 assert until_closed(stranger).startswith(b"HTTP/1.1 408")
         assert asked(where.port).startswith(b"HTTP/1.1 200")
+
+
+@pytest.mark.parametrize("more", ["connection: close", "connection: keep-alive"])
+def test_strangers_who_do_not_take_what_they_ask_for_lose_their_places(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, more: str
+) -> None:
+    monkeypatch.setattr(device_server, "_CALLS_AT_ONCE", 4)
+    wanted = head(f"/v1/content/{DIGEST}", more, method="GET")
+    with device_server.device_endpoint(NOBODY, holding(tmp_path), taken_s=0.3) as where:
+        strangers = [line(where.port, wanted) for _ in range(4)]
+        until(lambda: not answered(where.port), "they hold all places")
+        until(lambda: answered(where.port), "they are cut")
+        for stranger in strangers:
+            stranger.close()
+
+
+def test_who_takes_what_it_asks_for_slowly_gets_all_of_it(tmp_path: Path) -> None:
+    table = holding(tmp_path)
+    wanted = head(f"/v1/content/{DIGEST}", "connection: close", method="GET")
+
+    def attempt(taken_s: float) -> None:
+        content = b""
+        with (
+            device_server.device_endpoint(NOBODY, table, taken_s=taken_s) as where,
+            line(where.port, wanted) as one,
+        ):
+            for _ in range(8):
+                time.sleep(taken_s / 4)
+                while not content or len(content) % 2**20:
+                    content += one.recv(2**20 - len(content) % 2**20)
+                content += one.recv(1)
+            assert (content + until_closed(one)).endswith(CONTENT)
+
+    with_more_time(attempt, 0.4, 4.0, 40.0)
+
+
+def test_a_connection_holds_no_more_than_a_piece_of_what_it_does_not_take() -> None:
+    intake = DeviceIntake(NOBODY, source=PublishedContent(lambda _: CONTENT))
+    sent = list[int]()
+
+    async def send(message: Any) -> None:
+        sent.append(len(message.get("body", b"")))
+
+    async def receive() -> Any:
+        await asyncio.Event().wait()
+
+    scope = {"type": "http", "method": "GET", "path": f"/v1/content/{DIGEST}", "headers": []}
+    asyncio.run(application(intake)(scope, receive, send))
+    assert sum(sent) == len(CONTENT)
+    assert max(sent) == 2**16
 
 
 def test_an_address_has_so_many_connections(

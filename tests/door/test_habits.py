@@ -204,3 +204,20 @@ def test_a_sparse_matrix_is_answered_with_the_way_in() -> None:
     assert "tocoo" in refused.value.remedy
     coo = matrix.tocoo()
     assert len(fedrec.Dataset.from_frame({"user": coo.row, "item": coo.col})) == 4
+
+
+def test_users_and_items_are_predicted_as_in_a_frame(numbered: fedrec.Dataset) -> None:
+    model = fedrec.ItemBias(noise="seeded").fit(numbered)
+    user = LOG["reader"][0]
+    items = list(model.item_ids[:3])
+    found = model.predict([user] * 3, items)
+    assert found.columns == ["user", "item", "prediction"]
+    assert found["user"].to_list() == [user] * 3
+    assert found["item"].to_list() == items
+    frame = pl.DataFrame({"user": [user] * 3, "item": items})
+    assert found.equals(model.predict(frame))
+    assert found.equals(model.predict(user, items))
+    with pytest.raises(fedrec.SettingsError, match="2 users and 3 items"):
+        model.predict([user] * 2, items)
+    with pytest.raises(fedrec.SettingsError, match="users and a history"):
+        model.predict(user, items, history=items)

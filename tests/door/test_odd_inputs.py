@@ -122,8 +122,23 @@ FRAMES: dict[str, Case] = {
     ),
     "a column of two types": Case(
         frame({"user": [1, "a"], "item": [1, 2]}),
-        "cannot be read",
+        "'user' of the frame holds values of several types, 1 and 'a'.*str",
         frame(made(user=list(map(str, LOG["user"])))),
+    ),
+    "a column of two types in pandas": Case(
+        frame(lambda: pandas.DataFrame(made(user=["a", *LOG["user"][1:]]))),
+        "'user' of the frame holds values of several types, 'a' and 0.*str",
+        frame(lambda: pandas.DataFrame(made(user=[*map(str, LOG["user"])]))),
+    ),
+    "links of numbers past 32 bits": Case(
+        frame(made(), similar_items={"item": [0], "similar": [1], "score": [1e300]}),
+        "a finite score",
+        frame(made(), similar_items={"item": [0], "similar": [1], "score": [1.0]}),
+    ),
+    "vectors of numbers past 32 bits": Case(
+        frame(made(), item_vectors={"item": [0, 1], "x": [1e300, 1.0]}),
+        "vectors of finite numbers",
+        frame(made(), item_vectors={"item": [0, 1], "x": [0.0, 0.0]}),
     ),
     "no rows": Case(frame({"user": [], "item": []}), "holds no rows", frame(made())),
     "no user": Case(
@@ -289,6 +304,11 @@ FILES: dict[str, Case] = {
         file("log.csv", csv(["\xe9,1,3"]).encode("latin-1"), **READ),
         "line 22",
         file("log.csv", csv(["\xe9,1,3"]), **READ),
+    ),
+    "decimals after a comma": Case(
+        file("log.csv", csv(["1,1,3"]).replace(",", ";").replace(";3\n", ";3,5\n"), **READ),
+        "a point before its decimals",
+        file("log.csv", csv(["1,1,3"]).replace(",", ";").replace(";3\n", ";3.5\n"), **READ),
     ),
     "zero bytes": Case(file("log.csv", b"user,item\n1\x00,2\n"), "zero bytes"),
     "line ends of CR alone": Case(

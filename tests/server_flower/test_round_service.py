@@ -16,6 +16,7 @@ from fedrec.errors import RefusedError, SettingsError
 from fedrec.federation.protocol import Answer, Refusal, Terms
 from fedrec.federation.round_messages import RoundMessage
 from fedrec.operations.certificates import pins, write_development_certificates
+from fedrec.transport.aggregator_api.methods import FRAME_BYTES
 from fedrec.transport.channel import Access, open_channel
 from fedrec.transport.rounds_api import rounds_pb2 as pb
 from fedrec.transport.rounds_api.pieces import SERVICE, packed, pieces
@@ -32,7 +33,7 @@ TERMS = Terms("run", "{}", "ratings", (1.0, 5.0), ("item",))
 @pytest.fixture(scope="module")
 def keys(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("keys")
-    write_development_certificates(folder, clients=["library", "hospital"])
+    write_development_certificates(folder, clients=["library", "hospital", "archive"])
     return folder
 
 
@@ -225,24 +226,28 @@ def test_a_client_sends_nothing_to_a_server_with_another_key_or_role(keys: Path)
 
 
 @contextmanager
-def line(keys: Path, service: RoundService) -> Iterator[Callable[..., Any]]:
-    """Opens connections of the library, with the pieces that it sends."""
-    with open_channel(access(keys, service.address)) as channel:
+def line(
+    keys: Path, service: RoundService, holder: str = "client-library"
+) -> Iterator[Callable[..., Any]]:
+    """Opens connections of a client, with the pieces that it sends."""
+    with open_channel(access(keys, service.address, holder)) as channel:
         yield lambda sent: channel.stream_stream(
             f"/{SERVICE}/Take", pb.Piece.SerializeToString, pb.Piece.FromString
         )(sent, timeout=HANG_S)
 
 
 ANSWER = packed(answering(Answer("library", 1)))
+FULL = b"x" * FRAME_BYTES
 
 
 @pytest.mark.parametrize(
     ("sent", "words"),
     [
-        ([pb.Piece(id="0", total_bytes=2**40, data=b"x")], "at most 4096 bytes"),
+        ([pb.Piece(id="0", total_bytes=2**40, data=FULL)], "at most 1048576 bytes"),
         ([pb.Piece(id="0", total_bytes=2, data=b"xxx")], "not as long"),
-        ([pb.Piece(id="0", total_bytes=9, data=b"x"), pb.Piece()], "not as long"),
-        ([pb.Piece(id="0", total_bytes=9, data=b"x")], "breaks off"),
+        ([pb.Piece(id="0", total_bytes=2**20, data=FULL), pb.Piece()], "not as long"),
+        ([pb.Piece(id="0", total_bytes=2**20, data=FULL[1:])], "not as long"),
+        ([pb.Piece(id="0", total_bytes=2**20, data=FULL)], "breaks off"),
         ([pb.Piece(id="0", total_bytes=3, data=b"\xff\xff\xff")], "cannot be unpacked"),
     ],
 )
@@ -250,7 +255,7 @@ def test_an_answer_that_is_too_long_or_garbled_ends_its_connection_and_is_a_refu
     keys: Path, sent: list[pb.Piece], words: str
 ) -> None:
     with (
-        RoundService(table(keys), ServiceLimits(answer_bytes=4_096)) as service,
+        RoundService(table(keys), ServiceLimits(answer_bytes=2**20)) as service,
         line(keys, service) as opened,
     ):
         until(lambda: _asked(service, opened, iter([])), "it is connected")
@@ -272,34 +277,87 @@ def _asked(service: RoundService, opened: Callable[..., Any], nothing: Iterator[
     return True
 
 
-def test_an_answer_that_stalls_is_ended(keys: Path) -> None:
+@pytest.mark.parametrize("stalls", [True, False])
+def test_an_answer_that_comes_slower_than_the_least_rate_is_ended(keys: Path, stalls: bool) -> None:
     over = threading.Event()
 
-    def stalling() -> Iterator[pb.Piece]:
-        yield pb.Piece(id="0", total_bytes=100, data=b"x")
-        over.wait(HANG_S)
+    def trickling() -> Iterator[pb.Piece]:
+        yield pb.Piece(id="0", total_bytes=2**26, data=FULL)
+        while not over.wait(HANG_S if stalls else 0.1):
+            yield pb.Piece(data=FULL)
 
     with (
-        RoundService(table(keys), ServiceLimits(piece_s=0.2)) as service,
+        RoundService(table(keys), ServiceLimits(piece_s=0.3, least_bytes_s=2**30)) as service,
         line(keys, service) as opened,
     ):
         until(lambda: _asked(service, opened, iter([])), "it is connected")
         with pytest.raises(grpc.RpcError) as found:
-            list(opened(stalling()))
+            list(opened(trickling()))
         assert found.value.code() is grpc.StatusCode.DEADLINE_EXCEEDED
+        assert service._arriving == 0
         over.set()
 
 
-def test_an_answer_waits_for_its_place_among_all_that_arrive(keys: Path) -> None:
-    with RoundService(table(keys), ServiceLimits(bytes=1_000)) as service:
-        service._arriving = 990
+def test_an_answer_of_several_pieces_waits_for_its_place_among_all_that_arrive(keys: Path) -> None:
+    with RoundService(table(keys), ServiceLimits(bytes=2**20)) as service:
+        service._arriving = 2**20 - 10
         with sites(keys, service, "library") as (site,):
+            site.says = "library" + "x" * FRAME_BYTES
             (name,) = service.send(["library"], RoundMessage({}, kind="join"), 60.0)
             until(lambda: site.heard, "the message arrives")
             time.sleep(0.3)
             assert not list(service.replies([name]))
             service._arriving = 0
             until(lambda: list(service.replies([name])), "the answer has its place")
+
+
+def test_two_clients_with_large_answers_that_do_not_come_delay_nobody(keys: Path) -> None:
+    """Each opens all its connections, announces the largest answer on each, and sends a piece of
+    it: one has half the room, the other half of it, and a receipt needs none."""
+    limits = ServiceLimits(answer_bytes=2**20, bytes=2**21)
+    over = threading.Event()
+
+    def stalling() -> Iterator[pb.Piece]:
+        yield pb.Piece(id="0", total_bytes=2**20, data=FULL)
+        over.wait(HANG_S)
+
+    with (
+        RoundService(table(keys), limits) as service,
+        line(keys, service) as library,
+        line(keys, service, "client-hospital") as hospital,
+        sites(keys, service, "archive"),
+    ):
+        calls = [opened(stalling()) for opened in (library, hospital) * MOST_CONNECTIONS]
+        until(lambda: len(service.nodes()) == 3, "all are connected")
+        service.send(["library", "hospital"], RoundMessage({}, kind="join"), 60.0)
+        until(lambda: service._arriving == limits.bytes, "the room is full")
+        names = service.send(["archive"], RoundMessage({}, kind="join"), 60.0)
+        found = dict[str, Any]()
+        until(lambda: found.update(service.replies(names)) or found, "the archive's receipt")
+        for call in calls[::2]:
+            call.cancel()
+        until(lambda: service._arriving == limits.answer_bytes, "its room is given back")
+        over.set()
+
+
+def test_a_client_sends_one_large_answer_at_a_time(keys: Path) -> None:
+    limits = ServiceLimits(answer_bytes=2**20)
+    over = threading.Event()
+
+    def stalling() -> Iterator[pb.Piece]:
+        yield pb.Piece(id="0", total_bytes=2**20, data=FULL)
+        over.wait(HANG_S)
+
+    with RoundService(table(keys), limits) as service, line(keys, service) as opened:
+        calls = [opened(stalling()) for _ in range(MOST_CONNECTIONS)]
+        until(lambda: service.nodes(), "it is connected")
+        service.send(["library"], RoundMessage({}, kind="join"), 60.0)
+        for call in calls:
+            next(call)
+        until(lambda: service._arriving, "one answer comes")
+        time.sleep(0.3)
+        assert service._arriving == 2**20
+        over.set()
 
 
 def test_nobody_answers_anothers_message_or_one_that_was_answered(keys: Path) -> None:

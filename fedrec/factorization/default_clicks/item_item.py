@@ -116,10 +116,9 @@ class ItemItem:
             np.maximum(np.einsum("kd,de,ke->k", U, centred.T @ centred / len(head), U), 0)
         )
         expected = self.spread * np.sqrt(np.maximum(np.diff(history.user_ptr), 1))
-        return np.asarray(
-            self.user_vectors(history) * (spread / np.maximum(expected, 1e-300))[:, None],
-            np.float64,
-        )
+        # weights that are all alike tell items apart by rounding alone
+        scale = spread / expected if self.spread > 1e-12 else np.zeros(len(spread))
+        return np.asarray(self.user_vectors(history) * scale[:, None], np.float64)
 
     def arrays(self) -> dict[str, npt.NDArray[np.generic]]:
         """Arrays for a released file."""

@@ -85,6 +85,8 @@ def vector_directions(features: PublicFeatures | None) -> Float64s | None:
     rows = bag.counts.toarray().astype(np.float64)
     lengths = np.linalg.norm(rows, axis=1)
     known = lengths > 0
+    if not known.any():
+        return None
     rows[known] /= lengths[known][:, None]
     rows[known] -= rows[known].mean(axis=0)
     values, E = np.linalg.eigh(rows.T @ rows)

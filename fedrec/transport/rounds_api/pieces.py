@@ -42,12 +42,12 @@ def pieces(name: str, content: bytes) -> Iterator[pb.Piece]:
 
 @dataclass
 class Assembly:
-    """A message of at most so many bytes while its pieces come."""
+    """A message of at most so many bytes while its pieces come. content: what is there of it."""
 
     most: int
     name: str = ""
     total: int = 0
-    _content: bytearray = field(default_factory=bytearray)
+    content: bytearray = field(default_factory=bytearray)
 
     def begin(self, piece: pb.Piece) -> None:
         """The first piece. Raises RefusedError (`TOO_LARGE`) before more is read."""
@@ -59,17 +59,13 @@ class Assembly:
         self.add(piece)
 
     def add(self, piece: pb.Piece) -> None:
-        """The next piece. Raises RefusedError (`MALFORMED`) where it is empty, or one too many."""
-        self._content += piece.data
-        if len(self._content) > self.total or not piece.data:
+        """The next piece. Raises RefusedError (`MALFORMED`) where it is one too many, or not the
+        last one and not full: many small ones would take more time than their bytes."""
+        self.content += piece.data
+        if len(self.content) > self.total or not (self.whole or len(piece.data) == FRAME_BYTES):
             raise refused(Refusal.MALFORMED, "a message is not as long as it announced")
 
     @property
     def whole(self) -> bool:
         """Whether all of it is there."""
-        return len(self._content) == self.total
-
-    @property
-    def content(self) -> bytes:
-        """Its bytes."""
-        return bytes(self._content)
+        return len(self.content) == self.total

@@ -99,7 +99,7 @@ export function showLedger(ledger, padding, trainings) {
   const { entries, spent, limit } = ledger;
   part("ledger-words").textContent = entries.length
     ? `Spent: ε = ${short(spent)} of ${limit.epsilon} per title in ${many(entries.length, "answer")}. One more answer may have ε = ${short(ledger.left(padding))}.`
-    : `Nothing spent. The limit of this device is ε = ${limit.epsilon} per title for all answers together.`;
+    : `Nothing spent. The limit of this device is ε\u00a0=\u00a0${limit.epsilon} per title for all answers together.`;
   part("everything").textContent = everything(ledger, trainings);
   const meter = part("meter");
   meter.ariaValueMax = String(limit.epsilon);

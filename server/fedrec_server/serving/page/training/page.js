@@ -23,7 +23,7 @@ async function begin() {
   const offer = await device.offer();
   if (offer) {
     Object.assign(state, { ids: offer.items, scale: offer.scale, titles: await titlesOf() });
-    part("promise").textContent = `The whole training: at most (${short(offer.epsilon)}, ${offer.delta}) per person (add/remove), of all your ratings together.`;
+    part("promise").textContent = `The whole training: at most ε = ${short(offer.epsilon)} at δ = ${offer.delta} per person (add/remove), of all your ratings together.`;
     part("training").textContent = `A round of training ${offer.run} is open: ${many(offer.items.length, "title")}, ratings from ${offer.scale.join(" to ")}.`;
   } else {
     part("training").textContent = "No round is open now. You can let the training know that this browser will be there.";
