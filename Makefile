@@ -108,7 +108,7 @@ lint: install
 	$(BIN)/mypy
 
 docs: install
-	$(BIN)/fedrec docs docs/reference.md
+	$(BIN)/python -m tests.release.pages
 	$(BIN)/fedrec research pages
 	$(BIN)/python -m benchmarks --page
 

@@ -23,7 +23,7 @@ _TIMEOUT_S = 20.0
 
 
 class PublishedContent:
-    """What a server published (`fedrec_server.device_clients`). get: its file of a name, "v1/round"
+    """What a server published (`fedrec_server.workload`). get: its file of a name, "v1/round"
     or "v1/content/SHA256"; raises OSError where it has none.
 
     Bytes are kept by digest, so that all who fetch them share one copy: up to `most_bytes`, the

@@ -104,7 +104,6 @@ VERBS = (
     "fedrec.cli.serving:app",
     "fedrec.cli.operating:app",
     "fedrec.cli.ledgers.verbs:app",
-    "fedrec.cli.commands.pages:app",
 )
 """Where this package's verbs are, in the order of --help."""
 

@@ -45,10 +45,10 @@ from fedrec.news.central_client import (
     named,
     population_question,
 )
+from fedrec.news.checkpoints import NOTHING, Kept
 from fedrec.news.prior import rebuilding
 from fedrec.news.scoring import products
 from fedrec.news.trained import Progress, Recommender, Sent, TrainedNews
-from fedrec.news.trainer_state import NOTHING, Kept
 from fedrec.privacy import bounded_mean
 from fedrec.privacy.accounting import Ledger, mu_for
 from fedrec.privacy.bounded_mean import Population, TopicTable

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fedrec.news.trainer_state import NOTHING, Kept
+from fedrec.news.checkpoints import NOTHING, Kept
 from fedrec.randomness import SecretStreams, Streams, SystemStreams
 
 Source = Streams | SystemStreams | SecretStreams

@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from fedrec.arrays import Float32s, Floats, Int64s
 from fedrec.news import fedadam
-from fedrec.news.trainer_state import Kept, State
+from fedrec.news.checkpoints import Kept, State
 from fedrec.randomness import Streams
 
 if TYPE_CHECKING:  # it loads PyTorch

@@ -23,10 +23,10 @@ from fedrec.arrays import Float32s
 from fedrec.data.impressions import Impressions
 from fedrec.errors import SettingsError
 from fedrec.federation.messages import ClientStep, Recipe
+from fedrec.news.checkpoints import NOTHING, Kept
 from fedrec.news.device_noise import DeviceNoise
 from fedrec.news.sensitivity import exempt
 from fedrec.news.trained import Catalogue, Progress, TrainedNews
-from fedrec.news.trainer_state import NOTHING, Kept
 from fedrec.privacy.bounded_mean import TopicTable
 from fedrec.privacy.calibration import Plan
 from fedrec.privacy.click_accounting import Costs

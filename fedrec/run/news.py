@@ -25,10 +25,10 @@ from fedrec.data.interactions import Dataset, FileDigest
 from fedrec.errors import SettingsError
 from fedrec.evaluation.controls import SHUFFLED, in_one_line
 from fedrec.evaluation.impressions import ImpressionMetrics, evaluate_impressions, history_swap
+from fedrec.news.checkpoints import Kept
 from fedrec.news.person import require_user_limit
 from fedrec.news.prior import public_prior
 from fedrec.news.trained import Catalogue, TrainedNews, public_table
-from fedrec.news.trainer_state import Kept
 from fedrec.news.variant import of, promised
 from fedrec.privacy.guarantee import with_sound_delta
 from fedrec.randomness import Streams

@@ -30,13 +30,13 @@ from fedrec.federation.protocol import (
     Terms,
 )
 from fedrec.federation.round_driver import AggregatedLink, Patience
+from fedrec.news.checkpoints import Kept
 from fedrec.news.fedadam import FedAdam
 from fedrec.news.messages import Arrays, Ask, NewsBroadcast, Reply, news_recipe
 from fedrec.news.reports_training import Collected, collected_of, joined
 from fedrec.news.rounds import Course
 from fedrec.news.schedule import schedule_of
 from fedrec.news.trained import Catalogue, Progress, TrainedNews, public_table
-from fedrec.news.trainer_state import Kept
 from fedrec.news.variant import of, rounds_of, train_news
 from fedrec.privacy.bounded_mean import TopicTable, noise_std, within_reach
 from fedrec.privacy.calibration import Plan

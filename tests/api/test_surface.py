@@ -18,10 +18,10 @@ import pytest
 
 import fedrec
 from fedrec import preparing, registry, testing
-from fedrec.cli.commands import api_reference
 from fedrec.data import read
 from fedrec.federation import block_kinds
 from fedrec.news import variant
+from tests.release import api_page
 
 HERE = Path(__file__).parent
 KEPT = HERE / "surface.txt"
@@ -189,7 +189,7 @@ def test_every_public_thing_is_documented() -> None:
 
 
 def test_the_reference_page_is_made_of_the_docstrings() -> None:
-    made = api_reference.page()
+    made = api_page.page()
     assert (HERE.parents[1] / "docs" / "api.md").read_text() == made, "stale: run make docs"
     for name in set(fedrec.__all__) - {"__version__"}:
         assert f"### `{name}`\n" in made

@@ -13,12 +13,12 @@ from fedrec.data.features import PublicFeatures
 from fedrec.data.impressions import Impressions
 from fedrec.data.planted_news import PlantedNewsShape, planted_news
 from fedrec.news import topics
+from fedrec.news.checkpoints import Kept
 from fedrec.news.device_noise import DeviceNoise
 from fedrec.news.local_clients import LocalClients
 from fedrec.news.local_update import Behind
 from fedrec.news.reports_training import Collected, collect, collected_arrays, joined
 from fedrec.news.trained import Catalogue, Progress, TrainedNews, topics_of
-from fedrec.news.trainer_state import Kept
 from fedrec.news.variant import VARIANTS, promised, train_news
 from fedrec.news.variant import require as variant_named
 from fedrec.privacy.bounded_mean import TopicTable

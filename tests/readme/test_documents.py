@@ -17,13 +17,13 @@ import pytest
 from scipy.special import ndtr, ndtri
 from typer.main import get_command
 
-from fedrec.cli.commands import reference
 from fedrec.cli.main import app
 from fedrec.data.read import FORMATS
 from fedrec.privacy.accounting import epsilon_of, mu_for
 from fedrec.run.data.describing import keys_of_news
 from fedrec.settings import load, validated
 from fedrec.shipped import path_of
+from tests.release import reference_page
 
 ROOT = Path(__file__).parents[2]
 DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -180,7 +180,7 @@ def test_every_link_leads_somewhere_and_every_named_file_and_key_exists(path: Pa
     keys = re.findall(
         r"`((?:data|split|privacy|model|evaluation|compare|run)\.[a-z_]+)(?!\.)\b", text
     )
-    known = re.findall(r"^\| `([a-z_.]+)` \|", reference.page(), re.MULTILINE)
+    known = re.findall(r"^\| `([a-z_.]+)` \|", reference_page.page(), re.MULTILINE)
     assert {key for key in keys if not key.endswith((".json", ".safetensors"))} <= set(known)
 
 
@@ -203,11 +203,13 @@ def test_a_heading_has_the_anchor_that_pages_link_to(tmp_path: Path) -> None:
 
 
 def test_the_reference_page_is_what_the_code_makes() -> None:
-    assert (ROOT / "docs" / "reference.md").read_text() == reference.page(), "stale: run make docs"
+    assert (ROOT / "docs" / "reference.md").read_text() == reference_page.page(), (
+        "stale: run make docs"
+    )
 
 
 def test_the_reference_page_describes_every_key_verb_and_format() -> None:
-    page = reference.page()
+    page = reference_page.page()
     rows = [line.split(" | ") for line in page.splitlines() if line.startswith("| `")]
     assert all(row[-1].removesuffix(" |").strip() for row in rows)
     for name in (

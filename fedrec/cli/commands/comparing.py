@@ -200,7 +200,7 @@ def schema(
       fedrec schema --search epsilon
       fedrec schema
     """
-    from fedrec.cli.commands.reference import keys
+    from fedrec.cli.commands.scenario_keys import keys
     from fedrec.errors import SettingsError
     from fedrec.settings import Scenario, nearest_keys
 

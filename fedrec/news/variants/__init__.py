@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:  # it loads PyTorch
+    from fedrec.news.checkpoints import Kept
     from fedrec.news.clients import NewsClients
     from fedrec.news.trained import Catalogue, Progress, TrainedNews
-    from fedrec.news.trainer_state import Kept
     from fedrec.settings import NewsScenario
 
 

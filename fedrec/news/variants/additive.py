@@ -11,8 +11,8 @@ import numpy as np
 import numpy.typing as npt
 
 from fedrec.data.impressions import Impressions
+from fedrec.news.checkpoints import Kept
 from fedrec.news.trained import Catalogue, Progress, Sent, TrainedNews, topics_of
-from fedrec.news.trainer_state import Kept
 from fedrec.news.variant import NewsVariant, promised
 from fedrec.privacy.accounting import mu_for
 from fedrec.privacy.bounded_mean import noise_std

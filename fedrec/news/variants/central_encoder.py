@@ -11,8 +11,8 @@ from fedrec.arrays import Float32s
 from fedrec.federation.messages import ClientStep
 from fedrec.news import central, central_encoder
 from fedrec.news.central_encoder import EncoderSettings
+from fedrec.news.checkpoints import Kept
 from fedrec.news.trained import Catalogue, Progress, TrainedNews, topics_of
-from fedrec.news.trainer_state import Kept
 from fedrec.news.variant import NewsVariant, Summed, promised
 from fedrec.privacy.bounded_mean import TopicTable
 from fedrec.privacy.calibration import Plan, among_three

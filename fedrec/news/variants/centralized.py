@@ -14,6 +14,7 @@ import torch
 
 from fedrec.arrays import Int64s
 from fedrec.encoders.news_model import NewsModel, needed_news
+from fedrec.news.checkpoints import Kept
 from fedrec.news.clients import NewsClients
 from fedrec.news.federated import recommender_of
 from fedrec.news.local_update import Devices
@@ -21,7 +22,7 @@ from fedrec.news.models import news_model
 from fedrec.news.reports_training import report_loss
 from fedrec.news.schedule import LEARNING_RATE
 from fedrec.news.trained import Catalogue, Progress, Sent, TrainedNews
-from fedrec.news.trainer_state import Kept, Progressing, fresh_dropout
+from fedrec.news.trainer_state import Progressing, fresh_dropout
 from fedrec.news.variant import ENCODER, NewsVariant, promised
 from fedrec.privacy.accounting import GaussianEvent
 from fedrec.privacy.click_accounting import Costs

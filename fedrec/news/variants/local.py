@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 
 from fedrec.data.impressions import Impressions
 from fedrec.news import attention, labels
+from fedrec.news.checkpoints import State
 from fedrec.news.device_noise import DeviceNoise
 from fedrec.news.labels import LabelReports
 from fedrec.news.schedule import BASIS, THETA, per_answer, times_charged
-from fedrec.news.trainer_state import State
 from fedrec.news.variant import ENCODER, InRounds, NewsVariant, promised
 from fedrec.news.variants import in_rounds
 from fedrec.privacy.click_accounting import Costs

@@ -19,10 +19,10 @@ from fedrec.errors import RunError
 from fedrec.federation.messages import Question
 from fedrec.federation.protocol import ReleaseEndpoint
 from fedrec.federation.round_driver import Patience
+from fedrec.news.checkpoints import Kept
 from fedrec.news.fedadam import FedAdam
 from fedrec.news.rounds import Course
 from fedrec.news.trained import Progress, TrainedNews
-from fedrec.news.trainer_state import Kept
 from fedrec.news.variant import of, train_news
 from fedrec.privacy.bounded_mean import TopicTable
 from fedrec.privacy.calibration import Plan

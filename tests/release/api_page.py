@@ -1,4 +1,4 @@
-"""The page of the Python interface, docs/api.md, made from the docstrings of what `import fedrec`
+"""Page of the Python interface, docs/api.md, made from the docstrings of what `import fedrec`
 offers."""
 
 from __future__ import annotations
@@ -6,11 +6,9 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import fedrec
-from fedrec.storage import write_bytes
 
 _HERE = "fedrec.api"
 _GROUPS = {
@@ -51,11 +49,6 @@ _STARS: dict[object, str] = {
     inspect.Parameter.VAR_KEYWORD: "**",
 }
 _SECTION = re.compile(r"(Args|Returns|Raises|Yields|Example|Examples):$")
-
-
-def write(path: Path) -> None:
-    """Write the page in Markdown. Raises OSError."""
-    write_bytes(path, page().encode())
 
 
 def page() -> str:

@@ -1,37 +1,29 @@
-"""The reference page and the picture of the README, made from what they document: verbs, scenario
-keys, formats, exit codes, a run."""
+"""Reference page, docs/reference.md, made from what it documents: verbs, scenario keys, formats,
+exit codes."""
 
 from __future__ import annotations
 
 import inspect
-import math
 import types
-from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Iterator, Sequence
 from typing import Any, Literal, Union, get_args, get_origin
 
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
-from pydantic_core import PydanticUndefined
 from typer.core import TyperArgument, TyperCommand, TyperGroup, TyperOption
 from typer.main import get_command
 
 from fedrec import errors
+from fedrec.cli.commands.scenario_keys import default_as_toml, is_table
 from fedrec.cli.main import EXIT_CODES, VERBS, app
 from fedrec.data.planted import SHAPES
 from fedrec.data.read import FORMATS
 from fedrec.settings import NEWS_FORMATS, Scenario
-from fedrec.storage import write_bytes
 
 _OURS = {place.partition(".")[0] for place in VERBS}
 """Packages of fedrec's own verbs; those that other packages join are documented there."""
 _LIMITS = {"gt": ">", "ge": "≥", "lt": "<", "le": "≤"}
 _WORDS = {str: "text", int: "integer", float: "number", bool: "true or false"}
-
-
-def write(path: Path) -> None:
-    """Write the page in Markdown. Raises OSError."""
-    write_bytes(path, page().encode())
 
 
 def page() -> str:
@@ -72,17 +64,6 @@ def page() -> str:
         ),
     ]
     return "\n\n".join(parts) + "\n"
-
-
-def keys() -> Iterator[tuple[str, str, str]]:
-    """Every key of a scenario: its name, its default as TOML, and what it means."""
-    for name, field in Scenario.model_fields.items():
-        if not _is_table(field):
-            yield name, _toml(field), field.description or ""
-            continue
-        table: Any = field.annotation
-        for key, inner in table.model_fields.items():
-            yield f"{name}.{key}", _toml(inner), inner.description or ""
 
 
 def _verbs(command: Any, name: str) -> Iterator[str]:
@@ -126,22 +107,18 @@ def _parameter(parameter: Any) -> tuple[str, str]:
 
 
 def _tables() -> Iterator[str]:
-    plain = [(name, field) for name, field in Scenario.model_fields.items() if not _is_table(field)]
+    plain = [(name, field) for name, field in Scenario.model_fields.items() if not is_table(field)]
     yield _keys(plain, prefix="")
     for name, field in Scenario.model_fields.items():
-        if _is_table(field):
+        if is_table(field):
             table: Any = field.annotation
             yield f"### `[{name}]`\n\n{inspect.getdoc(table)}"
             yield _keys(list(table.model_fields.items()), prefix=f"{name}.")
 
 
-def _is_table(field: FieldInfo) -> bool:
-    return isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel)
-
-
 def _keys(fields: list[tuple[str, FieldInfo]], *, prefix: str) -> str:
     rows = [
-        (f"`{prefix}{name}`", _type(field), f"`{_toml(field)}`", field.description or "")
+        (f"`{prefix}{name}`", _type(field), f"`{default_as_toml(field)}`", field.description or "")
         for name, field in fields
     ]
     return _markdown(("key", "type", "default", "meaning"), rows)
@@ -177,23 +154,6 @@ def _words(annotation: Any) -> str:
         return "table"
     # Annotated: what it annotates
     return _WORDS[annotation] if annotation in _WORDS else _words(parts[0])
-
-
-def _toml(field: FieldInfo) -> str:
-    value = field.default_factory() if field.default_factory else field.default  # type: ignore[call-arg]
-    if value is None or value is PydanticUndefined:
-        return "none"
-    if isinstance(value, bool):
-        return str(value).lower()
-    if isinstance(value, Mapping):
-        return "{}"
-    return (
-        f"[{', '.join(_scalar(v) for v in value)}]" if isinstance(value, tuple) else _scalar(value)
-    )
-
-
-def _scalar(value: float | str) -> str:
-    return f'"{value}"' if isinstance(value, str) or math.isinf(value) else f"{value:g}"
 
 
 def _errors(code: int) -> str:
