@@ -22,7 +22,7 @@ from fedrec.sharing.three_endpoints import ThreeEndpoints
 from fedrec.transport.aggregator_client import RemoteReleaseEndpoint
 from fedrec_aggregator.calls import Calls
 from fedrec_aggregator.three_party import ThreePartyAggregator
-from tests.aggregator_service.conftest import QUICK
+from tests.aggregator_service.conftest import ONCE, QUICK
 from tests.aggregator_service.test_three_service import (
     Three,
     certificates,
@@ -137,7 +137,8 @@ def test_where_one_lies_about_its_standing_nothing_leaves(
         with pytest.raises((RefusedError, UnreachableError)):  # what is kept waits for the liar
             link.answer(there.first)
         for place in {0, 1, 2} - {LIAR}:
-            with pytest.raises(RefusedError):
+            endpoints[place]._retry = ONCE  # one that waits for the liar is busy
+            with pytest.raises((RefusedError, UnreachableError)):
                 endpoints[place].release(there.terms.run, 0)
             # what is kept was charged before, whether a peer stands by it or not
             assert spent(endpoints)[place] == 0.0 or about == "whom it sums"
