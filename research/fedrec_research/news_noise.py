@@ -200,7 +200,7 @@ def row(
         rng=Streams(scenario.seed).numpy("news-history-swap"),
     )
     popular = evaluate_impressions(counts[test.candidates].astype(np.float32), test).auc
-    found = {noise: _served(scenario, served, test, noise) for noise in NOISES}
+    found = {f"{noise}": _served(scenario, served, test, noise) for noise in NOISES}
     if served.model.basis:
         with patch.object(attention, "renormalise_softplus", attention.renormalise_relu):
             for noise in NOISES:
