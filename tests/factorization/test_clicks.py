@@ -138,8 +138,6 @@ def test_without_noise_a_step_solves_every_item_with_its_gram_taken_from_its_mea
     """v_j = (G + w_j (G + coherence q_j q_j'))^-1 q_j b_j, matrix by matrix, plus what is kept of
     the V before, up to the length of V."""
     monkeypatch.setattr(clicks, "CROWDED", crowded)
-    # a Gram of so few items tells everything, and steps are not taken
-    monkeypatch.setattr(click_choices, "RESOLVED", 2.0)
     monkeypatch.setattr(
         clicks, "rounded_rows", lambda V: np.asarray(V, np.float32)
     )  # what rounding does is tests/federation/test_rounding.py's
@@ -178,13 +176,13 @@ def test_without_noise_a_step_solves_every_item_with_its_gram_taken_from_its_mea
     )
 
 
-@pytest.mark.parametrize("sparse", [0.0, math.inf])
+@pytest.mark.parametrize("few", [0.0, math.inf])
 def test_without_noise_public_people_teach_what_private_ones_would(
-    sparse: float, monkeypatch: pytest.MonkeyPatch
+    few: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Exactly, by steps and by the Gram: reports are integers, and people's are added after the
     noise, which is 0 here."""
-    monkeypatch.setattr(click_choices, "SPARSE", sparse)
+    monkeypatch.setattr(click_choices, "FEW_CLICKS", few)
     events = some_clicks()
     alone = recipe_for(events, np.inf)
     private, people = (events.users_subset(np.arange(*part)) for part in ((0, 35), (35, 60)))
@@ -386,32 +384,26 @@ def test_two_releases_of_the_same_sum_are_weighed_by_their_noise() -> None:
 
 
 @pytest.mark.parametrize(
-    ("again", "sparse", "little", "least", "asked"),
+    ("few", "many", "little", "asked"),
     [
-        ((0.0, 0.0), 0.0, -math.inf, 0, "clicks/tastes"),
-        ((0.0, 1.0), 0.0, -math.inf, 0, "clicks/step"),
-        ((2.0, 0.0), 1e9, -math.inf, 0, "clicks/tastes"),
-        ((2.0, 0.0), 0.0, math.inf, 0, "clicks/tastes"),
-        ((2.0, 0.0), 0.0, -math.inf, 0, "clicks/step"),
-        ((2.0, 0.0), 0.0, -math.inf, 10**6, "clicks/counts"),
+        (math.inf, math.inf, -math.inf, "clicks/tastes"),
+        (0.0, 0.0, -math.inf, "clicks/tastes"),
+        (0.0, math.inf, math.inf, "clicks/tastes"),
+        (0.0, math.inf, -math.inf, "clicks/step"),
     ],
 )
-def test_what_steps_would_not_use_goes_to_the_gram_or_to_counts_again(
-    again: tuple[float, float],
-    sparse: float,
+def test_what_steps_would_not_use_goes_to_the_gram_again(
+    few: float,
+    many: float,
     little: float,
-    least: int,
     asked: str,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Every release of the plan is asked for once, under its own name, and noise falls as if one
     release had had all of it."""
     monkeypatch.setattr(click_choices, "LITTLE", little)
-    monkeypatch.setattr(click_choices, "AGAIN", again)
-    monkeypatch.setattr(click_choices, "SPARSE", sparse)
-    monkeypatch.setattr(click_choices, "FEW_DIRECTIONS", 0)
-    monkeypatch.setattr(clicks, "LEAST_DIRECTIONS", least)
-    monkeypatch.setattr(click_choices, "RESOLVED", 2.0)
+    monkeypatch.setattr(click_choices, "FEW_CLICKS", few)
+    monkeypatch.setattr(click_choices, "MANY", many)
     events = some_clicks()
     recipe = recipe_for(events, 5.0)
     done = rounds_of(events, recipe)
@@ -419,9 +411,8 @@ def test_what_steps_would_not_use_goes_to_the_gram_or_to_counts_again(
     assert {one.question.step for one in done[2:]} == {asked}
     if asked == "clicks/step":
         return
-    first, name = (1, "gram_std") if asked == "clicks/tastes" else (0, "counted_std")
-    stds = [next(iter(one.answer.noise_std.values())) for one in (done[first], *done[2:])]
-    assert float(done[-1].state[name]) == pytest.approx(
+    stds = [next(iter(one.answer.noise_std.values())) for one in done[1:]]
+    assert float(done[-1].state["gram_std"]) == pytest.approx(
         1 / np.sqrt(sum(1 / std**2 for std in stds))
     )
 
@@ -485,8 +476,7 @@ def test_eigenvectors_are_found_once_when_the_gram_is_asked_for_again(
         "denoised",
         lambda *known, **more: found.append(1) or gram_pairs.denoised(*known, **more),
     )
-    monkeypatch.setattr(click_choices, "AGAIN", (0.0, 0.0))
-    monkeypatch.setattr(clicks, "LEAST_DIRECTIONS", 0)
+    monkeypatch.setattr(click_choices, "FEW_CLICKS", math.inf)
     events = some_clicks()
     recipe = recipe_for(events, 5.0)
     assert len(rounds_of(events, recipe)) > 3
@@ -497,10 +487,8 @@ def test_weights_beside_vectors_count_by_the_part_of_all_clicks_that_they_see(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Ten of the items, where steps follow."""
-    for name, never in (("LITTLE", -math.inf), ("SPARSE", 0.0), ("AGAIN", (2.0, 0.0))):
+    for name, never in (("LITTLE", -math.inf), ("FEW_CLICKS", 0.0), ("MANY", math.inf)):
         monkeypatch.setattr(click_choices, name, never)
-    monkeypatch.setattr(clicks, "LEAST_DIRECTIONS", 0)
-    monkeypatch.setattr(click_choices, "FEW_DIRECTIONS", 0)
     monkeypatch.setattr(item_item, "LEAST_HEAD", 10)
     events = some_clicks()
     recipe = recipe_for(events, 5.0)
@@ -513,25 +501,23 @@ def test_weights_beside_vectors_count_by_the_part_of_all_clicks_that_they_see(
 
 
 @pytest.mark.parametrize(
-    ("again", "many", "size"),
-    [((0.0, 0.0), math.inf, 20), ((2.0, 0.0), 0.0, 20), ((2.0, 0.0), math.inf, 10)],
+    ("few", "many", "size"), [(math.inf, math.inf, 20), (0.0, 0.0, 20), (0.0, math.inf, 10)]
 )
 def test_a_gram_that_gets_all_is_of_more_items_from_the_first_release_on(
-    again: tuple[float, float], many: float, size: int, monkeypatch: pytest.MonkeyPatch
+    few: float, many: float, size: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Where counts alone say that it will, or people hold many items; else of what the first
     release tells."""
     monkeypatch.setattr(item_item, "LEAST_HEAD", 1)
     monkeypatch.setattr(click_choices, "told", lambda most, *, held: int(most))
-    monkeypatch.setattr(click_choices, "SPARSE", 0.0)
-    monkeypatch.setattr(click_choices, "AGAIN", again)
+    monkeypatch.setattr(click_choices, "FEW_CLICKS", few)
     monkeypatch.setattr(click_choices, "MANY", many)
     events = some_clicks()
     recipe = recipe_for(events, 5.0)
     recipe = replace(recipe, settings=replace(recipe.settings, heads=(10, 20)))
     state = rounds_of(events, recipe)[0].state
     assert len(state["head"]) == size
-    assert ("again" in state) == (again[0] == 0.0)
+    assert ("again" in state) == (size == 20)
 
 
 def test_counts_get_most_where_a_gram_would_reach_few_items() -> None:
@@ -557,9 +543,8 @@ def test_without_noise_the_gram_is_asked_for_once(monkeypatch: pytest.MonkeyPatc
     recipe = recipe_for(events, np.inf)
     first = ["clicks/counts", "clicks/tastes"]
     steps = ["clicks/step"] * len(recipe.settings.steps)
-    monkeypatch.setattr(click_choices, "AGAIN", (2.0, 0.0))
-    for held, more in ((math.inf, []), (0.0, steps)):
-        monkeypatch.setattr(click_choices, "SPARSE", held)
+    for few, more in ((math.inf, []), (0.0, steps)):
+        monkeypatch.setattr(click_choices, "FEW_CLICKS", few)
         assert [one.question.step for one in rounds_of(events, recipe)] == first + more
 
 
@@ -567,8 +552,7 @@ def test_without_noise_an_item_that_nobody_clicked_is_no_click(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """18 people of one click each hold one item; with what 20 other items are credited with, 1.5."""
-    monkeypatch.setattr(click_choices, "AGAIN", (2.0, 0.0))
-    monkeypatch.setattr(click_choices, "SPARSE", 1.2)
+    monkeypatch.setattr(click_choices, "FEW_CLICKS", 1.2)
     events = Interactions.from_columns(
         np.arange(18),
         np.arange(18) % 5,

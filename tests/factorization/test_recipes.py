@@ -24,7 +24,6 @@ from fedrec.data.public_sources import PUBLIC_USERS
 from fedrec.evaluation.ranking import evaluate_ranking
 from fedrec.evaluation.toplists import Scores, dot_product, same_for_everyone
 from fedrec.factorization.default_clicks import choices as click_choices
-from fedrec.factorization.default_clicks import recipe as clicks
 from fedrec.factorization.facts import PublicFacts
 from fedrec.factorization.model import predict
 from fedrec.federation import releases
@@ -169,14 +168,10 @@ def _clicks_of_few(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPat
     for as well, or the Gram again."""
     if "default, clicks" in request.node.name and "few people" not in request.node.name:
         monkeypatch.setattr(click_choices, "LEAST_TOLD", 0.0)
-        monkeypatch.setattr(clicks, "LEAST_DIRECTIONS", 0)
-        monkeypatch.setattr(
-            click_choices, "FEW_DIRECTIONS", math.inf if "one Gram" in request.node.name else 0
-        )
-        monkeypatch.setattr(click_choices, "AGAIN", (math.inf, 0.0))
-        monkeypatch.setattr(click_choices, "SPARSE", 0.0)
-        monkeypatch.setattr(click_choices, "LITTLE", -math.inf)
-        monkeypatch.setattr(click_choices, "RESOLVED", math.inf)
+        monkeypatch.setattr(click_choices, "FEW_CLICKS", 0.0)
+        monkeypatch.setattr(click_choices, "MANY", math.inf)
+        least = math.inf if "one Gram" in request.node.name else -math.inf
+        monkeypatch.setattr(click_choices, "LITTLE", least)
 
 
 def some_ratings(seed: int, num_users: int = 8) -> Interactions:

@@ -39,11 +39,9 @@ from fedrec.arrays import Float32s, Float64s
 from fedrec.data.interactions import Interactions
 from fedrec.factorization.default_clicks import client as clicks_client
 from fedrec.factorization.default_clicks.choices import (
-    LEAST_DIRECTIONS,
     Clicked,
     again_by_counts,
     again_by_gram,
-    all_at_once,
     tells_nothing,
 )
 from fedrec.factorization.default_clicks.gram_pairs import RANK, denoised, denoised_diagonal, shared
@@ -211,10 +209,10 @@ class ClickRecipe:
         steps, gram = (clicked.told(K, width=self.settings.width) for K in self.settings.heads)
         # without noise what an item is credited with at least is no click
         seen = clicked if std else Clicked(found, self._users)
+        if not again_by_counts(seen, gram, exact=not std):
+            return known | {"head": steps}
         # beside noise public people teach vectors all the same
-        if alone and again_by_counts(seen, gram, exact=not std):
-            return known | {"head": gram, "again": np.array(1)}
-        return known | {"head": gram if all_at_once(clicked, gram) else steps}
+        return known | {"head": gram} | ({"again": np.array(1)} if alone else {})
 
     # --- taste Gram ---
 
@@ -259,21 +257,10 @@ class ClickRecipe:
         V = np.zeros((self.facts.num_items, d))
         V[head] = spectrum.vectors[:, :d] * np.sqrt(np.maximum(above, 0.05))
         exact = not std or self.people is not None  # what public people show is above any noise
-        directions = self.facts.num_items if exact else np.count_nonzero(spectrum.shrunk)
-        faint = directions < LEAST_DIRECTIONS and "gram" not in state
-        again = not faint and (
+        again = (
             "gram" in state
             or "again" in state
-            or (
-                not exact
-                and again_by_gram(
-                    gram,
-                    popular,
-                    directions=int(directions),
-                    items=self.facts.num_items,
-                    noise_std=std,
-                )
-            )
+            or (not exact and again_by_gram(gram, popular, noise_std=std))
         )
         pairs = shared(
             gram,
@@ -300,8 +287,6 @@ class ClickRecipe:
             "right": similar.right,
             "spread": np.array(similar.spread),
         }
-        if faint:
-            return found | {"faint": np.array(1)}
         return found | ({"gram": gram, "gram_std": np.array(std)} if again else {})
 
     def _clicked(self, state: State) -> Clicked:
