@@ -15,7 +15,7 @@ from fedrec.factorization.am_ssp import model as ssp_model
 from fedrec.factorization.am_ssp import recipe as ssp
 from fedrec.factorization.am_ssp import settings as ssp_settings
 from fedrec.factorization.am_ssp.optimizers import Adam, GradientDescent
-from fedrec.factorization.published_choices import Choice, choice_for
+from fedrec.factorization.published_choices import Choice, steady
 from fedrec.federation.messages import ClientStep
 from fedrec.preparing import Prepared, RecipeFacts
 from fedrec.privacy.conversions import am_ssp_plan
@@ -74,7 +74,7 @@ def settings_of(scenario: RecipeScenario, kind: Kind) -> ssp_settings.PublishedS
     epsilon, else plain values of ours."""
     features = scenario.model.encoder == "features"
     rule = (
-        choice_for(scenario.privacy.epsilon, features=features)
+        steady(scenario.privacy.epsilon, features=features)
         if KINDS[kind].rated
         else plain(0.5 if features else 1.0)
     )
