@@ -260,7 +260,9 @@ def controls_of(
         # reports and serving come with it, which a first fit does without
         from fedrec.run.ratings import rivals_of
 
-        test.measured[asked] = rivals_of(scenario, test.split, Console(quiet=True), facts)[0]
+        found, _, limits = rivals_of(scenario, test.split, Console(quiet=True), facts)
+        said = {name: f"{name} ({limits[name]})" if name in limits else name for name in found}
+        test.measured[asked] = {said[name]: outcome for name, outcome in found.items()}
     return test.measured[asked]
 
 

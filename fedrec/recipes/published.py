@@ -105,6 +105,26 @@ WITHOUT_FEATURES = {
 }
 
 
+STEADY = {0.5: 10.0, 1.0: 30.0}
+"""`user_ridge` with features for data of any size, by epsilon.
+
+Item vectors are noisy where users are few, and what a user's ratings fit to them is noise.
+Validation RMSE at epsilon 1 with the figure's .03 and with 30 (one draw; in brackets the global
+mean): 290 planted users x 300 items 1.021, .976 (.983); 300 x 120 1.001, .938 (.982); MovieLens
+100K 1.066, 1.055 (1.126); 1,000 people of MovieLens 1M 1.046, 1.043 (1.132); all of it .998, .997;
+all at .5 with .1, 10 and 100 1.018, 1.016, 1.019.
+"""
+
+
+def steady(epsilon: float, *, features: bool) -> Choice:
+    """What a reader takes for data of a size that nobody tuned the figure's settings for."""
+    choice = choice_for(epsilon, features=features)
+    if not features or choice not in (WITH_FEATURES[0.5], WITH_FEATURES[1.0]):
+        return choice
+    near = min(STEADY, key=lambda e: abs(math.log(e / epsilon)))
+    return replace(choice, user_ridge=STEADY[near])
+
+
 def choice_for(epsilon: float, *, features: bool) -> Choice:
     """The nearest epsilon's; infinite takes its own alone."""
     known = WITH_FEATURES if features else WITHOUT_FEATURES
@@ -166,7 +186,7 @@ def settings_of(scenario: RecipeScenario, kind: Kind) -> ssp_settings.PublishedS
     epsilon, else plain values of ours."""
     features = scenario.model.encoder == "features"
     rule = (
-        choice_for(scenario.privacy.epsilon, features=features)
+        steady(scenario.privacy.epsilon, features=features)
         if KINDS[kind].rated
         else plain(0.5 if features else 1.0)
     )

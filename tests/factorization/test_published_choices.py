@@ -1,9 +1,11 @@
 import math
+from dataclasses import replace
 
 import pytest
 
+import fedrec
 from fedrec.recipes import dp_cmf, published
-from fedrec.recipes.published import WITH_FEATURES, WITHOUT_FEATURES, choice_for
+from fedrec.recipes.published import WITH_FEATURES, WITHOUT_FEATURES, choice_for, steady
 from fedrec.settings import load
 
 
@@ -53,3 +55,20 @@ def test_the_rule_is_for_ratings_under_the_published_recipe_alone() -> None:
     assert plain != published.settings_of(
         load(None, ["recipe=published", "privacy.epsilon=1", "model.encoder=id"]), "ratings"
     )
+
+
+@pytest.mark.parametrize("epsilon", [0.5, 1.0, 5.0, math.inf])
+def test_where_noise_is_large_users_follow_item_vectors_less(epsilon: float) -> None:
+    small = steady(epsilon, features=True)
+    figure = choice_for(epsilon, features=True)
+    assert (small.user_ridge > figure.user_ridge) == (epsilon <= 1)
+    assert replace(small, user_ridge=figure.user_ridge) == figure
+    assert steady(epsilon, features=False) is choice_for(epsilon, features=False)
+
+
+def test_the_published_recipe_is_no_worse_than_the_global_mean_on_few_people() -> None:
+    train, test = fedrec.Dataset.planted("small").split("random", seed=1)
+    model = fedrec.MatrixFactorization(method="published", epsilon=1, noise="seeded").fit(train)
+    found = fedrec.evaluate(model, test, ranking=False)
+    rmse = dict(found.frame.select("method", "rmse").iter_rows())
+    assert rmse["MatrixFactorization"] < rmse["global mean"]
