@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fedrec.errors import RunError, SettingsError
-from fedrec.factorization.default_ratings.liked import LikedRanker
+from fedrec.factorization.default_ratings.model import LikedRanker
 from fedrec.factorization.model import Model, ranker_of
 from fedrec.registry import model_kinds
 from fedrec.storage import read_arrays, read_json, write_arrays, write_json
