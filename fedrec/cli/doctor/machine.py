@@ -1,6 +1,6 @@
 """Examinations of one machine, each of one thing: what is installed, ports, disks, files that must
-stay private, the clock; and of ledgers: that they are whole, what is spent, in its unit, and whether
-a scenario's run still fits.
+stay private, the clock; and of ledgers: that they are whole, what is spent, in its unit, and
+whether a scenario's run still fits.
 
 An examination returns words where all is well, a `Doubt` where a run may start but somebody should
 look, and raises a FedRecError, with its cause and its remedy, where a run would fail.
