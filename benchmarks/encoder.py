@@ -38,7 +38,7 @@ from fedrec.encoders.items import EncoderParameters, ItemInputs
 from fedrec.factorization.am_ssp import gradient
 from fedrec.factorization.am_ssp.gradient import Constant, Descent
 from fedrec.factorization.am_ssp.optimizers import Adam, GradientDescent, Optimizer
-from fedrec.factorization.item_statistics import ItemStatistics
+from fedrec.factorization.least_squares import ItemStatistics
 
 _EPOCHS = 5
 Form = Callable[[], object]

@@ -24,8 +24,7 @@ from benchmarks.generated import ML10M, QUICK, generate
 from benchmarks.measuring import compared, fastest
 from benchmarks.results import Row, Tables
 from fedrec.data.interactions import Interactions, ItemOrder, order_by_item
-from fedrec.factorization.item_statistics import item_statistics
-from fedrec.factorization.least_squares import project_psd, solve_packed
+from fedrec.factorization.least_squares import item_statistics, project_psd, solve_packed
 from fedrec.federation.messages import BlockReports, BlockSpec, Reports
 from fedrec.federation.sums import ExactSums
 from fedrec.numerics.packed import pack, unpack

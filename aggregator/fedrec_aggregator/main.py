@@ -31,8 +31,8 @@ from fedrec.transport.server_tls import server_credentials
 from fedrec_aggregator.core import Aggregator
 from fedrec_aggregator.credentials import Roster
 from fedrec_aggregator.leaf import LeafAggregator
+from fedrec_aggregator.leaf_attempt import ListedLeaf
 from fedrec_aggregator.leaf_settings import token_range
-from fedrec_aggregator.leaf_visits import ListedLeaf
 from fedrec_aggregator.ledger import ReleaseLedger
 from fedrec_aggregator.postgres_ledger import PostgresLedger
 from fedrec_aggregator.root import RootAggregator

@@ -39,8 +39,7 @@ from fedrec.operations import logs
 from fedrec.randomness import Streams, SystemStreams
 from fedrec_aggregator.collection import Collection
 from fedrec_aggregator.core import Aggregator
-from fedrec_aggregator.leaf_attempt import LeafAttempt
-from fedrec_aggregator.leaf_visits import LeafVisits, ListedLeaf, distrusted
+from fedrec_aggregator.leaf_attempt import LeafAttempt, LeafVisits, ListedLeaf, distrusted
 from fedrec_aggregator.ledger import ReleaseLedger
 from fedrec_aggregator.limits import Limits
 

@@ -26,8 +26,7 @@ from fedrec.sharing.attempt import AttemptProgress
 from fedrec.sharing.commitments import HASH_BYTES, Listed
 from fedrec.sharing.root_of_three import ListedRange, RangeTerm, RootOfThree
 from fedrec_aggregator.collection import Collection
-from fedrec_aggregator.leaf_attempt import LeafAttempt
-from fedrec_aggregator.leaf_visits import LeafVisits, ListedLeaf, distrusted
+from fedrec_aggregator.leaf_attempt import LeafAttempt, LeafVisits, ListedLeaf, distrusted
 from fedrec_aggregator.ledger import ReleaseLedger
 from fedrec_aggregator.limits import Limits
 from fedrec_aggregator.peers import PeerEndpoint, read_ranges

@@ -38,8 +38,13 @@ from fedrec.data.interactions import order_by_item
 from fedrec.errors import SettingsError
 from fedrec.factorization.am_ssp.model import PublishedModel
 from fedrec.factorization.am_ssp.recipe import PublishedRecipe
-from fedrec.factorization.item_statistics import ItemStatistics, item_statistics
-from fedrec.factorization.least_squares import project_psd, solve_packed, solve_rows
+from fedrec.factorization.least_squares import (
+    ItemStatistics,
+    item_statistics,
+    project_psd,
+    solve_packed,
+    solve_rows,
+)
 from fedrec.factorization.local_stage import LocalStageModel
 from fedrec.federation.messages import Question, Release, State
 from fedrec.numerics.packed import pack, unpack

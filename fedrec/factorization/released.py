@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fedrec.errors import RunError, SettingsError
-from fedrec.factorization.default_ratings.liked import LikedRanker
+from fedrec.factorization.default_ratings.model import LikedRanker
 from fedrec.factorization.model import Model, ranker_of
 from fedrec.factorization.new_items import NEW, NEW_RANKED, ExtendedModel
 from fedrec.registry import model_kinds

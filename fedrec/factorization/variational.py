@@ -22,7 +22,7 @@ from scipy import sparse
 
 from fedrec.arrays import Float32s, Float64s
 from fedrec.data.interactions import Interactions, ItemOrder, order_by_item
-from fedrec.factorization.item_statistics import item_statistics
+from fedrec.factorization.least_squares import item_statistics
 from fedrec.factorization.model import Model
 from fedrec.numerics.packed import pack, unpack
 

@@ -4,11 +4,13 @@ tested against, and what few users take, whom compiling would cost more than sol
 A user's n ratings are t_e = x_e' w + noise of variance v_e, w ~ N(0, I). With K = X X' + V the
 posterior mean of w is G t for the gain G = X' K^-1 = (I + X' V^-1 X)^-1 X' V^-1. Users are padded
 to one number of ratings by rows of zeros with variance 1 and target 0, which change nothing.
+
+Leading eigenvectors of a positive semidefinite matrix that is known by its products alone.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import numpy as np
 import numpy.typing as npt
@@ -99,3 +101,22 @@ def cross_fitted(
         noise_share[rows, F] = v[rows, F] / np.diagonal(M, axis1=1, axis2=2)
         vectors[g, k] = w[g, :width] - times(G_F[:, :width], r)
     return residuals, vectors, noise_share
+
+
+SWEEPS = 8
+
+
+def leading_eigenvectors(
+    product: Callable[[Float64s], Float64s], *, size: int, rank: int, rng: np.random.Generator
+) -> tuple[Float64s, Float64s]:
+    """(size, rank) eigenvectors and (rank,) eigenvalues, largest first, of the matrix that
+    `product` multiplies (size, .) blocks by.
+
+    Randomised subspace iteration (Halko, Martinsson, Tropp 2011, Alg. 4.4).
+    """
+    Q = np.linalg.qr(product(rng.standard_normal((size, min(rank + 20, size)))))[0]
+    for _ in range(SWEEPS):
+        Q = np.linalg.qr(product(Q))[0]
+    values, rotation = np.linalg.eigh(Q.T @ product(Q))
+    order = np.argsort(values)[::-1][:rank]
+    return np.asarray((Q @ rotation)[:, order]), np.asarray(values[order])

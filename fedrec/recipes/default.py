@@ -1,6 +1,17 @@
 """The default recipe: of ratings `factorization.default`, of clicks `factorization.clicks`.
 
-It chooses its settings from public numbers."""
+It chooses its settings from public numbers.
+
+Public people, whose ratings teach the default recipe: the recipe itself, trained on them alone
+without noise.
+
+It leaves a model, which is where the private steps start, and for every number of it an observation
+with a variance: an item that few of them rated is hardly observed. The private observations of
+later steps are weighed beside it (`earlier.beside_known`).
+
+Guarantee: none is needed and none is spent. Everything here is a function of public data, and no
+private user may be among these people: see `data.public_sources`.
+"""
 
 from __future__ import annotations
 
@@ -8,11 +19,14 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Literal
 
+import numpy as np
+import numpy.typing as npt
+
 from fedrec.arrays import Float32s, Float64s
+from fedrec.data.interactions import Interactions
 from fedrec.data.kinds import KINDS, Kind, assumed
 from fedrec.data.public_sources import ITEM_VECTORS, SIMILAR_ITEMS
 from fedrec.errors import SettingsError
-from fedrec.factorization import public_people
 from fedrec.factorization.default_clicks import recipe as clicks
 from fedrec.factorization.default_clicks import settings as click_settings
 from fedrec.factorization.default_clicks.model import ClickModel, ItemItemModel
@@ -29,12 +43,48 @@ from fedrec.factorization.default_ratings.model import DefaultModel
 from fedrec.factorization.default_ratings.settings import settings_for
 from fedrec.factorization.facts import PublicFacts
 from fedrec.federation.coding import rounded_rows
-from fedrec.federation.messages import ClientStep, State
+from fedrec.federation.messages import ClientStep, State, train
+from fedrec.in_process.loopback import Loopback
 from fedrec.preparing import Prepared, RecipeFacts
+from fedrec.privacy.accounting import Ledger
+from fedrec.privacy.calibration import calibrate
+from fedrec.privacy.guarantee import non_private
 from fedrec.public_sides import clicks_of_people, metadata_of, people_of
 from fedrec.registry import RecipeSpec, reading, whole_scenario
 from fedrec.settings import RecipeScenario, Scenario
 from fedrec.settings_tables.training import CollectiveSettings
+
+_KEPT = ("mean", "phi", "public_phi", "rest", "bias", "variance", "variances")
+
+
+def learned(
+    people: Interactions, facts: PublicFacts, content: npt.NDArray[np.float64] | None
+) -> State:
+    """A state of `default.DefaultRecipe` before its first question.
+
+    people_counts: (m,) counts expected of the private users, were they like these people.
+    people_observed, people_precision: (m, d + 1) of the bias and the first d deviations of phi.
+    """
+    nothing_private = non_private(1e-5, "user")
+    settings = settings_for(
+        nothing_private,
+        users=people.num_users,
+        items=people.num_items,
+        features=content is not None,
+    )
+    plan = calibrate(nothing_private, settings.shares)
+    recipe = default.DefaultRecipe(
+        plan, settings, replace(facts, num_users=people.num_users), content
+    )
+    link = Loopback(people, default.CLIENT_STEPS, plan, facts.streams, Ledger(nothing_private))
+    *_, last = train(recipe, link, recipe.begin())
+    state = last.state
+    counts = np.asarray(state["counts"], np.float64) * (facts.num_users / people.num_users)
+    observed = {
+        "people_observed": state["observed"],
+        "people_precision": 1 / np.asarray(state["observed_variance"], np.float64),
+    }
+    return {name: state[name] for name in _KEPT} | observed | {"people_counts": counts}
 
 
 def build(scenario: RecipeScenario, facts: RecipeFacts) -> Prepared:
@@ -104,7 +154,7 @@ def _of_ratings(scenario: RecipeScenario, facts: RecipeFacts) -> Prepared:
     def start() -> State:
         if earlier is not None and not with_people:
             return earlier.start(num_users=facts.num_users, weight=default.EARLIER)
-        return public_people.learned(people_of(sides, facts), facts, content) if with_people else {}
+        return learned(people_of(sides, facts), facts, content) if with_people else {}
 
     return Prepared(
         default.DefaultRecipe(plan, settings, facts, content, start), default.CLIENT_STEPS, plan

@@ -35,8 +35,8 @@ from fedrec.privacy.accounting import GaussianEvent, Ledger, Opinions, opinions
 from fedrec.recipes import Prepared, prepare
 from fedrec.run import statement
 from fedrec.run.data.budget import DataBudget
-from fedrec.run.data.people import charged_ahead
 from fedrec.run.job import Carried, Job, Runtime, loopback
+from fedrec.run.run_folder import charged_ahead
 from fedrec.settings import Scenario
 from fedrec.settings_tables.data import CompareSettings
 from fedrec.settings_tables.training import PrivacySettings

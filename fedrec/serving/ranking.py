@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fedrec.arrays import Float32s
-from fedrec.numerics.ties import tie_keys
+from fedrec.numerics.segments import tie_keys
 from fedrec.serving.factorization_basis import UserMap
 
 Rows = npt.NDArray[np.intp]

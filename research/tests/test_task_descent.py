@@ -19,7 +19,7 @@ from fedrec.in_process.loopback import Loopback
 from fedrec.privacy.accounting import Ledger
 from fedrec.privacy.guarantee import Guarantee, non_private
 from fedrec.randomness import Streams
-from fedrec_research.papers import task_descent as task_descent
+from fedrec_research.papers import task_descent
 from fedrec_research.papers.multitask import TaskData, TaskShape, planted_tasks
 from fedrec_research.papers.task_descent import TaskDescent, TaskDescentSettings
 

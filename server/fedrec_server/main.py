@@ -5,6 +5,9 @@
 
 It may be ended at any moment, by kill -9 too: the same command goes on after the last checkpoint,
 and clients connect again.
+
+Log of a server that waits: every half minute what it waits for, since when, and which party does
+not answer.
 """
 
 from __future__ import annotations
@@ -12,21 +15,22 @@ from __future__ import annotations
 import logging
 import os
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Literal, Protocol, Self
 
 from fedrec import __version__
-from fedrec.errors import SettingsError
+from fedrec.errors import FedRecError, SettingsError
 from fedrec.operations import logs
 from fedrec.operations.metrics import Metrics, watch_machine
-from fedrec.operations.party_state import Awaited, Doing, noting
+from fedrec.operations.party_state import Awaited, Doing, PartyState, noting
 from fedrec.operations.pins import LOOK_S, WatchedFiles
 from fedrec.settings import Scenario
 from fedrec.storage import write_json
-from fedrec.transport.aggregator_client import Retry
+from fedrec.transport.aggregator_client import Retry, healthy
+from fedrec.transport.channel import Access
 from fedrec_server.aggregation import access, aggregation_of, memories
 from fedrec_server.broadcast import ClientBroadcast, Post
 from fedrec_server.bundle_endpoint import BundleEndpoint
@@ -38,9 +42,72 @@ from fedrec_server.settings import ServerSettings, address_of, load
 from fedrec_server.settings_tables import PublishTable
 from fedrec_server.stopping import Sleep, stopping_signals
 from fedrec_server.trainings import Trainings
-from fedrec_server.waiting_log import WaitingLog
 from fedrec_server.watching import WatchedClients
 from fedrec_server.workload import Host, workload_of
+
+EVERY_S = 30.0
+_TIMEOUT_S = 5.0
+_OF_CLIENTS = {Awaited.CLIENTS, Awaited.USERS, Awaited.REPORTS, Awaited.QUORUM}
+_EXPECTED = {Awaited.NOTHING, Awaited.SCHEDULE}
+
+log = logging.getLogger(__name__)
+
+
+@dataclass
+class WaitingLog:
+    """aggregators: all of them, each asked for its health by a connection of its own."""
+
+    state: PartyState
+    aggregators: Collection[Access]
+    _said_s: float = field(default=0.0, init=False)
+
+    def look(self) -> None:
+        """Say it where this wait has lasted half a minute, or another one since it was said."""
+        waited_s = max(0.0, self.state.waited_s())
+        self._said_s = min(self._said_s, waited_s)  # less: another wait began
+        if waited_s - self._said_s >= EVERY_S:
+            self._said_s = waited_s
+            self.say(waited_s)
+
+    def say(self, waited_s: float) -> None:
+        """One line, unless it waits for nothing or for its schedule."""
+        reason = self.state.awaited
+        if reason in _EXPECTED:
+            return
+        silent = [f"aggregator {one.address}" for one in self.aggregators if not _answers(one)]
+        if reason in _OF_CLIENTS:
+            silent += [f"client {name}" for name in sorted(self.state.unanswered())]
+        logs.say(
+            log,
+            "waiting",
+            level=logging.WARNING,
+            code=reason.value,
+            wait_s=round(waited_s),
+            missing=", ".join(silent) or None,
+        )
+
+    @contextmanager
+    def running(self) -> Iterator[None]:
+        """A thread that says it while the body runs."""
+        ended = threading.Event()
+
+        def work() -> None:
+            while not ended.wait(EVERY_S / 30):
+                self.look()
+
+        thread = threading.Thread(target=work, name="waiting", daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            ended.set()
+
+
+def _answers(access: Access) -> bool:
+    try:
+        return healthy(access, timeout_s=_TIMEOUT_S)
+    except FedRecError:
+        return False
 
 
 class Connection(Protocol):

@@ -42,7 +42,7 @@ from fedrec.transport.channel import Access
 from fedrec_aggregator import calls
 from fedrec_aggregator.core import Aggregator, Limits
 from fedrec_aggregator.leaf import LeafAggregator
-from fedrec_aggregator.leaf_visits import ListedLeaf
+from fedrec_aggregator.leaf_attempt import ListedLeaf
 from fedrec_aggregator.ledger import ReleaseLedger
 from fedrec_aggregator.main import run as serve
 from fedrec_aggregator.root import RootAggregator

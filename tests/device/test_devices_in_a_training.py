@@ -36,7 +36,7 @@ from fedrec_aggregator.core import Limits
 from fedrec_aggregator.device_content import PublishedContent, at_address, in_folder
 from fedrec_aggregator.device_intake import DeviceIntake
 from fedrec_aggregator.leaf import LeafAggregator
-from fedrec_aggregator.leaf_visits import ListedLeaf
+from fedrec_aggregator.leaf_attempt import ListedLeaf
 from fedrec_aggregator.ledger import ReleaseLedger
 from fedrec_aggregator.root import RootAggregator
 from fedrec_aggregator.settings import validated

@@ -17,7 +17,7 @@ from fedrec.errors import SettingsError
 from fedrec.factorization import collective
 from fedrec.factorization.collective import Side
 from fedrec.factorization.facts import PublicFacts
-from fedrec.factorization.item_statistics import ItemStatistics
+from fedrec.factorization.least_squares import ItemStatistics
 from fedrec.factorization.model import predict
 from fedrec.federation.messages import train
 from fedrec.in_process.loopback import Loopback

@@ -12,7 +12,7 @@ from fedrec.errors import SettingsError
 from fedrec.factorization.am_ssp import gradient
 from fedrec.factorization.am_ssp.gradient import Constant, Descent
 from fedrec.factorization.am_ssp.optimizers import Adam, GradientDescent, Optimizer
-from fedrec.factorization.item_statistics import ItemStatistics
+from fedrec.factorization.least_squares import ItemStatistics
 from fedrec.numerics.packed import pack
 
 Floats = npt.NDArray[np.floating]

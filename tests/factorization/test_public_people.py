@@ -15,7 +15,6 @@ from fedrec.data.interactions import Dataset, Interactions
 from fedrec.data.planted import SHAPES, planted
 from fedrec.data.public_sources import PUBLIC_USERS, with_users_made_public
 from fedrec.errors import SettingsError
-from fedrec.factorization import public_people
 from fedrec.factorization.default_ratings.settings import settings_for
 from fedrec.factorization.empirical_bayes import expected_counts
 from fedrec.factorization.facts import PublicFacts, beside_known
@@ -27,7 +26,7 @@ from fedrec.privacy.calibration import calibrate
 from fedrec.privacy.guarantee import Guarantee
 from fedrec.public_sides import metadata_of, people_of
 from fedrec.randomness import Streams
-from fedrec.recipes import prepare
+from fedrec.recipes import default, prepare
 from fedrec.settings import load
 from fedrec.settings_tables.training import CollectiveSettings
 
@@ -89,7 +88,7 @@ def test_without_public_people_nothing_changes_where_they_are_in_the_data() -> N
 def learned() -> State:
     dataset, seen, _ = half_public()
     facts = facts_of(seen, dataset.features)
-    return public_people.learned(
+    return default.learned(
         people_of(CollectiveSettings(sides=("public-users",)), facts), facts, None
     )
 

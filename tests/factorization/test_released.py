@@ -9,8 +9,7 @@ import pytest
 
 from fedrec.errors import RunError
 from fedrec.factorization.default_clicks.model import ClickModel
-from fedrec.factorization.default_ratings.liked import LikedRanker
-from fedrec.factorization.default_ratings.model import DefaultModel
+from fedrec.factorization.default_ratings.model import DefaultModel, LikedRanker
 from fedrec.factorization.facts import PublicFacts
 from fedrec.factorization.model import Model, ranker_of
 from fedrec.factorization.released import load, save

@@ -17,8 +17,7 @@ import pytest
 from fedrec.cli.main import guarded
 from fedrec.cli.recommend_demo import example_history, served_run
 from fedrec.data.interactions import Interactions
-from fedrec.factorization.default_ratings.liked import LikedRanker
-from fedrec.factorization.default_ratings.model import DefaultModel
+from fedrec.factorization.default_ratings.model import DefaultModel, LikedRanker
 from fedrec.factorization.model import ranker_of
 from fedrec.factorization.released import arrays_of, model_of
 from fedrec.privacy.accounting import epsilon_of, mu_for

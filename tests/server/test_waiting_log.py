@@ -12,8 +12,8 @@ from fedrec.operations import logs
 from fedrec.operations.metrics import Metrics
 from fedrec.operations.party_state import Awaited, Doing
 from fedrec.transport.channel import Access
-from fedrec_server import waiting_log
-from fedrec_server.waiting_log import WaitingLog
+from fedrec_server import main
+from fedrec_server.main import WaitingLog
 from fedrec_server.watching import WatchedClients
 from tests.waiting import until
 
@@ -55,7 +55,7 @@ def test_it_names_the_aggregator_that_does_not_answer_and_the_clients_that_have_
 def test_it_is_said_again_and_again_for_as_long_as_it_waits(
     log: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(waiting_log, "EVERY_S", 0.3)
+    monkeypatch.setattr(main, "EVERY_S", 0.3)
     state = Metrics("server", "1").state
     with WaitingLog(state, []).running():
         state.waiting(Awaited.QUORUM)

@@ -19,8 +19,7 @@ from fedrec.data.interactions import Interactions
 from fedrec.errors import SettingsError
 from fedrec.factorization.am_ssp.model import PublishedModel
 from fedrec.factorization.default_clicks.model import ClickModel
-from fedrec.factorization.default_ratings.liked import LikedRanker
-from fedrec.factorization.default_ratings.model import DefaultModel
+from fedrec.factorization.default_ratings.model import DefaultModel, LikedRanker
 from fedrec.factorization.model import Model
 from fedrec.privacy.accounting import delta_of
 from fedrec.privacy.guarantee import Guarantee, non_private

@@ -13,7 +13,7 @@ from fedrec.federation.hostile_clients import ATTEMPTS
 from fedrec.federation.leaves import read_partial
 from fedrec.federation.protocol import Invitation, Phase, Refusal
 from fedrec.federation.wire import pack_release
-from fedrec_aggregator.leaf_visits import LeafVisits, ListedLeaf
+from fedrec_aggregator.leaf_attempt import LeafVisits, ListedLeaf
 from tests.sharing.test_three_cores import CHECKED, PUBLISHED
 from tests.sharing.three_cores import RUN, USERS, Federation, federation, releases_are_the_loopbacks
 from tests.sharing.tree_cores import PLACES, TreeCores

@@ -10,7 +10,7 @@ from typing import Any
 
 from fedrec.federation.leaves import even_ranges
 from fedrec.randomness import Streams
-from fedrec_aggregator.leaf_visits import ListedLeaf
+from fedrec_aggregator.leaf_attempt import ListedLeaf
 from fedrec_aggregator.ledger import ReleaseLedger
 from fedrec_aggregator.limits import Limits
 from fedrec_aggregator.three_party import ThreePartyAggregator

@@ -38,7 +38,7 @@ from fedrec.sharing.three_endpoints import ThreeEndpoints
 from fedrec.storage import Arrays
 from fedrec_aggregator.core import Aggregator, Limits
 from fedrec_aggregator.leaf import LeafAggregator
-from fedrec_aggregator.leaf_visits import ListedLeaf
+from fedrec_aggregator.leaf_attempt import ListedLeaf
 from fedrec_aggregator.ledger import ReleaseLedger
 from fedrec_aggregator.root import RootAggregator
 from fedrec_aggregator.three_party import ThreePartyAggregator

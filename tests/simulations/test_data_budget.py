@@ -27,8 +27,8 @@ from fedrec.privacy.guarantee import Guarantee
 from fedrec.privacy.selection import PureEvent
 from fedrec.run.data.budget import DataBudget, budget_of, files_of
 from fedrec.run.data.datasets import load_dataset
-from fedrec.run.data.people import charged_ahead
 from fedrec.run.job import RuntimeChoice
+from fedrec.run.run_folder import charged_ahead
 from fedrec.run.simulate import run as run_scenario
 from fedrec.run.training import RoundRecord
 from fedrec.settings import load

@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 
 from fedrec.cli.main import app
 from fedrec.cli.status import overview
-from fedrec.cli.status.remote import Measured
+from fedrec.cli.status.states import Measured
 from fedrec.errors import SettingsError
 from fedrec.operations.metrics import Metrics
 from fedrec.operations.party_settings import kind_of

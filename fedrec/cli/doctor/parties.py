@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from fedrec.cli.disclosure.aggregator import ledger_by
-from fedrec.cli.doctor import ledgers, machine
+from fedrec.cli.doctor import machine
 from fedrec.cli.doctor.certificates import authority, certificate, holder_of
 from fedrec.cli.doctor.machine import Check, Doubt, judged
 from fedrec.errors import FedRecError, ProtocolError, UnreachableError
@@ -80,10 +80,10 @@ def aggregator_checks(
             lambda: machine.private([tls.key, settings.state / "ledger.sqlite"]),
         )
     yield judged("aggregator", "disk", lambda: machine.disk(settings.state))
-    yield judged("aggregator", "ledger", lambda: ledgers.release_ledger(settings, clock()))
+    yield judged("aggregator", "ledger", lambda: machine.release_ledger(settings, clock()))
     if scenario:
         yield judged(
-            "aggregator", "limit", lambda: ledgers.aggregator_limit(settings, scenario.privacy)
+            "aggregator", "limit", lambda: machine.aggregator_limit(settings, scenario.privacy)
         )
     for peer in settings.three_party.peers if settings.three_party and reach else ():
         yield judged(
@@ -137,9 +137,9 @@ def client_checks(
     yield judged("client", "private files", lambda: machine.private(secrets))
     yield judged("client", "disk", lambda: machine.disk(state))
     yield from proxied("client", ways)
-    yield judged("client", "ledger", lambda: ledgers.client_ledger(settings, clock()))
+    yield judged("client", "ledger", lambda: machine.client_ledger(settings, clock()))
     if scenario and settings.privacy.unit == "user":
-        yield judged("client", "limit", lambda: ledgers.client_limit(settings, scenario.privacy))
+        yield judged("client", "limit", lambda: machine.client_limit(settings, scenario.privacy))
     if reach:
         yield from _reached("client", settings.name, ways)
         yield judged("client", "server", lambda: server_answers(settings, clock))
@@ -173,7 +173,7 @@ def device_checks(state: Path, clock: Clock) -> Iterator[Check]:
     yield judged("device", "private files", lambda: machine.private([state / "ledger.sqlite"]))
     yield judged("device", "disk", lambda: machine.disk(state))
     yield judged(
-        "device", "ledger", lambda: ledgers.serving_ledger(state / "ledger.sqlite", clock())
+        "device", "ledger", lambda: machine.serving_ledger(state / "ledger.sqlite", clock())
     )
 
 

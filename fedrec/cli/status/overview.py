@@ -22,14 +22,16 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from fedrec.cli.status.local import (
+from fedrec.cli.status.states import (
+    Measured,
     Process,
     kept_by_aggregator,
     kept_by_client,
     kept_by_server,
     process,
+    ready,
+    scraped,
 )
-from fedrec.cli.status.remote import Measured, ready, scraped
 from fedrec.errors import FedRecError, SettingsError
 from fedrec.operations.addresses import Address
 from fedrec.operations.party_settings import AggregatorAccess, kind_of

@@ -33,7 +33,7 @@ from fedrec.encoders import items as encoder
 from fedrec.encoders.items import EncoderGradient, EncoderParameters, ItemInputs, Scratch
 from fedrec.errors import SettingsError
 from fedrec.factorization.am_ssp.optimizers import Adam, Optimizer
-from fedrec.factorization.item_statistics import ItemStatistics
+from fedrec.factorization.least_squares import ItemStatistics
 from fedrec.numerics.threads import map_ranges
 
 Schedule = Callable[[int], float]

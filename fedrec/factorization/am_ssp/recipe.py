@@ -51,7 +51,7 @@ from fedrec.factorization.am_ssp.client import packed
 from fedrec.factorization.am_ssp.model import PublishedModel
 from fedrec.factorization.am_ssp.settings import PublishedSettings, half_range
 from fedrec.factorization.facts import PublicFacts
-from fedrec.factorization.item_statistics import ItemStatistics
+from fedrec.factorization.least_squares import ItemStatistics
 from fedrec.factorization.local_stage import LocalStageModel
 from fedrec.federation.messages import Question, Release, ReleaseSpec, State
 from fedrec.federation.reports import block

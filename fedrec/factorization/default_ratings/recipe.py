@@ -40,14 +40,15 @@ from fedrec.factorization.default_clicks.gram_pairs import denoised_diagonal, sh
 from fedrec.factorization.default_clicks.item_item import ItemItem, ease_of_all, head_size
 from fedrec.factorization.default_ratings import client as default_client
 from fedrec.factorization.default_ratings.directions import (
+    bias_features,
     directions,
     directions_told,
     most_rated,
+    remembered,
+    shrunk,
     taste_directions,
 )
-from fedrec.factorization.default_ratings.liked import LikedRanker
-from fedrec.factorization.default_ratings.model import DefaultModel
-from fedrec.factorization.default_ratings.posterior import bias_features, remembered, shrunk
+from fedrec.factorization.default_ratings.model import DefaultModel, LikedRanker
 from fedrec.factorization.default_ratings.scales import MOST, StepScales, rescaled, widths
 from fedrec.factorization.default_ratings.settings import BLEND, DefaultSettings
 from fedrec.factorization.empirical_bayes import USUAL_BIASES, denoise_counts, expected_counts

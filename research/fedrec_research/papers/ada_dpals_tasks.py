@@ -27,7 +27,7 @@ from fedrec.privacy.accounting import Ledger
 from fedrec.privacy.guarantee import Guarantee
 from fedrec.randomness import Streams
 from fedrec_research.papers import paper as papers
-from fedrec_research.papers import task_descent as task_descent
+from fedrec_research.papers import task_descent
 from fedrec_research.papers import task_ridge as task_ridge
 from fedrec_research.papers.allocation import Adaptive
 from fedrec_research.papers.multitask import TaskData, TaskShape, planted_tasks

@@ -25,7 +25,7 @@ from fedrec.encoders.items import EncoderGradient, EncoderParameters, ItemInputs
 from fedrec.factorization.am_ssp import gradient
 from fedrec.factorization.am_ssp.gradient import Constant, Descent
 from fedrec.factorization.am_ssp.optimizers import GradientDescent
-from fedrec.factorization.item_statistics import ItemStatistics, item_statistics
+from fedrec.factorization.least_squares import ItemStatistics, item_statistics
 
 EXAMPLES = 1_000_000
 ITEMS = 1_000
