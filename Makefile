@@ -81,13 +81,13 @@ audit:
 ways:
 	$(PYTHON) tests/release/clean.py ways
 
-# what speaks to Flower, with the oldest and the newest release that pyproject.toml allows, each in an environment of its own
-FLOWERS ?= 1.40.0 1.42.0
+# what speaks to Flower, and real parties as processes, with every minor release that pyproject.toml allows, each in an environment of its own with Ray
+FLOWERS ?= 1.40.0 1.41.0 1.42.0
 flower-versions:
 	@status=0; for release in $(FLOWERS); do \
 		$(PYTHON) -m venv .flower-versions/$$release \
-		&& .flower-versions/$$release/bin/python -m pip install --quiet --disable-pip-version-check --editable '.[dev,news]' "flwr==$$release" \
-		&& .flower-versions/$$release/bin/python -m pytest tests/client_flower tests/server_flower tests/contracts tests/simulations/test_grid.py tests/simulations/test_flower_app.py tests/simulations/test_flower_strategy_and_mods.py \
+		&& .flower-versions/$$release/bin/python -m pip install --quiet --disable-pip-version-check --editable '.[dev,news,ray]' "flwr==$$release" \
+		&& .flower-versions/$$release/bin/python -m pytest tests/client_flower tests/server_flower tests/processes tests/contracts tests/simulations/test_grid.py tests/simulations/test_flower_app.py tests/simulations/test_flower_strategy_and_mods.py \
 		|| status=1; done; exit $$status
 
 # before a release (CONTRIBUTING.md): wheel and source archive in clean environments, on each Python named

@@ -14,7 +14,6 @@ import asyncio
 import hashlib
 import json
 from collections.abc import AsyncIterator, Callable
-from threading import Lock
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -23,10 +22,9 @@ from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
 from fedrec.errors import RefusedError
-from fedrec.federation.coding import announced
-from fedrec.federation.protocol import TOKEN_BYTES, Invitation, Receipt, Refusal, Terms
+from fedrec.federation.protocol import TOKEN_BYTES, Receipt, Refusal
 from fedrec.federation.report_batches import MAX_DEVICE_BYTES
-from fedrec.federation.wire import described, refused
+from fedrec.federation.wire import refused
 from fedrec_aggregator.core import Aggregator
 from fedrec_aggregator.device_content import PublishedContent
 
@@ -36,48 +34,22 @@ _PIECE_BYTES = 2**16
 
 
 class DeviceIntake:
-    """The round that devices may answer, and what they ask for. May be called from any thread."""
+    """The round that devices may answer, and what they ask for. May be called from any thread.
+
+    source: what a server published. admits: whether a sender, the hash of a device's secret, may
+    take part.
+    """
 
     def __init__(
         self,
         aggregator: Aggregator,
+        source: PublishedContent,
         *,
         admits: Callable[[str], bool] = lambda sender: True,
-        source: PublishedContent | None = None,
     ) -> None:
-        """admits: whether a sender, the hash of a device's secret, may take part. source: what a
-        server published; without one, what `publish` is given."""
         self._aggregator = aggregator
         self._admits = admits
-        self._lock = Lock()
-        self._source = source
-        self._content = dict[str, bytes]()
-        self._told = b"{}"
-
-    def publish(self, terms: Terms, invitation: Invitation) -> None:
-        """Let devices answer this round, in the place of the one before."""
-        content, told = described(terms, invitation)
-        assert all(
-            announced(array).sha256 in content for array in invitation.question.public.values()
-        )
-        with self._lock:
-            self._content = content
-            self._told = told
-
-    def withdraw(self) -> None:
-        """No round is open."""
-        with self._lock:
-            self._content = {}
-            self._told = b"{}"
-
-    @property
-    def told(self) -> bytes:
-        """The current round, as JSON."""
-        return self._told if self._source is None else self._source.told()
-
-    def content(self, sha256: str) -> bytes | None:
-        """Bytes of that digest, while the round that needs them is current."""
-        return self._content.get(sha256) if self._source is None else self._source.content(sha256)
+        self.source = source
 
     def require_admitted(self, secret: str) -> None:
         """Raises RefusedError where the device is not admitted."""
@@ -105,11 +77,11 @@ def application(intake: DeviceIntake, *, body_s: float = 60.0) -> Starlette:
     arrive."""
 
     async def current(request: Request) -> Response:
-        told = await asyncio.to_thread(lambda: intake.told)
+        told = await asyncio.to_thread(intake.source.told)
         return Response(told, headers=_NEVER, media_type="application/json")
 
     async def content(request: Request) -> Response:
-        found = await asyncio.to_thread(intake.content, request.path_params["sha256"])
+        found = await asyncio.to_thread(intake.source.content, request.path_params["sha256"])
         if found is None:
             return _refusal(
                 refused(Refusal.ROUND_UNKNOWN, "nothing of the current round has this digest"), 404

@@ -30,14 +30,15 @@ def device_endpoint(
 
     Raises SettingsError where the address or the files cannot be used."""
     admitted = None if table.any_device else _admitted(Path(table.admitted))
+    get = (
+        at_address(table.content, ca=table.ca)
+        if table.content.startswith("https:")
+        else in_folder(table.folder)
+    )
     intake = DeviceIntake(
         core,
+        PublishedContent(get),
         admits=lambda sender: admitted is None or sender in admitted,
-        source=PublishedContent(
-            at_address(table.content, ca=table.ca)
-            if table.content.startswith("https:")
-            else in_folder(table.folder)
-        ),
     )
     wanted = Address.of(table.listen)
     config = uvicorn.Config(

@@ -127,7 +127,7 @@ def test_light_devices_and_a_site_over_leaves_give_the_bytes_of_a_loopback(tmp_p
         stack.callback(root.shut)
         root.tick()
         content = PublishedContent(in_folder(tmp_path / "published"))
-        intakes = [InProcess(DeviceIntake(leaf, source=content)) for leaf in leaves]
+        intakes = [InProcess(DeviceIntake(leaf, content)) for leaf in leaves]
         by_range = tuple(
             (f"{one.first:04x}", f"{one.last:04x}", intake)
             for one, intake in zip(ranges, intakes, strict=True)

@@ -38,13 +38,12 @@ from fedrec.in_process.loopback import Loopback
 from fedrec.privacy.accounting import Ledger
 from fedrec.privacy.accounting import delta_of as exact_delta_of
 from fedrec.randomness import Streams
-from fedrec_aggregator.device_intake import DeviceIntake
 from fedrec_client.device import Device, History, Limit, Service
 from fedrec_client.device.questions import delta_of, read_header, read_plan, read_terms
 from fedrec_client.device.reports import ReportPart, require_sound, silence
 from fedrec_client.device.steps import STEPS
 from fedrec_client.pseudonyms import report_ids, user_tokens
-from tests.device.worlds import InProcess, World, closed, listening, opened, world
+from tests.device.worlds import InProcess, Intake, World, closed, listening, opened, world
 
 __all__ = ["closed", "world"]
 
@@ -73,7 +72,7 @@ def test_a_light_device_sends_the_bytes_of_the_full_client(
         header = question_header(question, run=invitation.run, plan=invitation.plan.digest())
         digest = question_digest(header)
         for user in users:
-            mine = device(world, tmp_path / f"{user}", user, InProcess(DeviceIntake(None)))  # type: ignore[arg-type]
+            mine = device(world, tmp_path / f"{user}", user, InProcess(Intake(None)))
             secret = mine.ledger.secret
             tokens = user_tokens(secret, [str(user)])
             ids = report_ids(
@@ -81,7 +80,7 @@ def test_a_light_device_sends_the_bytes_of_the_full_client(
             )
             reports = steps[question.step](question, world.data.users_subset(np.array([user])))
             expected = pack_reports(Batch(ids, tokens, reports), report_digest(digest, quorum))
-            intake = DeviceIntake(None)  # type: ignore[arg-type]
+            intake = Intake(None)
             intake.publish(world.terms, invitation)
             mine._service = InProcess(intake)
 
@@ -123,7 +122,7 @@ def test_blocks_of_another_shape_do_not_tell_the_server_on_whom_its_arrays_fail(
     for number, public in enumerate((asked.public, {**asked.public, "variance": variance})):
         hostile = replace(asked, public=public, releases=releases)
         header = question_header(hostile, run=world.terms.run, plan=world.prepared.plan.digest())
-        intake = DeviceIntake(None)  # type: ignore[arg-type]
+        intake = Intake(None)
         intake.publish(world.terms, replace(world.invitation(0), question=hostile))
         mine = device(world, tmp_path / f"{number}", user, InProcess(intake))
         batch = mine.answered(read_header(header), read_terms(pack_terms(world.terms)), 0)
@@ -147,7 +146,7 @@ def test_a_report_is_within_its_radius_whatever_the_arrays(
     omega[world.data.items[world.data.user_ptr[user]]] = size
     hostile = replace(asked, public={**asked.public, "omega": omega, "kappa": np.array(1.0)})
     header = question_header(hostile, run=world.terms.run, plan=world.prepared.plan.digest())
-    intake = DeviceIntake(None)  # type: ignore[arg-type]
+    intake = Intake(None)
     intake.publish(world.terms, replace(world.invitation(number), question=hostile))
     mine = device(world, tmp_path, user, InProcess(intake))
     batch = mine.answered(read_header(header), read_terms(pack_terms(world.terms)), 0)
@@ -188,7 +187,7 @@ def test_a_question_that_fits_a_leaf_for_a_person_without_its_items_alone_is_ref
     hostile = replace(asked, releases=(long, *asked.releases[1:]))
     assert batch_bytes(hostile.blocks, users=1, events=0) <= MAX_DEVICE_BYTES
     header = question_header(hostile, run=world.terms.run, plan=world.prepared.plan.digest())
-    me = device(world, tmp_path / "me", 3, InProcess(DeviceIntake(None)))  # type: ignore[arg-type]
+    me = device(world, tmp_path / "me", 3, InProcess(Intake(None)))
     with pytest.raises(RefusedError, match="could have more than") as caught:
         me.answered(read_header(header), read_terms(pack_terms(world.terms)), 0)
     assert caught.value.code == Refusal.TOO_LARGE
@@ -201,7 +200,7 @@ def test_a_run_keeps_the_terms_of_its_first_round_also_when_the_device_starts_ag
     me = device(world, tmp_path / "me", 3, held.leaf)
     assert me.take_part()
     me.ledger.close()
-    intake = DeviceIntake(None)  # type: ignore[arg-type]
+    intake = Intake(None)
     turned = replace(world.terms, items=world.terms.items[::-1])
     intake.publish(turned, world.invitation(1))
     again = device(world, tmp_path / "me", 3, InProcess(intake))
@@ -366,7 +365,7 @@ def test_over_http_devices_are_counted_and_what_they_fetch_may_be_cached(
         from http.client import HTTPConnection
 
         line = HTTPConnection(address.removeprefix("http://"))
-        line.request("GET", f"/v1/content/{json.loads(held.intake.told)['question']}")
+        line.request("GET", f"/v1/content/{json.loads(held.intake.source.told())['question']}")
         answer = line.getresponse()
         assert "immutable" in (answer.headers["Cache-Control"] or "")
         line.close()

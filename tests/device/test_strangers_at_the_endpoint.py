@@ -18,7 +18,7 @@ from fedrec_aggregator import device_server
 from fedrec_aggregator.device_content import PublishedContent
 from fedrec_aggregator.device_intake import DeviceIntake, application
 from fedrec_aggregator.settings_tables import DevicesTable
-from tests.device.worlds import listening
+from tests.device.worlds import Intake, listening
 from tests.waiting import HANG_S, until, with_more_time
 
 NOBODY: Any = None  # no call comes to the aggregator
@@ -122,7 +122,7 @@ def test_who_takes_what_it_asks_for_slowly_gets_all_of_it(tmp_path: Path) -> Non
 
 
 def test_a_connection_holds_no_more_than_a_piece_of_what_it_does_not_take() -> None:
-    intake = DeviceIntake(NOBODY, source=PublishedContent(lambda _: CONTENT))
+    intake = DeviceIntake(NOBODY, PublishedContent(lambda _: CONTENT))
     sent = list[int]()
 
     async def send(message: Any) -> None:
@@ -169,7 +169,7 @@ def test_a_stranger_is_refused_before_a_byte_of_its_body(tmp_path: Path, path: s
 @pytest.mark.parametrize("path", ["/v1/users", "/v1/reports/run/0"])
 def test_an_admitted_device_whose_body_does_not_come_is_told(path: str) -> None:
     with (
-        listening(DeviceIntake(NOBODY), body_s=0.2) as address,
+        listening(Intake(NOBODY), body_s=0.2) as address,
         line(
             int(address.rpartition(":")[2]),
             head(path, "content-length: 9", f"authorization: Bearer {SECRET}") + b"x",

@@ -18,6 +18,7 @@ from fedrec.data.interactions import Interactions
 from fedrec.federation.messages import Question, train
 from fedrec.federation.protocol import Invitation, Opening, Terms
 from fedrec.federation.wire import (
+    described,
     question_digest,
     question_header,
 )
@@ -31,6 +32,7 @@ from fedrec.run.data.datasets import load_dataset, load_split, public_facts
 from fedrec.run.job import run_id
 from fedrec.settings import load
 from fedrec_aggregator.core import Aggregator, Limits
+from fedrec_aggregator.device_content import PublishedContent
 from fedrec_aggregator.device_intake import DeviceIntake, application
 from fedrec_aggregator.ledger import ReleaseLedger
 from fedrec_client.device import History
@@ -82,6 +84,27 @@ def world() -> World:
     return World(prepared, data, terms, questions)
 
 
+class Intake(DeviceIntake):
+    """An intake of what the test publishes."""
+
+    def __init__(self, aggregator: Any, **more: Any) -> None:
+        super().__init__(aggregator, PublishedContent(self._file), **more)
+        self._files = dict[str, bytes]()
+
+    def _file(self, name: str) -> bytes:
+        if name not in self._files:
+            raise FileNotFoundError(name)
+        return self._files[name]
+
+    def publish(self, terms: Terms, invitation: Invitation) -> None:
+        content, told = described(terms, invitation)
+        self._files = {f"v1/content/{sha256}": data for sha256, data in content.items()}
+        self._files["v1/round"] = told
+
+    def withdraw(self) -> None:
+        self._files = {}
+
+
 class InProcess:
     """A leaf without HTTP."""
 
@@ -89,10 +112,10 @@ class InProcess:
         self._intake = intake
 
     def round(self) -> dict[str, Any]:
-        return dict(json.loads(self._intake.told))
+        return dict(json.loads(self._intake.source.told()))
 
     def content(self, sha256: str) -> bytes:
-        found = self._intake.content(sha256)
+        found = self._intake.source.content(sha256)
         assert found is not None
         return found
 
@@ -108,7 +131,7 @@ class Open:
     """An aggregator that collects one round."""
 
     aggregator: Aggregator
-    intake: DeviceIntake
+    intake: Intake
     leaf: InProcess
 
 
@@ -129,7 +152,7 @@ def opened(world: World, folder: Path, number: int, *, quorum: int = 0) -> Open:
             world.terms.run, question.round, header, question_digest(header), 600.0, quorum=quorum
         )
     )
-    intake = DeviceIntake(aggregator)
+    intake = Intake(aggregator)
     intake.publish(world.terms, world.invitation(number, quorum))
     OPENED.append(ledger)
     return Open(aggregator, intake, InProcess(intake))
