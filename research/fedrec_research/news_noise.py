@@ -72,10 +72,10 @@ WAYS: Mapping[str, tuple[str, ...]] = {
     "FedRec, published sizes": (*_FEDREC, "news.sizes=published"),
     "FedRec, no language model": _FEDREC,
 }
-"""What is trained, at width 64. FedRec is served with its whole user vector noised; those after
-"made sound" are `as printed`, or FedRec, but for one thing. Three passes over all readers, each
-charged alone in the paper: with "epsilon of all rounds" together they cost 10."""
-TABLE = ("FedRec", "as printed", "made sound")
+"""What is trained, at width 64. FedRec is served with its whole user vector noised; "made sound" is
+`local`; those after it are `as printed`, or FedRec, but for one thing. Three passes over all
+readers, each charged alone in the paper: with "epsilon of all rounds" together they cost 10."""
+TABLE = ("FedRec", "as printed")
 """Those that every model is asked for, with every seed; the others are of plm-nr, with the first
 unless `only` names them."""
 MODELS = ("nrms", "naml", "plm-nr")

@@ -32,10 +32,15 @@ def test_noise_as_printed_hides_a_vector_less_than_sound_noise_by_the_root_of_it
     """L2 norm 1 is at most sqrt 64 in L1: of random vectors about sqrt(2 / pi) of that."""
     found = news_noise.run(Asked(quick=True, folder=tmp_path))["rows"]
     heard = {(row["way"], row["noise"]): row["signal over noise at 10"][0] for row in found}
-    assert len(found) == 6
+    assert len(found) == 3 + 3 * 2
     gained = heard["FedRec", "laplace-printed"] / heard["FedRec", "laplace"]
     assert 0.5 * 8 < gained <= 8
     assert heard["as printed", "gaussian"] < heard["FedRec", "gaussian"]
+    printed = {row["noise"]: row for row in found if row["way"] == "as printed"}
+    soft = printed["gaussian"]
+    relu = printed["gaussian, ReLU"]
+    assert relu["auc at inf"] == soft["auc at inf"] != soft["SoftPlus at inf"]
+    assert relu["auc at 10"] != soft["auc at 10"]
     with pytest.raises(SettingsError, match="no way"):
         news_noise.run(Asked(quick=True, only=("Nobody",)))
 

@@ -395,6 +395,14 @@ def test_a_search_finds_the_best_of_a_space_and_never_repeats_itself() -> None:
     assert {"a": 3, "b": 3, "c": 3} in seen
 
 
+def test_settings_at_movielens_20ms_sizes_are_those_found_under_the_same_skew() -> None:
+    line = "ada-dpals, made sound"
+    found = searched.best("planted-ml20m", line, 5.0)
+    assert (
+        found == searched.best("planted-skewed", line, 5.0) != searched.best("ml-100k", line, 5.0)
+    )
+
+
 def test_likes_are_clicks_of_ratings_divided_at_random_and_every_method_has_a_line_on_them() -> (
     None
 ):
