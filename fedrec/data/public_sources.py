@@ -319,6 +319,7 @@ ALIKE = 0.9
 LEAST = 30
 """Items or pairs, below which chance may do as much."""
 _PAIRS = 20_000
+_ITEMS = 2_000
 _REMEDY = (
     "Leave it out: it is not public, and would tell what the noise hides. Counts of other people "
     "are public only where nobody here is among them."
@@ -326,8 +327,8 @@ _REMEDY = (
 
 
 def require_public(dataset: Dataset) -> Dataset:
-    """The data set. Raises PrivacyError on a column of items, or on similar items, that look like
-    counts of its own events."""
+    """The data set. Raises PrivacyError on a column of items, a coordinate of vectors, or similar
+    items, that look like counts of its own events."""
     events = dataset.interactions
     counts = np.bincount(events.items, minlength=events.num_items).astype(np.float64)
     for name, bag in dataset.features.bags.items():
@@ -336,6 +337,11 @@ def require_public(dataset: Dataset) -> Dataset:
             raise PrivacyError(
                 f"the column {name!r} of items orders them as the data's own counts do", _REMEDY
             )
+    vectors = dataset.features.bags.get(ITEM_VECTORS)
+    if vectors is not None and _one_counts(vectors, counts):
+        raise PrivacyError(
+            "a coordinate of the item vectors orders items as the data's own counts do", _REMEDY
+        )
     pairs = dataset.features.bags.get(SIMILAR_ITEMS)
     if pairs is not None and _looks_counted(dataset, pairs):
         raise PrivacyError(
@@ -343,6 +349,14 @@ def require_public(dataset: Dataset) -> Dataset:
             _REMEDY,
         )
     return dataset
+
+
+def _one_counts(bag: FeatureBag, counts: Float64s) -> bool:
+    """Whether a coordinate of vectors looks like counts; evenly chosen items of many."""
+    known = np.flatnonzero(np.diff(bag.counts.indptr))
+    some = known[:: max(len(known) // _ITEMS, 1)]
+    rows = bag.counts[some].toarray().astype(np.float64)
+    return len(some) >= LEAST and any(_alike(column, counts[some]) for column in rows.T)
 
 
 def _numbers(bag: FeatureBag) -> Float64s | None:

@@ -46,3 +46,15 @@ def test_weights_of_pairs_that_were_counted_here_are_refused() -> None:
     assert (
         "similar items" in fedrec.Dataset.from_frame(LOG, similar_items=links).source.features.bags
     )
+
+
+def test_a_coordinate_of_vectors_that_is_a_count_is_refused() -> None:
+    drawn = RNG.standard_normal((60, 5))
+    counted = drawn.copy()
+    counted[:, 3] = np.log(ROWS.sum(axis=0))
+    frame = pl.DataFrame({"item": np.arange(60), "vector": drawn.tolist()})
+    assert "item vectors" in fedrec.Dataset.from_frame(LOG, item_vectors=frame).source.features.bags
+    with pytest.raises(PrivacyError, match="coordinate"):
+        fedrec.Dataset.from_frame(
+            LOG, item_vectors=frame.with_columns(vector=pl.Series(counted.tolist()))
+        )

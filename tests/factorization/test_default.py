@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from scipy import sparse
 
+from fedrec.arrays import Float64s
 from fedrec.data.features import FeatureBag, PublicFeatures
 from fedrec.data.interactions import Interactions
 from fedrec.data.planted import PlantedShape, planted
@@ -18,6 +19,7 @@ from fedrec.factorization.default_ratings.directions import (
     BESIDE,
     COUNT_SLOPES,
     directions_told,
+    taste_directions,
     together,
 )
 from fedrec.factorization.default_ratings.recipe import DefaultRecipe
@@ -225,3 +227,25 @@ def test_public_sides_together_are_directions_of_all_the_leading_ones_first() ->
     gram = first @ first.T / energy[0] + BESIDE * (second @ second.T) / energy[1]
     np.testing.assert_allclose(whole @ whole.T, gram / (1 + BESIDE), atol=1e-9)
     assert together((None, None), dimension=3) is None
+
+
+def test_directions_have_the_energy_that_stands_out_of_the_noise() -> None:
+    rng = np.random.default_rng(0)
+    K = 120
+    upper = np.triu_indices(K)
+    counts = np.full(200, 30.0)
+    items = rng.standard_normal((K, 3))
+    signal = 2.0 * items @ items.T
+    noise = rng.standard_normal((K, K))
+
+    def energy(gram: Float64s, std: float) -> float:
+        found, _ = taste_directions(
+            gram[upper], counts, omega=np.ones(K), std=std, width=8, energy=0.12, users=100
+        )
+        return float(counts @ np.sum(found**2, axis=1) / counts.sum())
+
+    hidden = energy((noise + noise.T) / 2, 1.0)
+    beside = energy(signal + (noise + noise.T) / 2, 1.0)
+    whole = energy(signal, 0.0)
+    assert hidden < 0.1 * 0.12 < 0.5 * 0.12 < beside < whole
+    np.testing.assert_allclose(whole, 0.12, rtol=0.01)

@@ -126,7 +126,13 @@ def taste_directions(
     nothing: such a pair has a variance of users / K^2.
 
     packed: (K (K + 1) / 2,) its upper triangle, of the K items that are rated most, each weighing
-    omega (K,); std: of the noise. counts: (m,). energy: mean square of all directions together.
+    omega (K,); std: of the noise. counts: (m,). energy: mean square of all directions together,
+    of which they have the part that stands out of the noise.
+
+    Validation RMSE with all of it and with this part (290 planted users x 300 items, 840 x 1,000,
+    means of three; 300 people of MovieLens 100K, and all, without features): at epsilon 5 .844,
+    .837; .810, .809; 1.007, 1.007; .961, .955; at 20 .835, .829; .798, .794; .981, .975; .929,
+    .926. Biases alone have .838 and .828 with 290 users. Without noise nothing changes.
     """
     popular = most_rated(counts, len(omega))
     K = len(popular)
@@ -139,6 +145,9 @@ def taste_directions(
     vectors = vectors[:, ::-1][:, :d]
     edge = math.sqrt(2 * K * std**2 + 4 * users / K) + 1e-9
     gain = np.maximum(values - edge**2 / np.maximum(values, edge), 0) + 1e-3 * edge
+    hidden = math.sqrt(2 * K) * std  # the noise's own edge: what stays below it is of nobody
+    told = np.maximum(values - hidden**2 / np.maximum(values, hidden + 1e-9), 0) + 1e-3 * hidden
+    energy *= float(told.sum() / np.maximum(values, hidden + 1e-9).sum())
     tastes = np.zeros((len(counts), d))
     tastes[popular] = vectors / (omega * (counts[popular] + 1))[:, None]
     tastes /= np.sqrt(counts / counts.sum() @ tastes**2) + 1e-12
