@@ -43,6 +43,7 @@ _PLACES = {
     "audit": _API + "running",
     "scenarios": _API + "running",
     "account_of_person": _API + "persons",
+    "text_vectors": "fedrec.run.data.texts",
     "verify": "fedrec.certificates.verifying",
     "compare": "fedrec.run.comparing",
     "JsonLines": _API + "callbacks",

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from threading import Lock
 from urllib.parse import urlsplit
-from urllib.request import HTTPSHandler, ProxyHandler, build_opener
+from urllib.request import HTTPSHandler, OpenerDirector, ProxyHandler, build_opener
 
 from fedrec.errors import SettingsError
 from fedrec.operations.addresses import Address
@@ -79,14 +79,18 @@ def at_address(address: str, *, ca: str = "") -> Callable[[str], bytes]:
             f"devices.content = {address!r} is no folder and no https address",
             "Name the server's devices folder.",
         )
-    local = Address(urlsplit(address).hostname or "", 0).loopback  # no proxy to this machine
-    opener = build_opener(
-        HTTPSHandler(context=ssl.create_default_context(cafile=ca or None)),
-        ProxyHandler({} if local else None),
-    )
+    opener = _opener(address, ca)
 
     def get(name: str) -> bytes:
         with opener.open(f"{address.rstrip('/')}/{name}", timeout=_TIMEOUT_S) as answer:
             return bytes(answer.read(_MOST_BYTES))
 
     return get
+
+
+def _opener(address: str, ca: str) -> OpenerDirector:
+    local = Address(urlsplit(address).hostname or "", 0).loopback  # no proxy to this machine
+    return build_opener(
+        HTTPSHandler(context=ssl.create_default_context(cafile=ca or None)),
+        ProxyHandler({} if local else None),
+    )

@@ -25,7 +25,8 @@ from fedrec.data.public_sources import (
     with_bag,
 )
 from fedrec.data.resolving import Duplicates, Missing, OutOfRange
-from fedrec.data.splits import Split, SplitKind, given
+from fedrec.data.splits import Split, SplitKind, given, new_items
+from fedrec.data.subsets import left_out
 from fedrec.errors import SettingsError
 from fedrec.run.data.datasets import as_kind, load_dataset, load_split
 from fedrec.run.outcomes import Outcome
@@ -184,8 +185,11 @@ class Dataset:
     def split(
         self, kind: SplitKind | None = None, *, seed: int = 1, **settings: Any
     ) -> tuple[TrainingSet, TestSet]:
-        """Divide the data: "random", "held-out-users", "temporal", "leave-last-out", or "given"
-        where it came divided.
+        """Divide the data: "random", "held-out-users", "temporal", "leave-last-out", "given" where
+        it came divided, or "new-items".
+
+        "new-items" leaves a tenth of the items out of training, rows and all; the test set asks
+        for lists of these, of `model.with_items(data)`.
 
         The test set is for `fedrec.evaluate`. The validation rows stay with the training set, where
         models use them for their choices.
@@ -203,6 +207,8 @@ class Dataset:
         TestSet(leave-last-out, 300 ratings)
         """
         chosen = kind or ("random" if self.source.given_test is None else "given")
+        if chosen == "new-items":
+            return _new_items(self.source, seed=seed, settings=settings)
         split = load_split(
             _scenario("split", split={"kind": chosen, "seed": seed, **settings}), self.source
         )
@@ -353,6 +359,20 @@ def undivided(data: Dataset) -> TrainingSet:
     own = source.given_validation
     split = given(events, events.select(np.zeros(len(events), bool)), seed=1, validation=own)
     return TrainingSet(source, replace(split, not_covered=source.provenance.not_covered))
+
+
+def _new_items(
+    source: stored.Dataset, *, seed: int, settings: Mapping[str, Any]
+) -> tuple[TrainingSet, TestSet]:
+    if settings or source.given_test is not None:
+        raise SettingsError(
+            "a split by new items has a seed alone, and data that came divided has another",
+            "Leave the settings out, and give all rows in one part.",
+        )
+    known, whole = left_out(source, seed=seed)
+    new = np.arange(len(whole.catalogue.item_ids)) >= len(known.catalogue.item_ids)
+    split = new_items(whole.interactions, new, seed=seed)
+    return undivided(Dataset(known)), TestSet(whole, split)
 
 
 @dataclass(frozen=True, repr=False)

@@ -23,7 +23,7 @@ from fedrec.evaluation.controls import Verdict, in_one_line
 from fedrec.numerics.threads import one_blas_thread
 from fedrec.report import wording
 from fedrec.run.data.datasets import public_facts
-from fedrec.run.outcomes import Outcome
+from fedrec.run.outcomes import Outcome, baselines
 from fedrec.run.outcomes import evaluate as measured
 from fedrec.settings import validated
 
@@ -148,7 +148,7 @@ def evaluate(
         k: Lengths of the lists that are measured.
         controls: Also measure means, popularity, item-item similarities and ALS without privacy,
             the model with users exchanged, and dp-bias or dp-item-item at the model's epsilon (of
-            at most 2,000,000 events).
+            at most 2,000,000 events). Of new items, which none of these know: random order.
         ranking: Of ratings: measure lists over the whole catalogue too. Of clicks they always are.
 
     Raises:
@@ -168,7 +168,9 @@ def evaluate(
     if released.item_ids != test.source.catalogue.item_ids:
         raise SettingsError(
             "the test set has other items than the model",
-            "Evaluate on a split of the data that the model was trained on.",
+            "Evaluate model.with_items(data), which lists new items too."
+            if test.split.kind == "new-items"
+            else "Evaluate on a split of the data that the model was trained on.",
         )
     _require_same_kind(released, test)
     trained = model._evaluated  # of a loaded model nobody knows
@@ -250,6 +252,11 @@ def controls_of(
         }
         scenario = validated(chosen, source="evaluate")
         facts = public_facts(scenario, test.source, test.split)
+        if test.split.test.among is not None:  # of which no training knows anything
+            found = baselines(test.split.test, test.split.train, cutoffs=cutoffs, ranking=ranking)
+            by_chance = {"popularity": "random order"}
+            test.measured[asked] = {by_chance.get(name, name): own for name, own in found.items()}
+            return test.measured[asked]
         # reports and serving come with it, which a first fit does without
         from fedrec.run.ratings import rivals_of
 
@@ -264,6 +271,8 @@ def _simple_of(
     promised = released.guarantee
     recipe = str(released.settings["recipe"])
     asked = f"{cutoffs} {promised.epsilon} {promised.delta} {recipe}"
+    if test.split.test.among is not None:
+        return {}
     if asked not in test.measured:
         from fedrec.run.ratings import simple_of
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import copy
 import inspect
 import shutil
 import tempfile
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from numbers import Integral
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Self
@@ -23,12 +25,14 @@ from fedrec.api.promises import PrivacyGuarantee
 from fedrec.api.released import Kept, Released, ids_of, require_length
 from fedrec.api.tables import html_table
 from fedrec.certificates.writing import ReleasedRound
+from fedrec.data.added_items import added_items
 from fedrec.data.frames import polars_frame
 from fedrec.data.interactions import Dataset as Source
 from fedrec.data.interactions import Interactions
 from fedrec.data.kinds import KINDS
 from fedrec.data.splits import Split
 from fedrec.errors import DataError, RunError, SettingsError
+from fedrec.factorization.new_items import public_directions
 from fedrec.numerics.threads import one_blas_thread
 from fedrec.run import statement
 from fedrec.run.data.budget import budget_of
@@ -323,6 +327,56 @@ class Recommender(Parameters):
         known = ids_of(users, "users")
         return self._history_of(known), self.released.ids("user", known)
 
+    def with_items(
+        self, items: Any, *, similar_items: Any = None, item_vectors: Any = None
+    ) -> Self:
+        """This model with items that came after training. Nothing is trained, and no privacy is
+        spent: a new item's vector is what its public side predicts, by the known items' vectors.
+
+        Args:
+            items: Today's catalogue with public features, known items and new ones: a `Dataset`, a
+                frame or the path of a table, with the columns that training had.
+            similar_items: A frame or path of public pairs, as in `Dataset.from_frame`.
+            item_vectors: A frame or path of public vectors, as in `Dataset.from_frame`.
+
+        Returns:
+            A model that recommends, is saved and served as this one; new items are last.
+
+        Raises:
+            DataError: The table names no item that the model knows, or nothing tells items apart.
+
+        >>> import fedrec
+        >>> data = fedrec.Dataset.planted("small", kind="clicks")
+        >>> train, test = data.split("new-items")
+        >>> model = fedrec.MatrixFactorization(noise="seeded").fit(train).with_items(data)
+        >>> len(model.item_ids) - train.source.interactions.num_items
+        11
+        >>> found = fedrec.evaluate(model, test, k=5, controls=False)  # lists of new items alone
+        """
+        released = self.released
+        m = released.trained
+        added = added_items(
+            released.item_ids[:m],
+            released.titles[:m],
+            items.source if isinstance(items, Dataset) else items,
+            similar_items=similar_items,
+            item_vectors=item_vectors,
+            item=released.columns.get("item"),
+        )
+        keep = self._keep
+        assert keep is not None
+
+        def kept(folder: Path) -> None:
+            from fedrec.run.model_folder import add_items  # with serving
+
+            keep(folder)
+            add_items(folder, added)
+
+        found = copy.copy(self)
+        found._released = released.with_items(added, public_directions(added.features))
+        found._keep = Kept(kept)
+        return found
+
     def similar_items(self, item: Any, *, k: int = 10) -> pl.DataFrame:
         """The k items most similar to one, by the cosine of their vectors; columns rank, item,
         title and similarity.
@@ -451,7 +505,8 @@ class Recommender(Parameters):
                 f"the training set has no user {unknown[0]!r}, and ids such as {ids[rows[0]]!r}",
                 "Give history=[...] for a new user.",
             )
-        return split.train.users_subset(np.array([place[user] for user in users], np.int64))
+        events = split.train.users_subset(np.array([place[user] for user in users], np.int64))
+        return replace(events, num_items=len(self.released.item_ids), item_words=None)
 
     def save(self, folder: str | Path) -> Path:
         """Write the model as safetensors, its manifest with the guarantee, and a model card,

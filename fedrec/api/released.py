@@ -4,7 +4,7 @@ similar items and predictions from it."""
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from functools import cached_property
 from numbers import Integral
@@ -16,6 +16,8 @@ import polars as pl
 
 from fedrec.api.histories import Entry, Histories, one_id, warn_of_unknown
 from fedrec.api.promises import PrivacyGuarantee
+from fedrec.arrays import Float64s
+from fedrec.data.added_items import AddedItems
 from fedrec.data.interactions import Interactions
 from fedrec.data.kinds import KINDS, Kind
 from fedrec.errors import (
@@ -28,6 +30,7 @@ from fedrec.errors import (
 )
 from fedrec.evaluation.toplists import dot_product, nearest, top_items
 from fedrec.factorization.model import Model, predictor, ranker_of
+from fedrec.factorization.new_items import extended, trained_items
 from fedrec.factorization.released import load
 from fedrec.privacy.guarantee import Guarantee
 from fedrec.settings import Scenario
@@ -54,6 +57,17 @@ class Released:
     settings: Mapping[str, Any]
     columns: Mapping[str, str] = field(default_factory=dict)
     whole: frozenset[str] = frozenset()
+
+    @property
+    def trained(self) -> int:
+        """How many items training knew; those after them came later."""
+        return trained_items(self.model, len(self.item_ids))
+
+    def with_items(self, added: AddedItems, X: Float64s) -> Released:
+        """With new items after those of training; X: what is known of all (`new_items`)."""
+        model = extended(self.model, X, added.described)
+        whole = self.whole if all(map(str.isdigit, added.ids)) else self.whole - {"item"}
+        return replace(self, model=model, item_ids=added.ids, titles=added.titles, whole=whole)
 
     @cached_property
     def rows(self) -> dict[str, int]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import sys
+from functools import partial
 from pathlib import Path
 from shlex import quote
 from typing import Annotated
@@ -32,24 +33,60 @@ def export(
             "--output", metavar="FILE", help="Where the bundle is written, replaced in one step."
         ),
     ],
+    items: Annotated[
+        Path | None,
+        typer.Option(
+            "--items",
+            metavar="FILE",
+            show_default=False,
+            help="Today's table of items, of ratings or clicks: known items, and new ones, which "
+            "the bundle ranks by what is public.",
+        ),
+    ] = None,
+    similar_items: Annotated[
+        Path | None,
+        typer.Option(
+            "--similar-items",
+            metavar="FILE",
+            show_default=False,
+            help="With --items: public pairs, as data.similar_items.",
+        ),
+    ] = None,
+    item_vectors: Annotated[
+        Path | None,
+        typer.Option(
+            "--item-vectors",
+            metavar="FILE",
+            show_default=False,
+            help="With --items: public vectors, as data.item_vectors.",
+        ),
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Make the serving bundle of a trained model: one public file that fedrec serve serves, with
     the guarantee of training in it.
 
     For a model of ratings or clicks its folder is enough, without data. For news, the bundle that
-    training wrote is checked and copied.
+    training wrote is checked and copied. Items that came after training need no new training.
 
     Example:
 
     \b
-      fedrec export /var/lib/fedrec/server --output books.safetensors
+      fedrec export /var/lib/fedrec/server --items today.csv --output books.safetensors
       fedrec serve books.safetensors
     """
+    from fedrec.data.added_items import added_items
     from fedrec.serving.bundle import sha256_of
     from fedrec.serving.model_bundles import export as write_export
 
-    about = write_export(source, output)
+    if items is None and (similar_items or item_vectors):
+        raise SettingsError(
+            "--similar-items and --item-vectors are of new items", "Name their table: --items."
+        )
+    today = partial(
+        added_items, today=items, similar_items=similar_items, item_vectors=item_vectors
+    )
+    about = write_export(source, output, None if items is None else today)
     version = sha256_of(output)[:16]
     if as_json:
         typer.echo(

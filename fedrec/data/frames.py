@@ -152,7 +152,9 @@ def read_frame(
     table = (
         None
         if items is None
-        else _items(polars_frame(items, what="frame of items"), columns.item, item_separator)
+        else items_of_frame(
+            polars_frame(items, what="frame of items"), columns.item, item_separator
+        )
     )
     source = {part: _ROWS / part if len(given) > 1 else _ROWS for part in given}
 
@@ -222,7 +224,8 @@ def _require_columns(frame: pl.DataFrame, columns: TableColumns) -> None:
         )
 
 
-def _items(frame: pl.DataFrame, id_column: str, separator: str) -> ItemTable:
+def items_of_frame(frame: pl.DataFrame, id_column: str, separator: str = "|") -> ItemTable:
+    """The items of a frame. Raises DataError where one has two rows or no id."""
     try:
         return item_table(
             _ITEMS, rows_of_frame(frame, id_column), id_column=id_column, separator=separator

@@ -169,6 +169,16 @@ def _rows(path: Path, ids: str) -> Iterator[list[str]]:
         yield fields
 
 
+def frame_of_items(path: Path) -> pl.DataFrame:
+    """A table of items, similar items or vectors; of a text file every value as text.
+
+    Raises DataError on a missing file, MalformedRowError on a row of a wrong length."""
+    if path.suffix in PARQUET:
+        return pl.read_parquet(require_file(path))
+    header, *rows = _rows(require_file(path), "")
+    return pl.DataFrame(rows, schema=header, orient="row")
+
+
 def rows_of_frame(frame: pl.DataFrame, ids: str) -> Iterator[list[str]]:
     """The header of a frame, then every row as text. ids: the column of them."""
     if ids in frame.columns:

@@ -105,7 +105,7 @@ def with_public_users(dataset: Dataset, public: Dataset, *, same_ids: bool) -> D
         kept = np.flatnonzero(~_seen_before(dataset, public))
     bag = _ratings_bag(events.users_subset(kept), _named(public.catalogue, kept).user_ids)
     counts = sparse.csr_matrix(
-        _rows_of(bag.counts, public.catalogue.item_ids, dataset.catalogue.item_ids)
+        rows_in_order(bag.counts, public.catalogue.item_ids, dataset.catalogue.item_ids)
     )
     if not counts.nnz:
         raise DataError(
@@ -284,7 +284,7 @@ def _ratings_bag(events: Interactions, user_ids: Sequence[str]) -> FeatureBag:
     return FeatureBag(tuple(user_ids), sparse.csr_matrix(rows.T))
 
 
-def _rows_of(
+def rows_in_order(
     counts: sparse.csr_matrix, names: Sequence[str], wanted: Sequence[str]
 ) -> sparse.csr_matrix:
     """The rows of `counts`, named `names`, in the order `wanted`; empty rows where a name is

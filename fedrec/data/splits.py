@@ -9,6 +9,7 @@ Each line: training; what a fold's users show; what must be predicted of them.
 - temporal: events up to the first cut in time; train; events up to the second cut, and later ones
 - leave-last-out: all but each user's last two events; train; the last but one, and the last
 - given: the source's train events; train; the source's validation, and its test
+- new-items: events on nine tenths of the items; train; those on the others (from Python alone)
 
 Where an event goes is a function of the seed, its user's id, its item's id and, where times count,
 of its user's own times and of public cuts: one person more or less in the data changes no other
@@ -33,7 +34,7 @@ from fedrec.data.keyed_hash import Words, below
 from fedrec.errors import DataError, LeakageError
 from fedrec.randomness import Streams
 
-SplitKind = Literal["random", "held-out-users", "temporal", "leave-last-out", "given"]
+SplitKind = Literal["random", "held-out-users", "temporal", "leave-last-out", "given", "new-items"]
 _TRAIN = 0
 _VALIDATION = 1
 _TEST = 2
@@ -48,12 +49,13 @@ class Fold:
     over the same users and items.
 
     users: (num_users,) int32, the data set's number of each user of the fold; None when the fold
-    has the users of train.
+    has the users of train. among: (num_items,) which items lists are made of; None for all.
     """
 
     history: Interactions
     targets: Interactions
     users: Int32s | None = None
+    among: npt.NDArray[np.bool_] | None = None
 
 
 @dataclass(frozen=True)
@@ -246,6 +248,23 @@ def given(
     return _checked(
         Split("given", seed, history, Fold(history, train.select(~kept)), Fold(history, test))
     )
+
+
+def new_items(whole: Interactions, new: npt.NDArray[np.bool_], *, seed: int) -> Split:
+    """Events on known items to train, those on `new` (num_items,) to test, whose lists are made of
+    new items alone; no validation.
+
+    Raises DataError where there are no events on either."""
+    of_new = new[whole.items]
+    _require(
+        bool(of_new.any()) and not of_new.all(),
+        "the items left out, or those that stay, have no events",
+        "Use more events, or another seed.",
+    )
+    train = whole.select(~of_new)
+    nothing = Fold(train, whole.select(np.zeros(len(whole), np.bool_)))
+    test = Fold(train, whole.select(of_new), among=new)
+    return _checked(Split("new-items", seed, train, nothing, test))
 
 
 def users_without_history(history: Interactions, targets: Interactions) -> tuple[int, int]:

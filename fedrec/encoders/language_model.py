@@ -83,7 +83,7 @@ def open_encoder(folder: Path, *, length: int = 64) -> HuggingFaceEncoder:
             f"{folder} holds no config.json",
             "Name the folder of a Hugging Face encoder, with its weights and tokenizer.",
         )
-    require("plm", "news.language_model")
+    require("plm", "a language model")
     transformers = import_module("transformers")  # optional, and slow to import
     try:
         tokenizer = transformers.AutoTokenizer.from_pretrained(folder, local_files_only=True)

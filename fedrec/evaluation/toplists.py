@@ -67,6 +67,17 @@ def same_for_everyone(item_scores: npt.NDArray[np.generic]) -> Scores:
     return lambda start, stop: np.tile(row, (stop - start, 1))
 
 
+def among(scores: Scores, items: npt.NDArray[np.bool_] | None) -> Scores:
+    """The same scores, of items (m,) alone; None for all."""
+    if items is None:
+        return scores
+
+    def block(start: int, stop: int) -> Float32s:
+        return np.where(items, scores(start, stop), np.float32(-np.inf))
+
+    return block
+
+
 def of_another_user(scores: Scores, num_users: int) -> Scores:
     """User k gets the scores of user k + n/2 (mod n): a fixed permutation that moves everybody, in
     at most two ranges."""

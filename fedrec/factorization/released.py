@@ -4,7 +4,8 @@ what it promises.
 A folder holds `model.safetensors`, the public arrays, and `manifest.json`: format, kind of model,
 guarantee, where the noise came from, the plan's digest, item ids, and the SHA-256 of the arrays. No
 pickle: a file can be wrong, but it runs nothing. Arrays of the model that makes the lists, where it
-is another one, are named `ranker.KIND.NAME`.
+is another one, are named `ranker.KIND.NAME`; `new.vectors` and `new.ranked` are rows of items that
+came after training (`new_items`).
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ import numpy.typing as npt
 from fedrec.errors import RunError, SettingsError
 from fedrec.factorization.default_ratings.model import LikedRanker
 from fedrec.factorization.model import Model, ranker_of
+from fedrec.factorization.new_items import NEW, NEW_RANKED, ExtendedModel
 from fedrec.registry import model_kinds
 from fedrec.storage import read_arrays, read_json, write_arrays, write_json
 
@@ -67,8 +69,10 @@ def load(folder: Path) -> tuple[Model, dict[str, Any]]:
 
 
 def arrays_of(model: Model) -> dict[str, npt.NDArray[np.generic]]:
-    """The model's own arrays, and those of its ranker."""
+    """The model's own arrays, those of its ranker, and rows of items that came after training."""
     arrays = dict(model.arrays())
+    if isinstance(model, ExtendedModel):
+        return arrays_of(model.known) | arrays
     ranker = ranker_of(model)
     if ranker is not model:
         arrays |= {
@@ -81,6 +85,9 @@ def model_of(arrays: Arrays, kind: str) -> Model:
     """The model with its ranker.
 
     Raises KeyError, ValueError or TypeError where an array is missing or wrong."""
+    if NEW in arrays:
+        own = {name: array for name, array in arrays.items() if name not in {NEW, NEW_RANKED}}
+        return ExtendedModel.of_arrays(arrays, model_of(own, kind))
     model: Model = model_kinds()[kind].of_arrays(arrays)
     theirs = {
         name.removeprefix(_RANKER): array
@@ -99,6 +106,8 @@ def model_of(arrays: Arrays, kind: str) -> Model:
 
 def _kind(model: Model) -> str:
     """Raises SettingsError on a class that neither fedrec nor an extension names."""
+    if isinstance(model, ExtendedModel):
+        return _kind(model.known)
     found = next((name for name, known in model_kinds().items() if isinstance(model, known)), None)
     if isinstance(model, LikedRanker):
         return _LIKED

@@ -33,6 +33,7 @@ from fedrec.factorization.default_clicks.model import ClickModel, ItemItemModel
 from fedrec.factorization.default_clicks.public_part import (
     BITS,
     PublicPriorModel,
+    flattened,
     link_directions,
     vector_directions,
 )
@@ -109,7 +110,7 @@ def public_sources(
     they are broadcast."""
     content, *others = _sides(scenario, facts, clicks.CONTENT_DIRECTIONS)
     known = [P for P in (content, *others) if P is not None]
-    return content, tuple(rounded_rows(P, bits=BITS) for P in known)
+    return content, tuple(rounded_rows(flattened(P), bits=BITS) for P in known)
 
 
 def _sides(

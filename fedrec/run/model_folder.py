@@ -3,25 +3,30 @@ card, README.md in the manner of Hugging Face, which cannot claim more than the 
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from pathlib import Path
 
 from fedrec import __version__
-from fedrec.api.released import write_facts
+from fedrec.api.released import FILE as FACTS
+from fedrec.api.released import read_released, write_facts
 from fedrec.certificates.inputs import FactorizationInputs
+from fedrec.certificates.writing import FOLDER as CERTIFICATE
 from fedrec.certificates.writing import ReleasedRound, certify
+from fedrec.data.added_items import AddedItems
 from fedrec.data.interactions import Dataset
 from fedrec.factorization.facts import PublicFacts
+from fedrec.factorization.new_items import public_directions
 from fedrec.factorization.released import save
 from fedrec.privacy.guarantee import Guarantee
 from fedrec.public_data import PublicData
 from fedrec.run.job import run_id
 from fedrec.run.training import Trained
 from fedrec.serving.exporting import Origin, PublicItems
-from fedrec.serving.model_bundles import ServingFacts
+from fedrec.serving.model_bundles import ServingFacts, serve_items
 from fedrec.settings import Scenario
-from fedrec.storage import write_bytes
+from fedrec.storage import finite, read_json, write_bytes, write_json
 
 FILE = "README.md"
 
@@ -39,7 +44,7 @@ tags:
 | --- | --- |
 | recipe | `{recipe}` |
 | learned from | {kind} |
-| items | {items:,} |
+| items | {items} |
 | guarantee | {guarantee} |
 {spent}| noise | {noise} |
 | made by | fedrec {version} |
@@ -80,8 +85,9 @@ def write_card(
     noise: str,
     not_covered: Sequence[str] = (),
     spent: Sequence[str] = (),
+    new: int = 0,
 ) -> None:
-    """Write the card beside the model."""
+    """Write the card beside the model. new: how many items came after training."""
     warning = _NOT_PRIVATE if not guarantee.private else _SEEDED if noise == "seeded" else ""
     example = ", ".join(f'"{item}"' for item in items[:2])
     words = (
@@ -92,7 +98,7 @@ def write_card(
     card = _CARD.format(
         recipe=recipe,
         kind=kind,
-        items=len(items),
+        items=f"{len(items):,}{f', of which {new:,} came after training' if new else ''}",
         guarantee=guarantee,
         noise=words,
         version=__version__,
@@ -177,3 +183,35 @@ def keep_model(
         run=run_id(scenario),
         plan=plan,
     )
+
+
+def add_items(folder: Path, added: AddedItems) -> None:
+    """Put items that came after training into a released model: their vectors follow from public
+    data and from those of known items (`factorization.new_items`).
+
+    The folder's certificate goes: it is of the model as it was trained. Raises as `read_released`
+    and `new_items.public_directions`."""
+    old = read_released(folder)
+    X = public_directions(added.features)
+    now = old.with_items(added, X)
+    manifest = read_json(folder / "manifest.json")
+    about = {name: own for name, own in manifest.items() if name not in {"format", "sha256"}}
+    save(folder, now.model, about={**about, "items": list(now.item_ids)})
+    facts = {**read_json(folder / FACTS), "titles": list(now.titles)}
+    if "item" not in now.whole:
+        facts.pop("item_ids", None)
+    write_json(folder / FACTS, finite(facts))
+    promised = now.guarantee
+    write_card(
+        folder,
+        recipe=now.recipe,
+        kind=now.kind,
+        items=now.item_ids,
+        guarantee=promised.promised,
+        noise=promised.noise,
+        not_covered=promised.not_covered,
+        spent=promised.spent,
+        new=added.number,
+    )
+    serve_items(folder, added, X)
+    shutil.rmtree(folder / CERTIFICATE, ignore_errors=True)

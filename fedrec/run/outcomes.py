@@ -32,7 +32,13 @@ from fedrec.evaluation.controls import (
 )
 from fedrec.evaluation.ranking import RankingReport, evaluate_ranking
 from fedrec.evaluation.ratings import RatingMetrics, by_popularity, rating_metrics
-from fedrec.evaluation.toplists import Scores, dot_product, of_another_user, same_for_everyone
+from fedrec.evaluation.toplists import (
+    Scores,
+    among,
+    dot_product,
+    of_another_user,
+    same_for_everyone,
+)
 from fedrec.factorization.model import Model, predictor, ranker_of
 from fedrec.federation.coding import deflated
 from fedrec.federation.protocol import Terms
@@ -147,10 +153,14 @@ def judged_by(found: Outcome, rivals: Mapping[str, Outcome], *, k: int) -> Outco
 def ranked(
     scores: Scores, fold: Fold, train: Interactions, *, cutoffs: tuple[int, ...]
 ) -> RankingReport:
-    """Lists over the whole catalogue, for the users of a `ranked_fold`."""
+    """Lists over the whole catalogue, or what the fold's are made of, for a `ranked_fold`."""
     counts = np.bincount(train.items, minlength=train.num_items)
     return evaluate_ranking(
-        scores, history=fold.history, targets=fold.targets, train_counts=counts, cutoffs=cutoffs
+        among(scores, fold.among),
+        history=fold.history,
+        targets=fold.targets,
+        train_counts=counts,
+        cutoffs=cutoffs,
     )
 
 
@@ -162,7 +172,7 @@ def ranked_fold(fold: Fold) -> Fold:
         return fold
     able = np.flatnonzero(np.diff(fold.targets.user_ptr) > 0)
     some = able[np.linspace(0, len(able) - 1, min(len(able), most)).astype(np.int64)]
-    return Fold(fold.history.users_subset(some), fold.targets.users_subset(some))
+    return Fold(fold.history.users_subset(some), fold.targets.users_subset(some), among=fold.among)
 
 
 def baselines(

@@ -22,18 +22,26 @@ that rank by their own exact solve and spend nothing.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 
+from fedrec.arrays import Float64s
+from fedrec.data.added_items import AddedItems
 from fedrec.data.interactions import Interactions
 from fedrec.data.kinds import KINDS, Kind
 from fedrec.errors import RunError, SettingsError
 from fedrec.factorization.am_ssp.recipe import PublishedRecipe
 from fedrec.factorization.facts import PublicFacts
+from fedrec.factorization.new_items import (
+    expected,
+    extended,
+    public_directions,
+    trained_items,
+)
 from fedrec.factorization.released import arrays_of, load
 from fedrec.federation.messages import Recipe, State
 from fedrec.privacy.guarantee import Guarantee
@@ -44,7 +52,7 @@ from fedrec.serving.exporting import Asking, Export, Origin, PublicItems, Rankin
 from fedrec.serving.factorization_basis import BasisSettings, UserMap, factorization_basis
 from fedrec.serving.synthetic import Released, SyntheticSettings
 from fedrec.settings import DataScenario
-from fedrec.storage import read_arrays, read_json, write_arrays, write_bytes, write_json
+from fedrec.storage import finite, read_arrays, read_json, write_arrays, write_bytes, write_json
 
 
 def factorization_bundle(
@@ -83,6 +91,8 @@ def factorization_bundle(
 
 
 FORMAT = "fedrec-model-serving/1"
+Today = Callable[[Sequence[str], Sequence[str]], AddedItems]
+"""From ids and titles of the trained catalogue to those of today, `added_items.added_items`."""
 _FACTS = "serving.json"
 _COUNTS = "popularity.safetensors"
 _REMEDY = (
@@ -126,18 +136,29 @@ class ServingFacts:
 
     def keep(self, folder: Path, state: State) -> None:
         """In a model folder, beside the model."""
-        write_arrays(folder / _COUNTS, {"counts": np.asarray(state["counts"], np.float64)})
-        write_json(folder / _FACTS, {"format": FORMAT, **asdict(self)})
+        self.write(folder, np.asarray(state["counts"], np.float64))
+
+    def write(self, folder: Path, counts: Float64s) -> None:
+        """As `keep`, with counts (m,)."""
+        write_arrays(folder / _COUNTS, {"counts": counts})
+        write_json(folder / _FACTS, finite({"format": FORMAT, **asdict(self)}))
 
 
-def bundle_of(folder: Path) -> Export:
-    """About and arrays of the bundle of a model folder.
+def bundle_of(folder: Path, today: Today | None = None) -> Export:
+    """About and arrays of the bundle of a model folder; with the items that `today` adds to those
+    of training.
 
     Raises RunError where the folder lacks what that takes, SettingsError where its items cannot be
     ranked.
     """
     facts, (model, _) = _facts(folder), load(folder)
     counts = np.asarray(read_arrays(folder / _COUNTS)["counts"], np.float64)
+    if today is not None:
+        m = trained_items(model, len(counts))
+        added = today(facts.catalogue.ids[:m], facts.catalogue.titles[:m])
+        X = public_directions(added.features)
+        model = extended(model, X, added.described)
+        facts, counts = _with_items(facts, counts, added, X)
     released = Released.of(
         model,
         counts,
@@ -149,19 +170,42 @@ def bundle_of(folder: Path) -> Export:
     )
 
 
-def export(source: Path, output: Path) -> About:
+def serve_items(folder: Path, added: AddedItems, X: Float64s) -> None:
+    """Give a model folder the items that came after training, as its bundle will have them.
+    Nothing of a folder that no bundle is made of."""
+    if not (folder / _FACTS).exists():
+        return
+    counts = np.asarray(read_arrays(folder / _COUNTS)["counts"], np.float64)
+    facts, counts = _with_items(_facts(folder), counts, added, X)
+    facts.write(folder, counts)
+    (folder / FILE).unlink(missing_ok=True)
+
+
+def _with_items(
+    facts: ServingFacts, counts: Float64s, added: AddedItems, X: Float64s
+) -> tuple[ServingFacts, Float64s]:
+    """Facts and counts with new items, whose counts follow from public data as vectors do
+    (`new_items.expected`), in logarithms, and are none above all known ones."""
+    known = counts[: len(added.described)]
+    logs = np.log(np.maximum(known, max(float(known.max()), 1e-9) * 1e-6))
+    new = np.minimum(expected(logs[:, None], X, added.described)[:, 0], logs.max())
+    public = PublicItems.of_features(added.ids, added.titles, added.features)
+    return replace(facts, catalogue=public), np.concatenate([known, np.exp(new)])
+
+
+def export(source: Path, output: Path, today: Today | None = None) -> About:
     """Write the bundle of a run folder, a server's state folder or a model folder to a file; what
     it says of itself.
 
     Of a factorisation model it is made anew; of news, whose training makes it, the one that lies
-    there is checked and copied. Raises RunError where there is neither, SettingsError where the
-    model cannot be served.
+    there is checked and copied. today: adds items that came after training. Raises RunError where
+    there is neither, SettingsError where the model cannot be served, or knows no items of today.
     """
     folder = next(
         (place for place in (source, source / "model") if (place / _FACTS).exists()), None
     )
     if folder is not None:
-        about, arrays = bundle_of(folder)
+        about, arrays = bundle_of(folder, today)
         write(output, about, arrays)
         return about
     if not source.exists():
@@ -170,6 +214,11 @@ def export(source: Path, output: Path) -> About:
         )
     if not (source / FILE).exists():
         raise RunError(f"{source} holds neither a model with its {_FACTS} nor a {FILE}", _REMEDY)
+    if today is not None:
+        raise SettingsError(
+            f"{source} holds a bundle alone, to which no items can be added",
+            "Give a model folder of ratings or clicks; news are ranked by their texts.",
+        )
     content = (source / FILE).read_bytes()  # once: a server may be replacing it
     write_bytes(output, content)
     return read(output).about

@@ -78,6 +78,7 @@ Seeds = Annotated[
         min=1, metavar="N", show_default=False, help="Seeds 1 to N, of splits and of noise."
     ),
 ]
+Epsilons = Annotated[str, _data("Epsilons, as 1,5,inf.")]
 Overrides = Annotated[
     list[str] | None,
     typer.Option(
@@ -129,6 +130,7 @@ def study(
     only: Only = None,
     likes: Likes = False,
     seeds: Seeds = None,
+    epsilons: Epsilons = "",
     quick: Quick = False,
     jobs: Jobs = 1,
     output: Output = None,
@@ -141,7 +143,7 @@ def study(
     """
     from fedrec_research.study.measure import run
 
-    flags = {"only": only, "seeds": seeds}
+    flags = {"only": only, "seeds": seeds, "epsilons": _numbers(epsilons, float)}
     _made(run, [data], quick, jobs, flags, output, as_json, likes=likes, kept_in=output)
 
 
@@ -178,7 +180,7 @@ def measure(
         ),
     ] = "",
     items: Annotated[str, _data("Of simple and sizes: numbers of items.")] = "",
-    epsilons: Annotated[str, _data("Of simple and sizes: epsilons, as 1,5,inf.")] = "",
+    epsilons: Epsilons = "",
     overrides: Overrides = None,
     output: Output = None,
     as_json: Json = False,

@@ -25,6 +25,7 @@ from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import torch
@@ -49,6 +50,8 @@ from fedrec_research.weights import Weights, glove, minilm
 
 EPSILONS = (math.inf, 10.0, 5.0, 1.0)
 NOISES: tuple[attention.ServingNoise, ...] = ("gaussian", "laplace", "laplace-printed")
+RELU = ", ReLU"
+"""Ends the name of noise that is renormalised by ReLU, as in training, and not by SoftPlus."""
 _FEDREC = ("news.variant=fedrec", "privacy.epsilon=inf")
 _PRINTED = (
     "news.variant=printed",
@@ -59,25 +62,22 @@ _PRINTED = (
 WAYS: Mapping[str, tuple[str, ...]] = {
     "FedRec": _FEDREC,
     "as printed": _PRINTED,
-    "made sound": (*_PRINTED, "news.variant=local"),
-    "width 64": (*_PRINTED, "news.sizes=small"),
+    "made sound": (*_PRINTED, "news.variant=local", "news.padding=0"),
+    "published sizes": (*_PRINTED, "news.sizes=published"),
     "Gaussian in training": (*_PRINTED, "news.attention_noise=gaussian"),
     "no padding": (*_PRINTED, "news.padding=0"),
     "epsilon of all rounds": (*_PRINTED, "privacy.epsilon=3.333333"),
     "no language model": _PRINTED,
     "no noise in training": (*_PRINTED, "privacy.epsilon=inf"),
-    "FedRec, width 64": (*_FEDREC, "news.sizes=small"),
+    "FedRec, published sizes": (*_FEDREC, "news.sizes=published"),
     "FedRec, no language model": _FEDREC,
 }
-"""What is trained. FedRec is served with its whole user vector noised; those after "made sound"
-are `as printed`, or FedRec, but for one thing. Three passes over all readers, each charged alone in
-the paper: with "epsilon of all rounds" together they cost 10."""
+"""What is trained, at width 64. FedRec is served with its whole user vector noised; those after
+"made sound" are `as printed`, or FedRec, but for one thing. Three passes over all readers, each
+charged alone in the paper: with "epsilon of all rounds" together they cost 10."""
 TABLE = ("FedRec", "as printed", "made sound")
 """Those that every model is asked for, with every seed; the others are of plm-nr, with the first
 unless `only` names them."""
-SIZES = {"nrms": "small", "naml": "small", "plm-nr": "published"}
-"""The published sizes of NRMS and NAML take ten minutes of one core a training; --set
-news.sizes=published has them."""
 MODELS = ("nrms", "naml", "plm-nr")
 
 
@@ -119,7 +119,7 @@ def run(asked: Asked) -> Row:
         "rows": [
             {"model": model, "way": way, "noise": noise, **_joined(each, noise)}
             for (model, way), each in found.items()
-            for noise in NOISES
+            for noise in each[0]["served"]
         ],
     }
 
@@ -164,8 +164,9 @@ def row(
     seed: int,
 ) -> Row:
     """One training. served: by noise, AUC by serving epsilon, and at epsilon 10 the median signal
-    over noise of a score difference. beside: AUC of popularity, and of exchanged histories without
-    noise. keys, way: of the scenario."""
+    over noise of a score difference; of attention, which SoftPlus renormalises (Alg. 2 l. 10), also
+    with ReLU instead, and without noise with SoftPlus. beside: AUC of popularity, and of exchanged
+    histories without noise. keys, way: of the scenario."""
     started = time.process_time()
     torch.set_num_threads(1)
     said = [
@@ -173,7 +174,6 @@ def row(
         "privacy.noise=seeded",
         f"seed={seed}",
         f"news.model={model}",
-        f"news.sizes={SIZES[model]}",
     ]
     if weights:
         key, given = weights
@@ -200,8 +200,16 @@ def row(
         rng=Streams(scenario.seed).numpy("news-history-swap"),
     )
     popular = evaluate_impressions(counts[test.candidates].astype(np.float32), test).auc
+    found = {f"{noise}": _served(scenario, served, test, noise) for noise in NOISES}
+    if served.model.basis:
+        with patch.object(attention, "renormalise_softplus", attention.renormalise_relu):
+            for noise in NOISES:
+                found[noise + RELU] = _served(scenario, served, test, noise)
+        with patch.object(attention, "renormalise_relu", attention.renormalise_softplus):
+            scores = served.serve(test, guarantee=bare, key=unnoised)
+        found["gaussian"]["SoftPlus at inf"] = float(evaluate_impressions(scores, test).auc)
     return {
-        "served": {noise: _served(scenario, served, test, noise) for noise in NOISES},
+        "served": found,
         "beside": {"popularity": float(popular), "exchanged histories": float(swapped.auc)},
         "seconds": time.process_time() - started,
     }

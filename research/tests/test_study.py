@@ -103,6 +103,8 @@ def test_some_systems_measured_again_leave_the_others_as_they_are_kept(
 def test_one_system_alone_and_one_that_is_not_there(few: list[str], tmp_path: Path) -> None:
     found = measure.run(Asked(("planted",), quick=True, only=("item-mean",), folder=tmp_path))
     assert {cell["system"] for cell in found["cells"]} == {"item-mean"}
+    one = Asked(("planted",), seeds=1, only=("default-plain",), epsilons=(5.0,), folder=tmp_path)
+    assert [cell["epsilon"] for cell in measure.run(one)["cells"]] == [5.0]
     with pytest.raises(SettingsError, match="there is no system 'spam'"):
         measure.run(Asked(("planted",), only=("spam",), folder=tmp_path))
     with pytest.raises(SettingsError, match="data folder"):

@@ -50,3 +50,21 @@ def test_misuse_is_refused_before_anything_is_read() -> None:
         fedrec.NewsRecommender().fit({"user": ["a"]})  # type: ignore[arg-type]
     with pytest.raises(fedrec.SettingsError, match=r"no news\.variant 'centrl'"):
         fedrec.NewsRecommender(variant="centrl").fit(fedrec.NewsData.planted())  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("shown", [["a", "b"], ["a"]])
+def test_lists_of_clicks_alone_are_refused(shown: list[str], tmp_path: Path) -> None:
+    names = [f"{day}{one}" for day in (1, 2, 3) for one in shown]
+    articles = {"item": names, "title": ["sun"] * len(names)}
+    lists = [(day, user) for day in (1, 2, 3) for user in "tuvwxyz" for _ in shown]
+    log = {
+        "impression": [f"{day}{user}" for day, user in lists],
+        "user": [user for _, user in lists],
+        "time": [f"2026-01-0{day}" for day, _ in lists],
+        "item": [f"{day}{one}" for day in (1, 2, 3) for _ in "tuvwxyz" for one in shown],
+        "clicked": [1] * len(lists),
+    }
+    cuts = ("2026-01-02", "2026-01-03")
+    data = fedrec.NewsData.from_frames(articles, log, tmp_path / "news", cuts=cuts)
+    with pytest.raises(fedrec.DataError, match="clicked beside one that was not"):
+        fedrec.NewsRecommender().fit(data)

@@ -16,7 +16,7 @@ from fedrec.errors import UnreachableError
 from fedrec.operations.addresses import proxy_words
 from fedrec.operations.party_settings import AggregatorAccess
 from fedrec.transport.channel import Access, handshake, open_channel
-from fedrec_aggregator.device_content import _getter
+from fedrec_aggregator.device_content import _opener
 from fedrec_client.serving_http import HttpServer
 from fedrec_client.serving_link import lost
 from tests.waiting import HANG_S
@@ -64,7 +64,8 @@ def test_grpc_to_this_machine_takes_no_proxy(proxy: str, host: str) -> None:
 
 
 def test_http_to_this_machine_takes_no_proxy(proxy: str, web: int) -> None:
-    assert b"version" in _getter("", "127.0.0.1")(f"http://127.0.0.1:{web}/v1/round")
+    opener = _opener("https://127.0.0.1", "")
+    assert b"version" in opener.open(f"http://127.0.0.1:{web}/v1/round", timeout=HANG_S).read()
     link = HttpServer(Access(f"127.0.0.1:{web}", insecure=True, party="serving"), timeout_s=5.0)
     assert link._json("GET", "/v1/models", b"")["version"] == "0123456789abcdef"
     link.close()

@@ -19,6 +19,7 @@ from fedrec.factorization.default_clicks.model import ClickModel, ItemItemModel
 from fedrec.factorization.default_clicks.public_part import (
     POPULAR,
     PublicPriorModel,
+    flattened,
     link_directions,
     public_alone,
 )
@@ -155,7 +156,8 @@ def test_worth_is_how_many_items_come_before_the_click_that_was_left_out() -> No
         for g, (own, public) in enumerate(tried):
             only = events.users_subset(np.array([k]))
             private = model.private.own_vectors(only)[0] @ model.private.own_items.T
-            shared = (row @ model.directions[0].astype(float)) @ model.directions[0].T * factors
+            P = model.directions[0].astype(float)
+            shared = ((row / factors) @ P) @ P.T * factors
             scores = sum(
                 w * s / np.sqrt(np.mean(s**2)) if s.any() else 0 * s
                 for w, s in ((own, private), (public, shared))
@@ -278,6 +280,15 @@ def test_links_are_directions_of_their_matrix() -> None:
     values, E = np.linalg.eigh(A / np.sqrt(np.outer(sums, sums)))
     np.testing.assert_allclose(P @ P.T, (E * np.maximum(values, 0)) @ E.T, atol=1e-6)
     assert link_directions(None) is None
+
+
+def test_flattened_directions_have_the_square_root_of_the_similarity() -> None:
+    rng = np.random.default_rng(6)
+    P = rng.normal(size=(50, 4)) @ np.diag([9.0, 3.0, 1.0, 0.0])
+    Q = flattened(P)
+    S = Q @ Q.T
+    np.testing.assert_allclose(S @ S, P @ P.T, atol=1e-9)
+    np.testing.assert_allclose(flattened(np.zeros((5, 2))), 0)
 
 
 def test_public_sides_alone_read_no_click_but_the_users_own() -> None:

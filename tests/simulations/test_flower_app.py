@@ -194,20 +194,20 @@ class Flower:
         found: dict[str, Any] = json.loads(done.stdout[done.stdout.index("{") :])
         return found
 
-    def run(self, where: str, chosen: dict[str, Any]) -> None:
-        """`flwr run`, to its end."""
+    def run(self, where: str, chosen: dict[str, Any]) -> str:
+        """`flwr run`, to its end; what `flwr log` shows of it."""
         words = " ".join(f"{key}={json.dumps(word)}" for key, word in chosen.items())
         run_id = self.do("run", ".", where, "-c", words)["run-id"]
         until(lambda: self.status(where, run_id).startswith("finished"), "the run", pause_s=1)
-        if (status := self.status(where, run_id)) != "finished:completed":
-            log = subprocess.run(
-                ["flwr", "log", run_id, where, "--show"],
-                env=self.environment,
-                capture_output=True,
-                text=True,
-                check=False,
-            )
-            raise AssertionError(f"{status}: {log.stdout}{log.stderr}")
+        log = subprocess.run(
+            ["flwr", "log", run_id, where, "--show"],
+            env=self.environment,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert self.status(where, run_id) == "finished:completed", log.stdout + log.stderr
+        return log.stdout
 
     def status(self, where: str, run_id: str) -> str:
         (run,) = self.do("list", where, "--run-id", run_id)["runs"]
@@ -290,7 +290,7 @@ def at_superlink(catalogue: Catalogue, folder: Path) -> Runtime[Job, Carried]:
             try:
                 start_aggregator_for(files, company)
                 operate(here, files)
-                here.run(
+                shown = here.run(
                     "deployment",
                     config(folder / "runs")
                     | {
@@ -299,6 +299,8 @@ def at_superlink(catalogue: Catalogue, folder: Path) -> Runtime[Job, Carried]:
                         "set": "privacy.noise=seeded",
                     },
                 )
+                assert shown.count('"event":"round-released"') == 2
+                assert f"promise  epsilon {job.prepared.plan.guarantee.epsilon:g}" in shown
                 yield from parties.kept(files.state("server"))()
             finally:
                 company.stop()

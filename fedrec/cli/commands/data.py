@@ -1,4 +1,4 @@
-"""Verbs on data: `fedrec data formats`, `describe`, `split`, `plant` and `partition`."""
+"""Verbs on data: `fedrec data formats`, `describe`, `texts`, `split`, `plant` and `partition`."""
 
 from __future__ import annotations
 
@@ -73,6 +73,49 @@ def data_describe(
         return
     more = "".join(f" --set {quote(override)}" for override in overrides or ())
     typer.echo(f"{table(described)}\n{'next':>24}  fedrec train {quote(path)}{more} -o model")
+
+
+@app.command("texts", short_help="Encode the texts of items as public vectors.")
+def data_texts(
+    items: Annotated[Path, typer.Argument(metavar="ITEMS", help="Table of items.")],
+    language_model: Annotated[
+        Path,
+        typer.Option(
+            "--language-model", metavar="FOLDER", help="Folder of a Hugging Face encoder."
+        ),
+    ],
+    output: Annotated[
+        Path,
+        typer.Option(
+            "--output",
+            metavar="FILE",
+            help="Parquet of vectors; what it holds is not encoded again.",
+        ),
+    ],
+    column: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--column",
+            metavar="NAME",
+            show_default=False,
+            help="Column of text, as often as needed; else title, plot, description and the like.",
+        ),
+    ] = None,
+) -> None:
+    """Encode the texts of items by a sentence encoder in a local folder; nothing is fetched.
+
+    Recipes learn from the file as data.item_vectors, and fedrec export --item-vectors ranks items
+    by it that came after training.
+
+    Example:
+
+    \b
+      fedrec data texts items.csv --language-model minilm --output texts.parquet
+    """
+    from fedrec.run.data.texts import text_vectors
+
+    found = text_vectors(items, language_model=language_model, columns=column, file=output)
+    typer.echo(f"{output}  vectors of {len(found):,} items")
 
 
 @app.command("split", short_help="Write training, validation and test data as files.")

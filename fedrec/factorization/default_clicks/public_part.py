@@ -1,9 +1,9 @@
 """Public side of items as the prior of item-item weights: what is alike by features, links or
 vectors that everybody may know, beside what the releases say.
 
-    S_ij = p_i . p_j, P (m, f) the leading directions of what is public: the prior of the weight of
-        a click on i for item j, of all items; counts b make it b_j^`POPULAR` S_ij, since of equally
-        similar items the popular one is clicked
+    S = (P P')^1/2, P (m, f) the leading directions of what is public: the prior of the weight of a
+        click on i for item j, of all items; counts b make it (b_j / b_i)^`POPULAR` S_ij, since of
+        equally similar items the popular one is clicked, and a rare click tells more of a taste
     score = (1 - w) x B / |x B| + w x S / |x S|, x B by the private model, lengths of a user's
         scores being their root mean square over all items
 
@@ -35,7 +35,8 @@ Arrays = Mapping[str, npt.NDArray[np.generic]]
 POPULAR = 0.25
 """Exponent of counts. Validation NDCG@20 of tags alone on 1,892 listeners x 17,632 artists, with
 counts released at epsilon 1, 5 and 20, to the power of 0, 1/4, 1/2 and 1: .106, .157, .146, .132;
-.106, .171, .165, .152; .106, .176, .170, .155."""
+.106, .171, .165, .152; .106, .176, .170, .155. A click on i that counts b_i^-1/4 gains 0 to 5%
+(planted citations, and those tags); MovieLens stays the same."""
 LINKS = 300
 """Directions of links; features have as many."""
 BITS = 1
@@ -92,6 +93,19 @@ def vector_directions(features: PublicFeatures | None) -> Float64s | None:
     values, E = np.linalg.eigh(rows.T @ rows)
     kept = np.flatnonzero(values > 1e-9 * max(float(np.count_nonzero(known)), 1))[-LINKS:]
     return np.asarray(rows @ E[:, kept]) if len(kept) else None
+
+
+def flattened(P: Float64s) -> Float64s:
+    """(m, f) of P (m, f): its products are (P P')^1/2, half way from the similarity P P', of which
+    a few large directions are most, to all directions alike.
+
+    Validation NDCG@20 of tags with P P', with this and with all directions alike, on 1,892
+    listeners x 17,632 artists, one draw: .157, .174, .156 at epsilon 1, with a weight of .8 at 5
+    .180, .199, .197. Links, whose eigenvalues are much the same, lose nothing by it."""
+    values, E = np.linalg.eigh(P.T @ P)
+    known = values > 1e-9 * max(float(values[-1]), 1e-300)
+    factors = np.where(known, np.where(known, values, 1.0) ** -0.25, 0.0)
+    return np.asarray((P @ E) * factors, np.float64)
 
 
 def public_alone(directions: tuple[Float32s, ...]) -> PublicPriorModel:
@@ -170,13 +184,19 @@ class PublicPriorModel:
     @property
     def items_of_parts(self) -> list[Float64s]:
         """The items' side (m, d) of each part's scores."""
-        popular = self.private.counts[:, None] ** POPULAR
+        popular = self._popular
         return [self.private.own_items, *(P.astype(np.float64) * popular for P in self.directions)]
 
     def users_of_parts(self, history: Interactions) -> list[Float64s]:
         """The users' side (n, d) of each part's scores."""
-        public = [clicked_sums(P, history) for P in self.directions]
+        popular = self._popular
+        public = [clicked_sums(P / popular, history) for P in self.directions]
         return [self.private.own_vectors(history), *public]
+
+    @property
+    def _popular(self) -> Float64s:
+        counts = np.maximum(self.private.counts, FALLBACK)
+        return np.asarray(counts[:, None] ** POPULAR, np.float64)
 
 
 def clicked_sums(P: npt.NDArray[np.floating], history: Interactions) -> Float64s:

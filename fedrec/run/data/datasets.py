@@ -4,13 +4,6 @@ Ways of dividing events into training, validation and test have the names in a s
 
 A data set and a part of one are divided by the same functions; of a part any of the three may be
 empty.
-
-Smaller data sets of a larger one, for experiments: so many users by a hash of their ids, so many
-of the items rated most often.
-
-Neither choice is covered by a guarantee: which items are rated most is read off everybody's rows,
-and of users the first N by hash are taken, so that one person more moves another out. Both are
-named in the provenance's `not_covered`.
 """
 
 from __future__ import annotations
@@ -21,11 +14,8 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Protocol
 
-import numpy as np
-import numpy.typing as npt
-
-from fedrec.data.features import FeatureBag, PublicFeatures
-from fedrec.data.interactions import Catalogue, Dataset, Interactions, with_events
+from fedrec.data.features import PublicFeatures
+from fedrec.data.interactions import Dataset, Interactions, with_events
 from fedrec.data.kinds import KINDS, assumed
 from fedrec.data.partitions import is_partitioned
 from fedrec.data.planted import DEMO, SHAPES, PlantedShape, planted, shape_of_sizes
@@ -47,95 +37,12 @@ from fedrec.data.splits import (
     temporal,
     users_without_history,
 )
+from fedrec.data.subsets import subset
 from fedrec.errors import DataError, SettingsError
 from fedrec.factorization.facts import PublicFacts
 from fedrec.randomness import Streams
 from fedrec.settings import DataScenario
 from fedrec.settings_tables.data import DataSettings, SplitSettings
-
-
-def subset(dataset: Dataset, *, users: int = 0, items: int = 0) -> Dataset:
-    """Users first: the `users` of smallest hash; then the `items` that they rated most often in
-    training; 0 keeps all.
-
-    Users without a row left, in any part, are left out. The same for every seed. Raises DataError
-    where there are fewer than asked for.
-    """
-    if not (users or items):
-        return dataset
-    for asked, there, what in (
-        (users, dataset.interactions.num_users, "users"),
-        (items, dataset.interactions.num_items, "items"),
-    ):
-        if asked > there:
-            raise DataError(
-                f"{asked} {what} were asked for, and the data has {there}",
-                f"Set data.keep_{what} to {there} at most, or to 0.",
-            )
-    untold = list[str]()
-    if users:
-        draws = dataset.interactions.user_draws(Streams(0).key("subset"))
-        dataset = of_users(dataset, np.sort(np.argsort(draws, kind="stable")[:users]))
-        untold.append(
-            f"which {users} users are kept (data.keep_users): one person more in the data "
-            "moves another out"
-        )
-    if items:
-        dataset = most_rated(dataset, items)
-        untold.append(
-            f"which {items} items are kept (data.keep_items): they are those that were rated "
-            "most often"
-        )
-    parts = [
-        part
-        for part in (dataset.interactions, dataset.given_test, dataset.given_validation)
-        if part is not None
-    ]
-    dataset = of_users(
-        dataset, np.flatnonzero(np.sum([np.diff(part.user_ptr) for part in parts], axis=0))
-    )
-    return replace(
-        dataset,
-        provenance=replace(
-            dataset.provenance, not_covered=(*dataset.provenance.not_covered, *untold)
-        ),
-    )
-
-
-def of_users(dataset: Dataset, kept: npt.NDArray[np.integer]) -> Dataset:
-    """The data set of these users, numbered anew in the given order."""
-    names = dataset.catalogue.user_ids
-    catalogue = replace(dataset.catalogue, user_ids=tuple(names[k] for k in kept))
-    return with_events(dataset, lambda events: events.users_subset(kept), catalogue=catalogue)
-
-
-def most_rated(dataset: Dataset, number: int) -> Dataset:
-    """The data set of so many items, those with the most training events, numbered anew in the
-    catalogue's order.
-
-    Everybody's rows choose them: that makes a data set, and is no part of a private training.
-    Features keep their vocabulary.
-    """
-    counts = np.bincount(dataset.interactions.items, minlength=dataset.interactions.num_items)
-    kept = np.sort(np.argsort(-counts, kind="stable")[:number])
-    old = dataset.catalogue
-    place = np.full(len(counts), -1, np.int32)
-    place[kept] = np.arange(len(kept), dtype=np.int32)
-
-    def fewer(events: Interactions) -> Interactions:
-        some = events.select(place[events.items] >= 0)
-        words = None if events.item_words is None else events.item_words[kept]
-        return replace(some, items=place[some.items], num_items=len(kept), item_words=words)
-
-    titles = None if old.titles is None else tuple(old.titles[j] for j in kept)
-    catalogue = Catalogue(tuple(old.item_ids[j] for j in kept), titles, old.user_ids)
-    features = PublicFeatures(
-        {
-            name: FeatureBag(bag.vocabulary, bag.counts[kept])
-            for name, bag in dataset.features.bags.items()
-        }
-    )
-    return with_events(dataset, fewer, catalogue=catalogue, features=features)
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ from typing import Literal
 
 import numpy as np
 
+from fedrec.arrays import Float64s
 from fedrec.data.clicklog import ClickLog, ClickLogProtocol, click_log, not_covered
 from fedrec.data.features import PublicFeatures
 from fedrec.data.impressions import Impressions, News
@@ -19,6 +20,7 @@ from fedrec.data.news_files import read_mind, read_rated_news
 from fedrec.data.planted_news import NEWS_SHAPES, planted_news
 from fedrec.errors import DataError, SettingsError
 from fedrec.news.trained import Catalogue, item_vectors
+from fedrec.numerics.segments import sums
 from fedrec.randomness import Streams
 from fedrec.settings import NewsScenario
 from fedrec.settings_tables.data import DataSettings, SplitSettings
@@ -91,6 +93,12 @@ def load_news(scenario: NewsScenario) -> NewsData:
             raise DataError(
                 f"{name} has no clicks of two users or more", "Give data with labelled impressions."
             )
+        clicks = _clicks(part)
+        if not ((clicks > 0) & (clicks < np.diff(part.candidate_ptr))).any():
+            raise DataError(
+                f"no list of {name} holds an article that was clicked beside one that was not",
+                "Give what was shown too; of clicks alone, fedrec.Dataset makes a recommender.",
+            )
     return found
 
 
@@ -130,13 +138,14 @@ def _name_of(news: News, *, part: bool) -> str:
     return "a part of MIND" if part else "MIND"
 
 
+def _clicks(impressions: Impressions) -> Float64s:
+    """(n,) how many candidates of each impression were clicked."""
+    return sums(impressions.candidate_ptr, impressions.clicked.astype(np.float64))
+
+
 def only_told(impressions: Impressions) -> Impressions:
     """Impressions with a click: MIND as it is published has no other in train and dev."""
-    clicks = (
-        np.add.reduceat(impressions.clicked, impressions.candidate_ptr[:-1])
-        if len(impressions)
-        else np.zeros(0)
-    )
+    clicks = _clicks(impressions)
     return impressions if clicks.all() else impressions.select(np.flatnonzero(clicks))
 
 

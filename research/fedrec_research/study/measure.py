@@ -35,9 +35,9 @@ class Task:
 
 
 def run(asked: Asked, *, likes: bool = False, kept_in: Path | None = None) -> Row:
-    """The study of one data set, seeds 1 to 5 or as asked; `only` these systems; of a small part
-    two seeds at epsilon 5 and inf. likes: ratings of 4 or more as clicks. kept_in: where the study
-    is kept: with `only`, its cells of other systems stay.
+    """The study of one data set, seeds 1 to 5 or as asked; `only` these systems, at `epsilons`; of
+    a small part two seeds at epsilon 5 and inf. likes: ratings of 4 or more as clicks. kept_in:
+    where the study is kept: with `only`, its cells of other systems stay.
 
     Raises SettingsError on an unknown system and, before any row is made, where `kept_in` holds a
     study of other data or another protocol, DataError on bad data.
@@ -53,6 +53,7 @@ def run(asked: Asked, *, likes: bool = False, kept_in: Path | None = None) -> Ro
         task: trial(row_or_refusal, place, task.system, task.epsilon, task.seed)
         for task in _tasks(place, asked.seeds or 5, asked.quick)
         if not asked.only or task.system in asked.only
+        if not asked.epsilons or task.epsilon in asked.epsilons
     }
     rows = asked.rows(trials)
     missing = {task.system: row["refused"] for task, row in rows.items() if "refused" in row}

@@ -259,10 +259,9 @@ def _long(seconds: float) -> str:
 def _asked(study: Study, results: Path) -> Iterator[str]:
     """One command for all, or one a group where their seeds are not the same; a group without a
     file of its own is kept in that of the first."""
-    start = (
-        f"fedrec research study --data PATH/{study.name.removesuffix(LIKES)} --jobs 2"
-        f"{' --likes' if study.likes else ''}"
-    )
+    planted = study.name.startswith("planted")
+    place = study.name if planted else f"PATH/{study.name.removesuffix(LIKES)}"
+    start = f"fedrec research study --data {place} --jobs 2{' --likes' if study.likes else ''}"
     end = f"--output research/results/study-{study.name}"
     if len(set(study.seeds.values())) == 1 and "one model" not in study.seeds:
         yield f"{start} {end}.json"

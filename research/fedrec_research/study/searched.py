@@ -57,8 +57,8 @@ def tables(settings: Row) -> Row:
 
 @cache
 def _file(data: str) -> dict[str, Any]:
-    """Return the searched settings of a data set, of planted ones those of MovieLens 1M; empty
-    where nobody searched."""
-    name = "ml-1m" if data.startswith("planted-") else data
+    """Return the searched settings of a data set, of MovieLens 20M's sizes those found under the
+    same skew; empty where nobody searched."""
+    name = "planted-skewed" if data == "planted-ml20m" else data
     file = resources.files(__package__).joinpath("searched", f"{name}.json")
     return dict(json.loads(file.read_text(encoding="utf-8"))) if file.is_file() else {}
