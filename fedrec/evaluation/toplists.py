@@ -68,7 +68,7 @@ def same_for_everyone(item_scores: npt.NDArray[np.generic]) -> Scores:
 
 
 def among(scores: Scores, items: npt.NDArray[np.bool_] | None) -> Scores:
-    """The same scores, of items (m,) alone; None for all."""
+    """Return these scores of items (m,) alone; None for all."""
     if items is None:
         return scores
 

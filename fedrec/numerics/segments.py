@@ -82,7 +82,7 @@ _KEY = 0x9E3779B9
 def tie_keys(rows: npt.NDArray[np.integer]) -> npt.NDArray[np.uint32]:
     """Keys of rows, of the same shape: of two equal scores, the one of the smaller key is first.
 
-    >>> from fedrec.numerics.ties import tie_keys
+    >>> from fedrec.numerics.segments import tie_keys
     >>> import numpy as np
     >>> tie_keys(np.arange(3)).tolist()
     [33350994, 2767685996, 127880910]

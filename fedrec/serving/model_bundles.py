@@ -139,7 +139,7 @@ class ServingFacts:
         self.write(folder, np.asarray(state["counts"], np.float64))
 
     def write(self, folder: Path, counts: Float64s) -> None:
-        """As `keep`, with counts (m,)."""
+        """Keep them as `keep` does, with counts (m,)."""
         write_arrays(folder / _COUNTS, {"counts": counts})
         write_json(folder / _FACTS, finite({"format": FORMAT, **asdict(self)}))
 
