@@ -407,8 +407,8 @@ class Recommender(Parameters):
 
         Returns:
             The frame with a column prediction; of a test set its users and items, in columns of the
-            training data's names, and prediction; of users and items user, item and prediction; of
-            a history item and prediction.
+            training data's names, and prediction. Of users and items, columns user, item and
+            prediction; of a history item and prediction.
 
         >>> import fedrec
         >>> model = fedrec.ItemBias(noise="seeded").fit(fedrec.Dataset.planted("small"))

@@ -178,7 +178,7 @@ def test_every_link_leads_somewhere_and_every_named_file_and_key_exists(path: Pa
     ):
         assert (ROOT / name).exists(), name
     keys = re.findall(
-        r"`((?:data|split|privacy|model|evaluation|compare|run)\.[a-z_]+)(?!\.)\b", text
+        r"`((?:data|split|privacy|model|evaluation|compare|run)\.[a-z_]+)\b(?![.(])", text
     )
     known = re.findall(r"^\| `([a-z_.]+)` \|", reference_page.page(), re.MULTILINE)
     assert {key for key in keys if not key.endswith((".json", ".safetensors"))} <= set(known)

@@ -12,7 +12,7 @@ import fedrec
 
 _HERE = "fedrec.api"
 _GROUPS = {
-    "Data": ("Dataset", "TrainingSet", "TestSet", "NewsData"),
+    "Data": ("Dataset", "TrainingSet", "TestSet", "NewsData", "text_vectors"),
     "Models": (
         "Recommender",
         "MatrixFactorization",
