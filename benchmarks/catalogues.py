@@ -20,8 +20,8 @@ import numpy as np
 from benchmarks.results import Row, Tables
 from fedrec.numerics.threads import use_at_most
 from fedrec.serving.compressed import Approximate, Compressed
-from fedrec.serving.factorization_basis import UserMap
 from fedrec.serving.ranking import Best, Exact, Query
+from fedrec.serving.user_map import UserMap
 
 _WIDTH = 64
 _COEFFICIENTS = 32

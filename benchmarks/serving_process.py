@@ -18,7 +18,7 @@ import numpy.typing as npt
 from fedrec.errors import RunError
 from fedrec.serving import bundle
 from fedrec.serving.bundle import Texts
-from fedrec.serving.factorization_basis import UserMap
+from fedrec.serving.user_map import UserMap
 
 CATEGORIES = ("crime", "drama", "news", "war")
 _STOP_S = 30.0

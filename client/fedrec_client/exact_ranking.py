@@ -17,7 +17,7 @@ import numpy.typing as npt
 from fedrec.data.interactions import Interactions
 from fedrec.factorization.model import Model, ranker_of
 from fedrec.factorization.released import model_of
-from fedrec.numerics.segments import tie_keys
+from fedrec.numerics.ties import tie_keys
 from fedrec.privacy.guarantee import non_private
 from fedrec.registry import model_kinds
 from fedrec.serving.asking import ask

@@ -72,7 +72,7 @@ def export(
     Example:
 
     \b
-      fedrec export /var/lib/fedrec/server --items today.csv --output books.safetensors
+      fedrec export runs/books --items today.csv --output books.safetensors
       fedrec serve books.safetensors
     """
     from fedrec.data.added_items import added_items

@@ -245,7 +245,7 @@ def refuse_first_malformed(
             if not text.strip() and words:
                 expected = f"{words} as {name}{counted}"
                 raise MalformedRowError(layout.path, line, expected, text[:80], remedy)
-            if words and is_number(text.replace(",", ".", 1)):
+            if words and "," in text and is_number(text.replace(",", ".", 1)):
                 raise MalformedRowError(
                     layout.path,
                     line,

@@ -20,8 +20,8 @@ import numpy.typing as npt
 
 from fedrec.arrays import Float32s, Int32s, Int64s
 from fedrec.data.interactions import Interactions
-from fedrec.numerics.segments import tie_keys
 from fedrec.numerics.threads import map_ranges
+from fedrec.numerics.ties import tie_keys
 
 Keys = npt.NDArray[np.uint32]
 Scores = Callable[[int, int], Float32s]

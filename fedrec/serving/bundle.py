@@ -40,7 +40,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
 
 from fedrec.errors import RunError
-from fedrec.serving.factorization_basis import UserMap
+from fedrec.serving.user_map import UserMap
 from fedrec.storage import write_bytes
 
 

@@ -17,7 +17,7 @@ from fedrec.data.features import PublicFeatures
 from fedrec.privacy.bounded_mean import Population, TopicTable
 from fedrec.privacy.guarantee import Guarantee
 from fedrec.serving.bundle import MOST_CATEGORIES, About, Texts
-from fedrec.serving.factorization_basis import UserMap
+from fedrec.serving.user_map import UserMap
 from fedrec.storage import finite
 
 Arrays = dict[str, npt.NDArray[np.generic]]

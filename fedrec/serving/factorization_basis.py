@@ -23,62 +23,23 @@ and the same taste. So the groups of `sizes` say what few clicks tell of a taste
 mean shrinks what noise could have made of them towards 0, which is everybody's list. Without them
 one click would be read with the covariance of the smallest synthetic histories. All of this is made
 of the release alone, and reading is post-processing of a noised answer.
-
-History of H places that a query is made from: a rule, which anybody may know, that chooses a
-user's events.
-
-The latest H items that were clicked, or rated at least `liked`; the place of a click follows from
-when it was made. Where there are no times, the H that come first in one public order of all items.
-In both cases exchanging one click for another exchanges at most one place: by time the others stay
-where they are; in the public order, the one that leaves makes room for one, and the one that joins
-pushes one out, which is the one that leaves or the one that took its place. So the bound of
-`asking` holds for the whole set of clicks.
-
-Map from the coefficients of a query to a vector that items are ranked by: the part of a released
-model that reads users.
-
-    U = A a + c + W2 gelu(W1 a + c1)
-
-A linear model has no hidden units. It is what runs on the server, and with the coefficients before
-noise, on the device.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
 
-from fedrec.arrays import Float32s, Float64s
-from fedrec.data.interactions import Interactions
+from fedrec.arrays import Float64s
 from fedrec.errors import SettingsError
 from fedrec.privacy.accounting import mu_for
 from fedrec.privacy.bounded_mean import BITS, Population, TopicTable, coefficients, noise_std
-from fedrec.randomness import Streams
+from fedrec.serving.histories import latest_liked
 from fedrec.serving.sizes import Sizes, grouped
 from fedrec.serving.synthetic import Released, SyntheticSettings, centred_tastes, synthetic_users
-
-
-def latest_liked(events: Interactions, *, places: int, liked: float) -> npt.NDArray[np.int32]:
-    """(num_users, places) item rows, oldest first, -1 in front where there are fewer."""
-    likes = events.liked(liked)
-    when = _public_order(events.num_items)[likes.items] if likes.times is None else likes.times
-    users = likes.users
-    order = np.lexsort((likes.items, when, users))
-    # of the sorted rows: a user's rows stay together
-    from_end = likes.user_ptr[1:][users] - 1 - np.arange(len(likes))
-    kept = from_end < places
-    table = np.full((events.num_users, places), -1, np.int32)
-    table[users[kept], places - 1 - from_end[kept]] = likes.items[order][kept]
-    return table
-
-
-def _public_order(items: int) -> npt.NDArray[np.int64]:
-    return Streams(0).numpy("history-order").permutation(items)
-
 
 MOST_PLACES = 1_000
 """Of a history: more is what devices refuse (`fedrec_client.bundle_cache`)."""
@@ -287,53 +248,3 @@ def prior(released: Released, people: Synthetic) -> Float64s:
     if not released.like.rated:
         return np.minimum(released.events * released.shares, 1.0)
     return np.asarray(mean + released.ranker.offset, np.float64)
-
-
-_erf = np.frompyfunc(math.erf, 1, 1)
-"""Not SciPy's: a server would hold 27 MB of SciPy for this one function, and a query has few hidden
-units."""
-
-
-@dataclass(frozen=True)
-class UserMap:
-    """A: (B, D), c: (D,), W1: (B, h), c1: (h,), W2: (h, D); all float32, h may be 0."""
-
-    linear: Float32s
-    offset: Float32s
-    first: Float32s
-    first_bias: Float32s
-    second: Float32s
-
-    def __post_init__(self) -> None:
-        (B, D), h = self.linear.shape, len(self.first_bias)
-        if (self.offset.shape, self.first.shape, self.second.shape) != ((D,), (B, h), (h, D)):
-            raise ValueError(
-                f"parts of a user map do not fit together: {[a.shape for a in vars(self).values()]}"
-            )
-
-    @staticmethod
-    def of_linear(matrix: npt.NDArray[np.floating], offset: npt.NDArray[np.floating]) -> UserMap:
-        """a -> a matrix + offset; matrix: (B, D)."""
-        B, D = matrix.shape
-        parts = (matrix, offset, np.zeros((B, 0)), np.zeros(0), np.zeros((0, D)))
-        return UserMap(*(np.ascontiguousarray(part, np.float32) for part in parts))
-
-    def __call__(self, coefficients: Float32s) -> Float32s:
-        """(n, D) from (n, B)."""
-        users = coefficients @ self.linear + self.offset
-        if len(self.first_bias):
-            hidden = coefficients @ self.first + self.first_bias
-            below = 0.5 * (1.0 + _erf(hidden * math.sqrt(0.5)).astype(np.float64))
-            # the exact gelu, as in training
-            users = users + (hidden * below).astype(np.float32) @ self.second
-        return np.asarray(users, np.float32)
-
-    def arrays(self) -> Mapping[str, Float32s]:
-        """By the names they have in a bundle."""
-        return {f"users.{name}": array for name, array in vars(self).items()}
-
-    @staticmethod
-    def of_arrays(arrays: Mapping[str, npt.NDArray[np.generic]]) -> UserMap:
-        """Raises KeyError where one is missing."""
-        names = ("linear", "offset", "first", "first_bias", "second")
-        return UserMap(*(np.asarray(arrays[f"users.{name}"], np.float32) for name in names))

@@ -44,7 +44,7 @@ from fedrec.serving.exporting import (
     additive_bundle,
     bundle_arrays,
 )
-from fedrec.serving.factorization_basis import UserMap
+from fedrec.serving.user_map import UserMap
 
 
 def news_bundle(

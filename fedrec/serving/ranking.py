@@ -20,8 +20,8 @@ import numpy as np
 import numpy.typing as npt
 
 from fedrec.arrays import Float32s
-from fedrec.numerics.segments import tie_keys
-from fedrec.serving.factorization_basis import UserMap
+from fedrec.numerics.ties import tie_keys
+from fedrec.serving.user_map import UserMap
 
 Rows = npt.NDArray[np.intp]
 

@@ -19,7 +19,7 @@ from fedrec.privacy.bounded_mean import topic_table
 from fedrec.serving import bundle as bundles
 from fedrec.serving import ranking
 from fedrec.serving.bundle import Texts
-from fedrec.serving.factorization_basis import UserMap
+from fedrec.serving.user_map import UserMap
 from fedrec_client.serving_link import WRONG_VERSION, Left, ServingQuery, ServingReply
 from fedrec_server.serving.main import Serving, run
 from fedrec_server.serving.settings import validated

@@ -137,6 +137,7 @@ def test_a_client_that_stays_away_is_given_up(keys: Path) -> None:
     limits = ServiceLimits(away_s=0.2)
     with RoundService(table(keys), limits) as service:
         with sites(keys, service, "library") as (site,):
+            site.gone = lambda: not service.nodes()  # its answer is lost
             site.hold.set()
             service.send(["library"], RoundMessage({}, kind="join"), 60.0)
             until(lambda: site.heard, "the message arrives")

@@ -15,10 +15,10 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from fedrec.numerics.segments import tie_keys
+from fedrec.numerics.ties import tie_keys
 from fedrec.serving import bundle
 from fedrec.serving.bundle import Texts
-from fedrec.serving.factorization_basis import UserMap
+from fedrec.serving.user_map import UserMap
 from fedrec.transport.serving_api import serving_pb2 as pb
 from fedrec_server.serving import main
 from fedrec_server.serving.settings import validated

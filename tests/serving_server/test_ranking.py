@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedrec.numerics.segments import tie_keys
+from fedrec.numerics.ties import tie_keys
 from fedrec.serving import compressed, ranking
 from fedrec.serving.compressed import Compressed
-from fedrec.serving.factorization_basis import UserMap
 from fedrec.serving.ranking import Exact, Query
+from fedrec.serving.user_map import UserMap
 
 
 def catalogue(m: int, *, width: int = 8, seed: int = 0, levels: int = 0) -> Any:

@@ -188,7 +188,7 @@ def _operations(office: ServingContext) -> list[BaseRoute]:
         )
 
     async def schema(_: Request) -> Response:
-        from fedrec_server.serving.schemas import document  # brings FastAPI
+        from fedrec_server.serving.openapi import document  # brings FastAPI
 
         return JSONResponse(document())
 

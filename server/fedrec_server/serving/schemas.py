@@ -1,25 +1,14 @@
-"""Schemas of requests and answers over HTTP: the types that the OpenAPI document is made from.
-
-The OpenAPI document of all routes, made by FastAPI from the types that the routes read and
-write.
-
-The functions here are described and never called: `http_api` answers. A test holds the two side by
-side.
-"""
+"""Schemas of requests and answers over HTTP: the types that the OpenAPI document is made from."""
 
 from __future__ import annotations
 
-from functools import cache
-from typing import Annotated, Any, Literal
+from typing import Literal
 
-from fastapi import FastAPI, Header, Path, Response
-from fastapi.responses import StreamingResponse
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
-from fedrec import __version__
 from fedrec.federation.versions import PROTOCOL
 from fedrec.serving.bundle import MOST_CATEGORIES, About
-from fedrec_server.serving.refusals import HTTP_STATUS, Code, malformed, refused
+from fedrec_server.serving.refusals import Code, malformed, refused
 
 VERSION = r"^[0-9a-f]{16}$"
 
@@ -118,62 +107,3 @@ def question(body: bytes) -> Question:
         )
         place = f"{known[0]}: " if known else ""
         raise malformed(f"{place}{first['type'].replace('_', ' ')}") from None
-
-
-_PROBLEMS: dict[int | str, dict[str, Any]] = {
-    status: {"model": Problem} for status in sorted(set(HTTP_STATUS.values()) - {404})
-}
-_BUNDLE: dict[int | str, dict[str, Any]] = {
-    200: {"content": {"application/octet-stream": {}}, "description": "A safetensors file."},
-    304: {"description": "The caller has it."},
-    **{status: {"model": Problem} for status in (409, 422, 429)},
-}
-
-
-@cache
-def document() -> dict[str, Any]:
-    """OpenAPI 3.1."""
-    app = FastAPI(
-        title="fedrec serving",
-        version=__version__,
-        summary=(
-            "Recommendations for queries that carry a few noised coefficients and nothing else "
-            "of a person."
-        ),
-    )
-    app.post("/v1/recommend", responses=_PROBLEMS)(recommend)
-    app.get("/v1/models")(models)
-    app.get("/v1/models/{version}/bundle", response_class=StreamingResponse, responses=_BUNDLE)(
-        bundle
-    )
-    app.get("/health/live")(live)
-    app.get("/health/ready", responses={503: {"model": Health}})(ready)
-    return app.openapi()
-
-
-async def recommend(query: Question) -> Answer:
-    """The k best items for the coefficients of one query."""
-    raise NotImplementedError
-
-
-async def models() -> Models:
-    """Every version that answers, the newest first."""
-    raise NotImplementedError
-
-
-async def bundle(
-    version: Annotated[str, Path(pattern=VERSION)], if_none_match: Annotated[str, Header()] = ""
-) -> Response:
-    """The public bundle that queries are made with; its SHA-256 is in the ETag, and the version its
-    first 16 digits."""
-    raise NotImplementedError
-
-
-async def live() -> Health:
-    """The process runs."""
-    raise NotImplementedError
-
-
-async def ready() -> Health:
-    """Whether to send queries here."""
-    raise NotImplementedError
