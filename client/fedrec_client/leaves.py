@@ -19,7 +19,7 @@ from fedrec.arrays import UInt8s
 from fedrec.errors import RefusedError, UnreachableError
 from fedrec.federation.leaves import TokenRange, require_all_once
 from fedrec.federation.protocol import LedgerGrowth, LedgerHead, Receipt, Refusal, ReportEndpoint
-from fedrec_client.refusals import Delivery
+from fedrec_client.delivery import Delivery
 
 R = TypeVar("R")
 

@@ -20,8 +20,8 @@ from fedrec.federation.leaves import TokenRange
 from fedrec.federation.ledger_heads import HeadMemory, follow
 from fedrec.federation.protocol import Receipt, ShareEndpoint
 from fedrec.privacy.calibration import Plan
+from fedrec_client.delivery import Delivery
 from fedrec_client.leaves import LeafEndpoints
-from fedrec_client.refusals import Delivery
 from fedrec_client.three_way import SharedDelivery, ThreeWay
 
 

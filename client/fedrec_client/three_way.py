@@ -37,7 +37,7 @@ from fedrec.sharing.layout import (
 from fedrec.sharing.record import addressed, noise_keys, pack_shares, user_bytes
 from fedrec.sharing.site_sums import SiteSum, pack_site, row_names, site_rows
 from fedrec_client.answering import Check, answered, batches
-from fedrec_client.refusals import Delivery
+from fedrec_client.delivery import Delivery
 
 MESSAGE_BYTES = 8 * 2**20
 """Of the shares in one message, about: half of what an aggregator takes unless its operator says
