@@ -37,6 +37,8 @@ from fedrec.serving.bundle import FILE
 TIMES = (1, 2, 5)
 DEADLINE_S = 5.0
 _SLOW = 20
+_ENDED = (OSError, RuntimeError)
+"""By the server; uvloop raises the second one."""
 _FATES = ("answered", "refused", "failed", "not sent")
 _SETTINGS = ("[limits]", "waiting = 512", "connections = 1200")
 
@@ -213,7 +215,7 @@ async def _ended(task: asyncio.Task[None]) -> None:
 async def _reads_slowly(job: Job, message: bytes) -> None:
     """Ask again and again, and take nothing."""
     while True:
-        with suppress(OSError):
+        with suppress(*_ENDED):
             reader, writer = await asyncio.open_connection(*_place(job), limit=1)
             try:
                 for _ in range(50):
@@ -227,7 +229,7 @@ async def _reads_slowly(job: Job, message: bytes) -> None:
 async def _writes_slowly(job: Job, message: bytes) -> None:
     """A request of which one byte comes a second."""
     while True:
-        with suppress(OSError):
+        with suppress(*_ENDED):
             _, writer = await asyncio.open_connection(*_place(job))
             try:
                 for byte in message:
@@ -241,7 +243,7 @@ async def _writes_slowly(job: Job, message: bytes) -> None:
 async def _hangs_up(job: Job, message: bytes) -> None:
     """A handshake, and nothing else."""
     while True:
-        with suppress(OSError):
+        with suppress(*_ENDED):
             _, writer = await asyncio.open_connection(*_place(job))
             writer.close()
         await asyncio.sleep(0.05)
