@@ -40,6 +40,15 @@ def line(port: int, content: bytes = b"") -> socket.socket:
     return made
 
 
+def taken(open_line: socket.socket, num_bytes: int) -> bytes:
+    content = b""
+    while len(content) < num_bytes:
+        part = open_line.recv(num_bytes - len(content))
+        assert part, "it was cut before all was taken"
+        content += part
+    return content
+
+
 def until_closed(open_line: socket.socket) -> bytes:
     content = b""
     while part := open_line.recv(65_536):
@@ -113,9 +122,7 @@ def test_who_takes_what_it_asks_for_slowly_gets_all_of_it(tmp_path: Path) -> Non
         ):
             for _ in range(8):
                 time.sleep(taken_s / 4)
-                while not content or len(content) % 2**20:
-                    content += one.recv(2**20 - len(content) % 2**20)
-                content += one.recv(1)
+                content += taken(one, 2**20)
             assert (content + until_closed(one)).endswith(CONTENT)
 
     with_more_time(attempt, 0.4, 4.0, 40.0)

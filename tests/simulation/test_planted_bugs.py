@@ -22,7 +22,7 @@ from fedrec_aggregator import opening_checks
 from fedrec_aggregator.collection import Collection
 from fedrec_aggregator.core import Aggregator
 from fedrec_aggregator.ledger import ReleaseLedger
-from fedrec_client import participant, refusals
+from fedrec_client import delivery, participant
 from fedrec_client.ledger import ClientLedger
 from fedrec_client.serving_ledger import ServingLedger
 from fedrec_server.rounds import _Kept
@@ -153,7 +153,7 @@ def client_pays_later(*arguments: Any) -> None:
     """Reports leave before the client's ledger is written."""
 
 
-@plant(refusals, "answered", breaks=auditor.ONE_ANSWER)
+@plant(delivery, "answered", breaks=auditor.ONE_ANSWER)
 def client_answers_anything(honest: Any, *arguments: Any, **named: Any) -> Any:
     """The same round, asked again, is charged once and answered with other reports."""
     reports = honest(*arguments, **named)
