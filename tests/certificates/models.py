@@ -13,6 +13,7 @@ from fedrec.certificates.verifying import verify
 from fedrec.certificates.writing import FILE, digests, own_digest
 from fedrec.errors import RunError
 from fedrec.run import simulate
+from fedrec.run.job import RuntimeChoice
 from fedrec.settings import load
 from fedrec.storage import read_json, write_json
 
@@ -30,12 +31,26 @@ NEWS = [
     "news.history=12",
     "privacy.unit=user",
 ]
+DEPLOYED = {
+    "ratings": [*SMALL, "recipe=dp-bias"],
+    "three-party": [*SMALL, "recipe=dp-bias", "privacy.aggregation=three-party"],
+    "news": [*NEWS, "news.variant=central", "news.rounds=2"],
+}
 
 
 def simulated(folder: Path, keys: Sequence[str]) -> Path:
     """The model folder of a run."""
     chosen = load(None, [*keys, f"run.directory={folder}"])
     return Path(simulate.run(chosen, name="certified", quiet=True)["run_dir"]) / "model"
+
+
+def deployed(folder: Path, keys: Sequence[str]) -> Path:
+    """The model folder of the server, after a run of real processes over gRPC."""
+    chosen = load(None, [*keys, f"run.directory={folder}"])
+    done = simulate.run(chosen, name="deployed", quiet=True, choice=RuntimeChoice("processes", 2))
+    assert verify(done["run_dir"]).difference == 0  # the simulation's own copy
+    (certificate,) = Path(done["run_dir"]).glob(f"epsilon-*/server/runs/*/model/{FILE}")
+    return certificate.parents[1]
 
 
 def copied(model: Path, to: Path) -> Path:

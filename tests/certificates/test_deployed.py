@@ -11,37 +11,16 @@ import pytest
 from fedrec.certificates.verifying import verify
 from fedrec.certificates.writing import output_file
 from fedrec.errors import RunError
-from fedrec.run import simulate
-from fedrec.run.job import RuntimeChoice
-from fedrec.settings import load
-from tests.certificates.models import NEWS, SMALL, copied, fuzzed, holds, parsed, sealed
-
-CASES = {
-    "ratings": (1, [*SMALL, "recipe=dp-bias"]),
-    "three-party": (3, [*SMALL, "recipe=dp-bias", "privacy.aggregation=three-party"]),
-    "news": (1, [*NEWS, "news.variant=central", "news.rounds=2"]),
-}
-
-
-def deployed(folder: Path, keys: list[str]) -> Path:
-    """The model folder of the server, after a run of real processes."""
-    chosen = load(None, [*keys, f"run.directory={folder}"])
-    done = simulate.run(chosen, name="deployed", quiet=True, choice=RuntimeChoice("processes", 2))
-    assert verify(done["run_dir"]).difference == 0  # the simulation's own copy
-    (certificate,) = Path(done["run_dir"]).glob(
-        "epsilon-*/server/runs/*/model/certificate/certificate.json"
-    )
-    return certificate.parents[1]
+from tests.certificates.models import DEPLOYED, copied, deployed, fuzzed, holds, parsed, sealed
 
 
 @pytest.mark.processes
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("case", DEPLOYED)
 def test_every_aggregator_states_what_it_charged_and_released(case: str, tmp_path: Path) -> None:
-    parties, keys = CASES[case]
-    model = deployed(tmp_path, keys)
+    model = deployed(tmp_path, DEPLOYED[case])
     found = verify(model)
     assert found.difference == 0
-    assert len(found.signed) == parties
+    assert len(found.signed) == (3 if case == "three-party" else 1)
     for one in found.signed:
         assert one.words in found.proved
     _no_other_statement_holds(model, tmp_path / "forged")
