@@ -4,6 +4,7 @@ byte, and no forgery that names its own digests, does."""
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from dataclasses import replace
@@ -15,6 +16,7 @@ import pytest
 from safetensors.numpy import load
 
 import fedrec
+from fedrec.certificates import verifying
 from fedrec.certificates.verifying import verify
 from fedrec.certificates.writing import FILE, round_file
 from fedrec.cli.main import guarded
@@ -153,6 +155,11 @@ def test_no_forgery_that_names_its_own_digests_holds(
         {"rounds": [{"question": "0" * 64, "reported": 60}]},
         {"rounds": None},
         {"users": "sixty"},
+        {"users": 60.0},
+        {"rounds": [None]},
+        {"code": None},
+        {"fedrec": 1e18},
+        {"statements": ""},
     ],
     ids=str,
 )
@@ -182,7 +189,15 @@ def test_a_file_more_and_a_file_less_are_found(certified: Path, tmp_path: Path) 
     (more / "notes.txt").write_text("hello")
     less = copied(certified, tmp_path / "less")
     (less / "README.md").unlink()
-    for model, said in ((more, "does not name notes.txt"), (less, "README.md is missing")):
+    linked, piped = (copied(certified, tmp_path / name) for name in ("linked", "piped"))
+    (linked / "more").symlink_to(tmp_path)  # what it holds would be named by nobody
+    os.mkfifo(piped / "pipe")
+    for model, said in (
+        (more, "does not name notes.txt"),
+        (less, "README.md is missing"),
+        (linked, "more is neither a file nor a folder"),
+        (piped, "pipe is neither a file nor a folder"),
+    ):
         with pytest.raises(RunError, match=said):
             verify(model)
 
@@ -196,7 +211,7 @@ def test_verification_loads_no_deployment_and_says_what_rests_on_trust(certified
     )
     made = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert made.stdout.startswith("holds: ")
-    assert "rests on trust" in made.stdout
+    assert "measured on these people" in made.stdout.partition("rests on trust")[2]
 
 
 def test_the_command_ends_with_6_where_a_certificate_does_not_hold(
@@ -226,6 +241,28 @@ def test_a_certificate_nested_past_what_python_reads_does_not_hold(
     model = copied(certified, tmp_path / "model")
     (model / FILE).write_text("[" * 5000 + "]" * 5000)
     assert not holds(model)
+
+
+@pytest.mark.parametrize("number", [-1, -(10**30), 0.5, True, "60", None], ids=str)
+def test_a_certificate_counts_people_in_whole_numbers(
+    number: Any, certified: Path, tmp_path: Path
+) -> None:
+    model = copied(certified, tmp_path / "model")
+    rounds = parsed(model)["rounds"]
+    rounds[-1]["reported"] = number
+    sealed(model, rounds=rounds)
+    assert not holds(model)
+
+
+def test_whatever_a_forger_makes_verification_meet_it_does_not_hold(
+    certified: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def too_much(*_: object) -> None:
+        raise MemoryError("100 TiB")
+
+    monkeypatch.setattr(verifying, "read_inputs", too_much)
+    with pytest.raises(RunError, match="MemoryError: 100 TiB"):
+        verify(certified)
 
 
 @pytest.mark.parametrize(

@@ -88,7 +88,10 @@ def _no_other_statement_holds(model: Path, to: Path) -> None:
             sealed(copied(model, to), statements=[first, *statements[1:]])
             assert not holds(to), one
     sealed(copied(model, to), statements=[unsigned, *statements[1:]])
-    assert not verify(to).signed[0].pin
+    found = verify(to)
+    assert not found.signed[0].pin
+    assert found.signed[0].words in found.trusted
+    assert not any("without a signature" in words for words in found.proved)
     if len(statements) == 3:
         _no_other_sum_holds(model, to)
         sealed(copied(model, to), statements=[statements[0]] * 3)

@@ -76,6 +76,11 @@ def test_a_statement_holds_under_the_key_that_signed_it_and_no_other(
     assert (found.name, found.number) == ("one", 2 + len(stated(model)["entries"]))
     assert found.pin == pins(one.certificate.read_bytes()).public_key
     assert f"signed with the key {found.pin}" in found.words
+    sealed(target, statements=[{**signed(stated(model), one), "signature": "", "certificate": ""}])
+    unsigned = verify(target)
+    assert unsigned.proved == verify(model).proved
+    assert unsigned.signed[0].words in unsigned.trusted
+    assert any("No aggregator signed" in words for words in unsigned.trusted)
     for wrong in (
         signed(stated(model), other, shown=one),
         {**signed(stated(model), one), "signature": "00"},
