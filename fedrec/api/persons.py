@@ -11,12 +11,13 @@ epsilons, with the delta of one.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from fedrec.errors import RunError
+from fedrec.errors import RunError, SettingsError
 from fedrec.ledgers.sqlite_ledger import reading
 from fedrec.news.person import NEIGHBOURS, UNIT, of_any_history, of_own_history
 from fedrec.privacy.accounting import GaussianEvent
@@ -80,6 +81,7 @@ def account_of_person(
 
     Raises:
         RunError: A file is missing, damaged, or no ledger.
+        SettingsError: delta is not between 0 and 1.
 
     >>> import fedrec, tempfile
     >>> path = f"{tempfile.mkdtemp()}/people.jsonl"
@@ -88,6 +90,8 @@ def account_of_person(
     >>> round(fedrec.account_of_person(path).epsilon, 2)
     2.15
     """
+    if not 0 < delta < 1:
+        raise SettingsError(f"delta = {delta:g} is no probability", "Give one, as 1e-5.")
     parts = list[PaidBy]()
     everything = list[Event]()
     for name in ledgers:
@@ -135,7 +139,7 @@ def _of_budget(path: Path) -> list[Event]:
                 "paid",
                 "Give the clients' ledgers of clicks (clicks.sqlite) for that.",
             )
-        found += _exchanged([e for e in entry.events if isinstance(e, GaussianEvent)])
+        found += _exchanged(entry.events)
     return found
 
 
@@ -143,12 +147,18 @@ def _of_rounds(path: Path) -> list[Event]:
     return _exchanged([e for entry in ledger.read_entries(path) for e in entry.events])
 
 
-def _exchanged(events: Sequence[GaussianEvent]) -> list[Event]:
-    """One step out and one in; what is of replacement already costs what it costs."""
+def _exchanged(events: Sequence[Event]) -> list[Event]:
+    """One step out and one in; what is of replacement already costs what it costs. Of other
+    releases than Gaussian ones nothing is known here: they cost everything."""
     return [
         event
         if event.neighbours == NEIGHBOURS
-        else replace(event, mu=2 * event.mu, neighbours=NEIGHBOURS)
+        else GaussianEvent(
+            event.name,
+            2 * event.mu if isinstance(event, GaussianEvent) else math.inf,
+            event.unit,
+            NEIGHBOURS,
+        )
         for event in events
     ]
 

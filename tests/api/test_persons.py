@@ -12,11 +12,12 @@ import pytest
 
 import fedrec
 from fedrec.cli.main import guarded
-from fedrec.errors import RunError
+from fedrec.errors import RunError, SettingsError
 from fedrec.privacy.accounting import GaussianEvent, epsilon_of, mu_for
 from fedrec.privacy.calibration import calibrate
 from fedrec.privacy.click_accounting import Costs
-from fedrec.privacy.guarantee import Guarantee
+from fedrec.privacy.guarantee import Guarantee, Neighbours
+from fedrec.privacy.selection import PureEvent
 from fedrec.run.data.budget import DataBudget
 from fedrec_client.click_ledger import ClickLedger, RunBinding
 from fedrec_client.ledger import ClientLedger
@@ -85,6 +86,22 @@ def test_a_budget_of_runs_on_one_machine_is_a_person_s_too_without_its_experimen
     budget.charge("d", "system", [GaussianEvent("report", 0.5, "click", "replace")])
     with pytest.raises(RunError, match="charged per click"):
         fedrec.account_of_person(budget.path)
+
+
+@pytest.mark.parametrize(("neighbours", "epsilon"), [("add/remove", math.inf), ("replace", 1.5)])
+def test_a_release_per_user_that_is_not_gaussian_is_not_left_out(
+    neighbours: Neighbours, epsilon: float, tmp_path: Path
+) -> None:
+    budget = DataBudget(tmp_path / "people.jsonl", Guarantee(math.inf, DELTA))
+    budget.charge("a", "system", [PureEvent("chosen", 1.5, None, "user", neighbours)])
+    assert fedrec.account_of_person(budget.path).epsilon == pytest.approx(epsilon, rel=1e-4)
+
+
+@pytest.mark.parametrize("delta", [0.0, 1.0, 2.0, -1.0, math.nan])
+def test_a_delta_that_is_no_probability_is_refused(delta: float, tmp_path: Path) -> None:
+    """No release is private at 0, and every one is at 1."""
+    with pytest.raises(SettingsError, match="no probability"):
+        fedrec.account_of_person(trained(tmp_path, runs=1), delta=delta)
 
 
 def test_the_command_prints_the_sum_and_refuses_what_is_no_ledger_of_a_person(
