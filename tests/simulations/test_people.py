@@ -50,6 +50,25 @@ def test_a_table_with_other_rows_of_the_same_people_is_recognised(
     assert there.same_as(here)
 
 
+@pytest.mark.parametrize("written", ["{}.0", "{:05d}", " {}", "{}\ufeff"])
+@pytest.mark.parametrize("people", [40, 5_000])
+def test_numbers_that_are_written_otherwise_are_the_same_people(people: int, written: str) -> None:
+    """As a column with a gap comes out of pandas, say."""
+    rows = activity(people, 1)
+    here = sketch(range(people), rows)
+    there = sketch([written.format(k) for k in range(people)], rows)
+    assert here.same_as(there)
+    assert not here.same_as(sketch([f"{k}.5" for k in range(people)], rows))
+    assert np.array_equal(here.hashes, there.hashes)
+    assert np.array_equal(here.rows, there.rows)
+
+
+def test_two_people_of_one_number_are_one_with_the_rows_of_both() -> None:
+    both = sketch(["7", "007", "8"], [1, 2, 4])
+    assert len(both.hashes) == 2
+    assert sorted(both.rows.tolist()) == [3, 4]
+
+
 @pytest.mark.parametrize("people", [100, 900, 5_000, 40_000])
 def test_other_people_are_not_taken_for_the_same(people: int) -> None:
     rows = activity(people, 1)

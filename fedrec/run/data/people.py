@@ -1,8 +1,8 @@
 """Sketch of whose rows a table holds, by which people are found again in another version of it:
 with rows more or less, items renamed, other values.
 
-Of every user id an HMAC-SHA256 under a secret key, of which the 1,024 smallest are kept, and beside
-each how many rows that person has. The sketch is encrypted (AES-256-GCM) under the same key, which
+Of every user id, without the blanks around it, and 7 for 007 and 7.0, an HMAC-SHA256 under a secret
+key, of which the 1,024 smallest are kept, and beside each how many rows that person has. The sketch is encrypted (AES-256-GCM) under the same key, which
 lies beside it with mode 0600: without it, the sketch says nothing, and nobody can ask whether a
 person is in it. 12 bytes a person, 12 kB at most.
 
@@ -31,6 +31,7 @@ import numpy.typing as npt
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
+from fedrec.data.columns import plain_id
 from fedrec.data.interactions import Dataset
 from fedrec.errors import RunError, SettingsError
 from fedrec.storage import PRIVATE, write_bytes, writing
@@ -65,15 +66,15 @@ class People:
     def of(ids: Sequence[str], rows: npt.NDArray[np.integer], *, key: bytes) -> People:
         """The sketch of a table. rows (n,): of each id; who has none is left out."""
         there = np.flatnonzero(rows)
+        plain = [_plain(ids[k]) for k in there.tolist()]
         digests = b"".join(
-            hmac.digest(key, ids[k].encode("utf-8", "surrogatepass"), "sha256")[:8]
-            for k in there.tolist()
+            hmac.digest(key, one.encode("utf-8", "surrogatepass"), "sha256")[:8] for one in plain
         )
-        found = _COUNTING.fullmatch
-        numbers = (found(ids[k]) for k in there[:MOST].tolist())
+        hashes, each = np.unique(np.frombuffer(digests, "<u8"), return_inverse=True)
+        numbers = map(_COUNTING.fullmatch, plain[:MOST])
         return _smallest(
-            np.frombuffer(digests, "<u8"),
-            rows[there],
+            hashes,
+            np.bincount(each, rows[there]),
             whole=True,
             numbered=all(one and int(one[1]) <= _SPARSE * len(there) for one in numbers),
         )
@@ -128,6 +129,12 @@ class People:
         hashes = np.frombuffer(plain[1 : 1 + 8 * n], "<u8")
         rows = np.frombuffer(plain[1 + 8 * n :], "<u4")
         return People(hashes, rows, bool(plain[0] & 1), not plain[0] & 2)
+
+
+def _plain(text: str) -> str:
+    """An id however it is written: 7 is 7.0 and 007 too."""
+    plain = plain_id(text)
+    return plain.lstrip("0") or "0" if plain.isdecimal() else plain
 
 
 def _smallest(
