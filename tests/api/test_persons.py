@@ -83,6 +83,9 @@ def test_a_budget_of_runs_on_one_machine_is_a_person_s_too_without_its_experimen
     budget.charge("c", "seeded", [GaussianEvent("counts", MU)])
     found = fedrec.account_of_person(budget.path)
     assert found.epsilon == pytest.approx(epsilon_of(math.sqrt(2) * 2 * MU, DELTA))
+    open_one = DataBudget(tmp_path / "open.jsonl", Guarantee(math.inf, DELTA))
+    open_one.charge("a", "system", [GaussianEvent("counts", math.inf)])
+    assert fedrec.account_of_person(budget.path, open_one.path).epsilon == math.inf
     budget.charge("d", "system", [GaussianEvent("report", 0.5, "click", "replace")])
     with pytest.raises(RunError, match="charged per click"):
         fedrec.account_of_person(budget.path)

@@ -23,6 +23,7 @@ from fedrec.cli.main import guarded
 from fedrec.errors import RunError
 from fedrec.federation.messages import Release
 from fedrec.federation.wire import pack_release
+from fedrec.privacy.calibration import Plan
 from fedrec.storage import read_json, write_arrays, write_json
 from tests.certificates.models import NEWS, SMALL, copied, fuzzed, holds, parsed, sealed, simulated
 
@@ -182,6 +183,15 @@ def test_a_round_that_is_left_out_or_made_twice_is_found(certified: Path, tmp_pa
         sealed(model, rounds=some)
         with pytest.raises(RunError, match=said):
             verify(model)
+
+
+def test_a_release_that_is_made_twice_is_found(certified: Path) -> None:
+    """Of a recipe that would ask for it again."""
+    plan = Plan.of(parsed(certified)["plan"])
+    events = [plan.event(release.name) for release in plan.releases]
+    assert verifying._price([events], plan).gdp == pytest.approx(5.0)
+    with pytest.raises(RunError, match="made twice"):
+        verifying._price([events, events[:1]], plan)
 
 
 def test_a_file_more_and_a_file_less_are_found(certified: Path, tmp_path: Path) -> None:

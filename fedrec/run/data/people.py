@@ -2,9 +2,9 @@
 with rows more or less, items renamed, other values.
 
 Of every user id, without the blanks around it, and 7 for 007 and 7.0, an HMAC-SHA256 under a secret
-key, of which the 1,024 smallest are kept, and beside each how many rows that person has. The sketch is encrypted (AES-256-GCM) under the same key, which
-lies beside it with mode 0600: without it, the sketch says nothing, and nobody can ask whether a
-person is in it. 12 bytes a person, 12 kB at most.
+key, of which the 1,024 smallest are kept, and beside each how many rows that person has. The sketch
+is encrypted (AES-256-GCM) under the same key, which lies beside it with mode 0600: without it, the
+sketch says nothing, and nobody can ask whether a person is in it. 12 bytes a person, 12 kB at most.
 
 Two tables are of the same people where a tenth of the smaller one's are in the other. The share is
 estimated from those whose hash is small in both, with a standard error of at most 1.6% for tables
@@ -80,15 +80,14 @@ class People:
         )
 
     def with_more(self, other: People) -> People:
-        """The sketch of the people of both, with the rows that `other` says."""
+        """The sketch of the people of both, with the rows that `other` says. One that is not whole
+        has `MOST`, so that none of the smallest of both is missing."""
         hashes = np.concatenate([other.hashes, self.hashes])
         found, first = np.unique(hashes, return_index=True)
         rows = np.concatenate([other.rows, self.rows])[first]
-        bound = min((p.hashes[-1] for p in (self, other) if not p.whole), default=None)
-        below = np.ones(len(found), np.bool_) if bound is None else found <= bound
         return _smallest(
-            found[below],
-            rows[below],
+            found,
+            rows,
             whole=self.whole and other.whole,
             numbered=self.numbered and other.numbered,
         )
