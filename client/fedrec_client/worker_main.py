@@ -155,10 +155,10 @@ def serve(connection: Connection) -> None:
         with one_at_a_time:
             connection.send(what)
 
-    package = logging.getLogger("fedrec_client")
-    package.setLevel(logging.INFO)
-    package.propagate = False
-    package.addHandler(_Lines(send))
+    for package in map(logging.getLogger, ("fedrec_client", "fedrec")):
+        package.setLevel(logging.INFO)
+        package.propagate = False
+        package.addHandler(_Lines(send))
     begin: Begin = connection.recv()
     with ExitStack() as stack:
         try:

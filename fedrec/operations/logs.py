@@ -66,6 +66,9 @@ _UNQUOTED = (
     "The place in this line says where; `fedrec doctor` on this machine says more.",
 )
 
+_SHARED = logging.getLogger("fedrec")
+"""What parties share says it here, such as that a client's server does not answer."""
+
 Field = str | int | float | Mapping[str, int] | None
 
 
@@ -93,8 +96,9 @@ def configure(
     max_bytes: int = MAX_BYTES,
     kept: int = KEPT,
 ) -> logging.Logger:
-    """The log of one party, which is that of its package `fedrec_<party>`: lines on standard error,
-    or in `file`, which is rotated at `max_bytes` (0: never), `kept` older ones beside it.
+    """The log of one party, which is that of its package `fedrec_<party>` and of what parties
+    share: lines on standard error, or in `file`, which is rotated at `max_bytes` (0: never), `kept`
+    older ones beside it.
 
     Called again for the same party, the new destination replaces the old one. Raises SettingsError
     where the file cannot be written.
@@ -106,6 +110,7 @@ def configure(
     handler = _handler(file, max_bytes, kept)
     handler.setFormatter(_JsonLines(party))
     log.addHandler(handler)
+    _SHARED.addHandler(handler)
     return log
 
 
@@ -140,6 +145,7 @@ def close(log: logging.Logger) -> None:
     """Let go of the log's file."""
     for handler in list(log.handlers):
         log.removeHandler(handler)
+        _SHARED.removeHandler(handler)
         handler.close()
 
 

@@ -42,7 +42,8 @@ _OPTIONS = {
     "grpc.max_receive_message_length": MESSAGE_BYTES,
     "grpc.max_send_message_length": MESSAGE_BYTES,
     "grpc.initial_reconnect_backoff_ms": 100,
-    "grpc.min_reconnect_backoff_ms": 100,
+    # in gRPC the longest that an attempt to connect may take: a far network needs seconds for TLS
+    "grpc.min_reconnect_backoff_ms": 20_000,
     "grpc.max_reconnect_backoff_ms": 2_000,
     "grpc.keepalive_time_ms": 20_000,
     "grpc.keepalive_timeout_ms": 10_000,

@@ -12,8 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from fedrec.errors import DataError, MalformedRowError, RefusedError, RunError
+from fedrec.errors import DataError, MalformedRowError, RefusedError, RunError, UnreachableError
 from fedrec.operations import logs
+from fedrec.transport.channel import Access
+from fedrec.transport.rounds_client import RoundsConnection
 from tests.waiting import HANG_S
 
 
@@ -76,6 +78,16 @@ def test_an_error_without_a_reason_cannot_be_logged(path: Path) -> None:
     for reason in ({}, {"cause": "a"}, {"cause": "a", "remedy": ""}):
         with pytest.raises(ValueError, match="without cause and remedy"):
             logs.say(log, "broken", level=logging.ERROR, **reason)
+
+
+def test_what_parties_share_is_said_in_the_log_of_each_with_cause_and_remedy(path: Path) -> None:
+    access = Access("127.0.0.1:1", party="server", insecure=True)
+    with logs.party_log("server", file=path):
+        RoundsConnection(access)._say(UnreachableError("nobody answers", "Start it."))
+    [line] = lines_of(path)
+    assert (line["event"], line["level"], line["party"]) == ("server-away", "warning", "server")
+    assert (line["cause"], line["remedy"]) == ("nobody answers", "Start it.")
+    assert not logging.getLogger("fedrec").handlers
 
 
 def test_a_file_is_rotated_at_its_size_and_so_many_are_kept(path: Path) -> None:

@@ -5,17 +5,19 @@ disks, jumping clocks.
 --kill starts deployments of real processes instead, trains twice in each, serves and asks, and ends
 random processes with kill -9 meanwhile. Each model must be, byte for byte, what one process makes
 of the same data, everybody be counted in every round, and every release and answer be charged once.
-A hundred kills take some minutes to an hour, depending on the machine.
+A hundred kills take some minutes to an hour, depending on the machine. --cut kills nobody: all
+connections are slow and stall, and random parties are cut off for a while.
 
 --three-party runs three aggregators, --leaves a root and two leaves in place of each, through lost,
 late and repeated messages, restarts, full disks, jumping clocks, and leaves that lie about their
 sums in a way that shows. What leaves three must be the exact sum of its users and three noises,
-charged once by each; what leaves a tree is for everybody, and the loopback's. With --kill, the
-deployments of real processes have three aggregators, which check clients. --each-moment ends each
+charged once by each; what leaves a tree is for everybody, and the loopback's. With --kill or --cut,
+the deployments of real processes have three aggregators, which check clients. --each-moment ends each
 aggregator at each step of a training, in turn.
 
     python -m tests.simulation --runs 10000
     python -m tests.simulation --kill 200
+    python -m tests.simulation --cut 60
     python -m tests.simulation --three-party --runs 1000
     python -m tests.simulation --three-party --each-moment
     python -m tests.simulation --leaves --runs 300
@@ -43,17 +45,20 @@ def run(arguments: list[str]) -> str:
     parser.add_argument("--seed", type=int, default=0, metavar="N", help="seed of the first run")
     parser.add_argument("--show", action="store_true", help="print the first run too")
     parser.add_argument("--kill", type=int, default=0, metavar="N", help="instead: N times kill -9")
+    parser.add_argument("--cut", type=int, default=0, metavar="N", help="instead: N cuts of links")
     parser.add_argument("--three-party", action="store_true", help="three aggregators, not one")
     parser.add_argument("--leaves", action="store_true", help="a root and two leaves of each")
     parser.add_argument("--each-moment", action="store_true", help="each end of an aggregator")
     asked = parser.parse_args(arguments)
-    if asked.kill and (asked.show or asked.leaves or asked.each_moment):
-        parser.error("--show, --leaves and --each-moment are of one process")
-    if asked.kill:
+    faults = asked.kill or asked.cut
+    if faults and (asked.show or asked.leaves or asked.each_moment or (asked.kill and asked.cut)):
+        parser.error("--kill and --cut are each alone; the others but --three-party need neither")
+    if faults:
         return kills.run(
-            kills=asked.kill,
+            kills=faults,
             seed=asked.seed,
             three_party=asked.three_party,
+            cuts=bool(asked.cut),
             tell=lambda words: print(words, file=sys.stderr),
         )
     topology = Topology(3 if asked.three_party else 1, 2 if asked.leaves else 0)

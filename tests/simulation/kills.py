@@ -1,12 +1,14 @@
-"""`python -m tests.simulation --kill N`: kill -9 of real processes at random moments, and what must hold of what
-they leave.
+"""`python -m tests.simulation --kill N` and `--cut N`: kill -9 of real processes at random moments,
+or links that are slow and cut, and what must hold of what the parties leave.
 
 One deployment after the other trains twice, serves and is asked, while its processes are killed:
 aggregator, server, sites, their workers, Flower's own processes, serving, and a person's `fedrec
 recommend`. Each of the four parts of its life has its kills. Half of those in a training come after
 another round was released since the last: otherwise nearly all would meet processes that have only
 just begun. Who is killed and how long after that follows from the seed; what the processes are
-doing then is as random as the machine. Checked on what each deployment leaves:
+doing then is as random as the machine. With `--cut` nobody is killed: all connections go through
+relays that delay and hold back what they carry (`links`), and one party after the other, at as
+random moments, is cut off for a while. Checked on what each deployment leaves:
 
 - every round counted everybody;
 - the aggregator charged each release once, and every site the same releases;
@@ -27,7 +29,7 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -39,6 +41,8 @@ from fedrec_client.serving_ledger import read_answers
 from fedrec_simulations.demo import evidence
 from fedrec_simulations.demo.parties import SERVING, Deployment
 from fedrec_simulations.demo.trial import TRAININGS, K, Trial
+from fedrec_simulations.runtimes.deployment_files import PartyFiles
+from tests.simulation.links import Links, RelayedFiles, Weather
 
 SCENARIO = (
     "data.preset=small",
@@ -56,6 +60,10 @@ _PAUSE_S = 2.0
 """Mean time between two kills, or from a release to a kill."""
 _AFTER_A_RELEASE = 0.5
 """Share of kills that wait for another round."""
+_CUT_S = 8.0
+"""Mean time that a party is cut off; some are longer than what gRPC waits for a sign of life."""
+_RESETS = 0.5
+"""Share of cuts that end every connection; in the others nobody is told."""
 _DEFECT = 70
 _AT_ONCE = 0.3
 """Share of kills that do not wait until whoever was killed before is there again."""
@@ -63,14 +71,15 @@ _AT_ONCE = 0.3
 
 @dataclass
 class Tally:
-    """What came of the deployments so far. killed: by process; gave_up: who ended with words and
-    was started again all the same."""
+    """What came of the deployments so far. killed: by process, or cut off, by party; carried: what
+    relays saw; gave_up: who ended with words and was started again all the same."""
 
     deployments: int = 0
     rounds: int = 0
     attempts: int = 0
     restarts: int = 0
     killed: Counter[str] = field(default_factory=Counter)
+    carried: Counter[str] = field(default_factory=Counter)
     gave_up: Counter[str] = field(default_factory=Counter)
 
     @property
@@ -129,22 +138,54 @@ class Assault(Supervisor):
         if name and self._rng.random() > _AT_ONCE and self.there[name]() in {0, old}:
             self._due_s = now + 0.2
             return
-        self._strike(now)
+        self._strike()
 
-    def _strike(self, now: float) -> None:
+    def _strike(self) -> None:
         running = {name: pid for name, process in self.there.items() if (pid := process())}
         name = str(self._rng.choice(sorted(running)))
-        with suppress(ProcessLookupError):
-            os.kill(running[name], signal.SIGKILL)
+        if self._struck(name, running[name]):
             self._tally.killed[name] += 1
             self._left = self._left - 1
             self._part = self._part - 1
-        self._due_s = now + self._pause()
+        self._due_s = time.monotonic() + self._pause()
         self._last = (name, running[name])
         self._released = self.released() if self._rng.random() < _AFTER_A_RELEASE else -1
 
+    def _struck(self, name: str, pid: int) -> bool:
+        """Kill a process; False where it has ended by itself."""
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+            return True
+        return False
+
     def _pause(self) -> float:
         return float(self._rng.exponential(_PAUSE_S))
+
+
+class Severance(Assault):
+    """Parties that are cut off for a while, and go on by themselves."""
+
+    def __init__(self, seed: int, kills: int, tally: Tally, links: Links) -> None:
+        super().__init__(seed, kills, tally)
+        self._links = links
+
+    def _struck(self, name: str, pid: int) -> bool:
+        """Cut a party off. Nobody is looked after meanwhile: a party goes on by itself."""
+        self._links.cut(name, reset=self._rng.random() < _RESETS)
+        time.sleep(self._rng.exponential(_CUT_S))
+        self._links.mend(name)
+        return True
+
+
+@dataclass(frozen=True)
+class RelayedTrial(Trial):
+    """A trial whose parties find each other through relays."""
+
+    links: Links = field(kw_only=True)
+
+    def files(self, training: int) -> PartyFiles:
+        plain = super().files(training)
+        return RelayedFiles(plain.job, plain.holdings, links=self.links)
 
 
 def run(
@@ -152,10 +193,12 @@ def run(
     kills: int,
     seed: int,
     three_party: bool = False,
+    cuts: bool = False,
     tell: Callable[[str], None] = lambda words: None,
 ) -> str:
     """Deployments until there were so many kills; a summary in words. `tell` hears of each
-    deployment. three_party: three aggregators, which check clients.
+    deployment. three_party: three aggregators, which check clients. cuts: parties are cut off
+    instead.
 
     Raises ProtocolError where something does not hold; that deployment's folder stays.
     """
@@ -165,28 +208,39 @@ def run(
     while tally.kills < kills:
         number = seed + tally.deployments
         folder = Path(tempfile.mkdtemp(prefix="fedrec-kills-"))
-        if broken := _deployment(folder, sets, number, kills - tally.kills, tally):
+        living = _cut_off if cuts else _killed
+        if broken := living(folder, sets, number, kills - tally.kills, tally):
             raise ProtocolError(
-                f"seed {number}, after {tally.kills} kills: {'; '.join(broken)}",
+                f"seed {number}, after {tally.kills} faults: {'; '.join(broken)}",
                 f"Its folders and logs are in {folder}.",
             )
         shutil.rmtree(folder)
         tell(
-            f"{tally.kills} of {kills} kills, {tally.deployments} deployments, "
+            f"{tally.kills} of {kills} faults, {tally.deployments} deployments, "
             f"{time.perf_counter() - started:.0f} s"
         )
-    return _summary(tally, seed, time.perf_counter() - started)
+    return _summary(tally, seed, time.perf_counter() - started, cuts)
+
+
+def _killed(folder: Path, sets: tuple[str, ...], seed: int, kills: int, tally: Tally) -> list[str]:
+    return _deployment(Trial(load(None, sets), folder), Assault(seed, kills, tally), tally)
+
+
+def _cut_off(folder: Path, sets: tuple[str, ...], seed: int, kills: int, tally: Tally) -> list[str]:
+    with closing(Links(seed, Weather())) as links:
+        trial = RelayedTrial(load(None, sets), folder, links=links)
+        found = _deployment(trial, Severance(seed, kills, tally, links), tally, links)
+        tally.carried += links.seen
+    return found
 
 
 def _deployment(
-    folder: Path, sets: tuple[str, ...], seed: int, kills: int, tally: Tally
+    trial: Trial, company: Assault, tally: Tally, links: Links | None = None
 ) -> list[str]:
     """What does not hold of one deployment, in words; it counts in `tally`."""
-    company = Assault(seed, kills, tally)
-    trial = Trial(load(None, sets), folder)
     there = trial.deployment(company)
     try:
-        _lived_through(trial, there, company)
+        _lived_through(trial, there, company, links)
     except FedRecError as failure:
         return [f"{failure.cause} ({failure.remedy})"]
     finally:
@@ -196,16 +250,18 @@ def _deployment(
     return [*company.defects, *_judged(trial, there, tally)]
 
 
-def _lived_through(trial: Trial, there: Deployment, company: Assault) -> None:
+def _lived_through(trial: Trial, there: Deployment, company: Assault, links: Links | None) -> None:
     there.start()
     names = [*there.parties]
-    names += [f"{shard.name}/worker" for shard in there.files.shards]
+    names += [] if links else [f"{shard.name}/worker" for shard in there.files.shards]
     training = {name: lambda name=name: there.pid(name) for name in names}
     company.there = dict(training)
     company.released = lambda: sum(len(there.lines(number)) for number in range(len(there.runs)))
     with company.striking("training"):
         _train(there)
     url = there.serve()
+    if links:
+        url = f"grpcs://{links.way(PERSON, SERVING, url.removeprefix('grpcs://'))}"
     asking = {
         SERVING: lambda: there.pid(SERVING),
         PERSON: lambda: 0 if company.has_finished(PERSON) else company.pid(PERSON),
@@ -283,14 +339,17 @@ def _judged(trial: Trial, there: Deployment, tally: Tally) -> Iterator[str]:
         )
 
 
-def _summary(tally: Tally, seed: int, took_s: float) -> str:
+def _summary(tally: Tally, seed: int, took_s: float, cuts: bool) -> str:
     killed = ", ".join(f"{name} {count}" for name, count in tally.killed.most_common())
     gave_up = ", ".join(f"{name} {count}" for name, count in tally.gave_up.most_common())
     seeds = f"seeds {seed} to {seed + tally.deployments - 1}"
     trainings = TRAININGS * tally.deployments
+    how = ("times a party was cut off", "cut off") if cuts else ("times kill -9", "killed")
+    seen = ", ".join(f"{what} {count}" for what, count in tally.carried.most_common())
     lines = [
-        f"{tally.kills} times kill -9 in {tally.deployments} deployments ({seeds}), {took_s:.0f} s",
-        f"killed: {killed}; {tally.restarts} restarts",
+        f"{tally.kills} {how[0]} in {tally.deployments} deployments ({seeds}), {took_s:.0f} s",
+        f"{how[1]}: {killed}; {tally.restarts} restarts",
+        *([f"reads and connections at relays: {seen}; {Weather()}"] if cuts else []),
         *([f"ended with words, and went on when started again: {gave_up}"] if gave_up else []),
         (
             f"{tally.rounds} rounds of {trainings} trainings, in {tally.attempts} attempts: "
