@@ -81,6 +81,7 @@ class AggregatedLink:
     num_users: who joined for this run, or whom the round asks; `patience.quorum` of them must
     report before a round is released. A round waits for them until its time is over, and is asked
     again where it was short; what fewer reported stands for all (`Release.standing_for`).
+    keep: makes a release durable, of its run, round and bytes, before anything is learned from it.
     watch: told of every release; watch_short: of every round that was short; watch_waiting:
     whenever one goes on waiting for its quorum. asked: how many users a round asks, where that is a
     sample of them (None: all). planned_users: for whom reports stand then, those that the recipe
@@ -103,6 +104,7 @@ class AggregatedLink:
     planned_users: int = 0
     told: Mapping[str, npt.NDArray[np.generic]] = field(default_factory=dict)
     bytes_down: int = 0
+    keep: Callable[[str, int, bytes], None] | None = None
 
     @property
     def quorum(self) -> int:
@@ -232,6 +234,8 @@ class AggregatedLink:
                 cause, "Ask the aggregator's operator: it must not release such a round."
             )
         content = self.endpoint.release(status.run, status.round)
+        if self.keep:
+            self.keep(status.run, status.round, content)
         release = unpack_release(content, question.releases)
         self.ledger_head = status.ledger_head
         if self.watch:

@@ -11,17 +11,45 @@ from pathlib import Path
 from typing import Any
 
 from fedrec.errors import RefusedError, SettingsError, UnreachableError
+from fedrec.federation.ledger_heads import follow
 from fedrec.federation.protocol import Budget, ReleaseEndpoint
 from fedrec.operations import logs
 from fedrec.operations.certificates import PLACES
 from fedrec.operations.metrics import Metrics
 from fedrec.operations.party_settings import AggregatorAccess
+from fedrec.privacy.calibration import Plan
 from fedrec.settings_tables.training import PrivacySettings
 from fedrec.sharing.three_endpoints import ThreeEndpoints
 from fedrec.transport.aggregator_client import RemoteReleaseEndpoint, Retry
 from fedrec.transport.channel import Access
 from fedrec_server.settings import ServerSettings
-from fedrec_server.watching import FollowedEndpoint, SeenLedger, WatchedEndpoint
+from fedrec_server.watching import SeenLedger, WatchedEndpoint
+
+
+class FollowedEndpoint(RemoteReleaseEndpoint):
+    """A `ReleaseEndpoint` whose ledger is looked at before a round is opened, and after its release
+    was fetched. Raises RefusedError (`STALE_LEDGER`) where the ledger does not hold what was seen.
+    """
+
+    def __init__(self, access: Access, memory: SeenLedger, retry: Retry) -> None:
+        super().__init__(access, retry=retry)
+        self.memory = memory
+
+    def enrolled(self) -> int:
+        """Implements `ReleaseEndpoint.enrolled`; the ledger first."""
+        follow(self.growth, self.memory)
+        return super().enrolled()
+
+    def open_run(self, run: str, plan: Plan) -> None:
+        """Implements `ReleaseEndpoint.open_run`; the ledger first."""
+        follow(self.growth, self.memory)
+        super().open_run(run, plan)
+
+    def release(self, run: str, round: int) -> bytes:
+        """Implements `ReleaseEndpoint.release`; what was charged for it is seen then."""
+        content = super().release(run, round)
+        follow(self.growth, self.memory)
+        return content
 
 
 @dataclass(frozen=True)
@@ -74,23 +102,20 @@ def aggregation_of(
         )
     if settings.aggregators:
         three = [
-            stack.enter_context(RemoteReleaseEndpoint(access(one), retry=retry))
-            for one in settings.aggregators
-        ]
-        followed = [
-            FollowedEndpoint(one, seen)
-            for one, seen in zip(three, _of_three(settings), strict=True)
+            stack.enter_context(FollowedEndpoint(access(one), seen, retry))
+            for one, seen in zip(settings.aggregators, _of_three(settings), strict=True)
         ]
         return Aggregation(
-            WatchedEndpoint(ThreeEndpoints(followed), metrics),
+            WatchedEndpoint(ThreeEndpoints(three), metrics),
             lambda: least([one.budget() for one in three]),
             three,
         )
     if settings.aggregator is None:
         return Aggregation()
-    remote = stack.enter_context(RemoteReleaseEndpoint(access(settings.aggregator), retry=retry))
-    followed_one = FollowedEndpoint(WatchedEndpoint(remote, metrics), memory(settings))
-    return Aggregation(followed_one, remote.budget, [remote])
+    remote = stack.enter_context(
+        FollowedEndpoint(access(settings.aggregator), memory(settings), retry)
+    )
+    return Aggregation(WatchedEndpoint(remote, metrics), remote.budget, [remote])
 
 
 log = logging.getLogger(__name__)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -53,7 +54,7 @@ from fedrec_server.received import (
     require_reports,
     sound,
 )
-from fedrec_server.run_record import KeptReleases, RunNotes, only_one, open_notes
+from fedrec_server.run_record import RunNotes, keep_release, only_one, open_notes
 
 _NOT_YET = {UNREACHABLE, Refusal.BUSY.value}
 
@@ -299,9 +300,15 @@ class RemoteFleet:
             self.gathering.sleep,
             self.gathering.clock,
         )
-        endpoint = KeptReleases(self.endpoint, self.folder)
         return AggregatedLink(
-            self.terms, plan, endpoint, every, self.patience, self.notes.ledger_head, self._saw
+            self.terms,
+            plan,
+            self.endpoint,
+            every,
+            self.patience,
+            self.notes.ledger_head,
+            self._saw,
+            keep=partial(keep_release, self.folder),
         )
 
     def data(self) -> Impressions:

@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from pathlib import Path
 
 from fedrec import __version__
@@ -35,7 +36,7 @@ from fedrec.settings import RecipeScenario, Scenario
 from fedrec.storage import Checkpoints, finite, release_file, write_bytes
 from fedrec_server.cohorts import Cohorts, EveryClient, QuorumLog, require_sampled
 from fedrec_server.gathering import Gathering, gather
-from fedrec_server.run_record import KeptReleases, RunNotes, only_one, open_notes, trains
+from fedrec_server.run_record import RunNotes, keep_release, only_one, open_notes, trains
 
 
 @dataclass(frozen=True)
@@ -141,12 +142,13 @@ def run_rounds(
         link = AggregatedLink(
             terms,
             prepared.plan,
-            KeptReleases(endpoint, folder),
+            endpoint,
             every,
             patience,
             notes.ledger_head,
             kept.watch,
         )
+        link.keep = partial(keep_release, folder)
         link.num_users = num_users
         link.watch_short = quorum.short
         link.watch_waiting = quorum.waiting

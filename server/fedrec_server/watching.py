@@ -19,11 +19,9 @@ from pathlib import Path
 from typing import Protocol
 
 from fedrec.errors import RefusedError, RunError
-from fedrec.federation.ledger_heads import follow
 from fedrec.federation.protocol import (
     Answer,
     Invitation,
-    LedgerGrowth,
     LedgerHead,
     Opening,
     Phase,
@@ -37,7 +35,6 @@ from fedrec.operations import logs
 from fedrec.operations.metrics import Metrics
 from fedrec.operations.party_state import Awaited, Doing, PartyState
 from fedrec.privacy.calibration import Plan
-from fedrec.sharing.three_endpoints import ThreeEndpoints
 from fedrec.storage import read_json, write_json
 from fedrec_server.cohorts import UNREACHABLE, AsksSome
 
@@ -71,54 +68,6 @@ class SeenLedger:
         self.path.unlink(missing_ok=True)
 
 
-class GrowingEndpoint(ReleaseEndpoint, Protocol):
-    """An aggregator that shows how its ledger grew."""
-
-    def growth(self, since: LedgerHead) -> LedgerGrowth:
-        """Since that head.
-
-        Raises RefusedError (`STALE_LEDGER`) where the ledger does not hold it."""
-
-
-@dataclass(frozen=True)
-class FollowedEndpoint:
-    """A `ReleaseEndpoint` whose ledger is looked at before a round is opened, and after its release
-    was fetched."""
-
-    endpoint: GrowingEndpoint
-    memory: SeenLedger
-
-    def enrolled(self) -> int:
-        """Implements `ReleaseEndpoint.enrolled`; the ledger first. Raises RefusedError
-        (`STALE_LEDGER`)."""
-        follow(self.endpoint.growth, self.memory)
-        return self.endpoint.enrolled()
-
-    def open_run(self, run: str, plan: Plan) -> None:
-        """Implements `ReleaseEndpoint.open_run`; the ledger first. Raises RefusedError
-        (`STALE_LEDGER`)."""
-        follow(self.endpoint.growth, self.memory)
-        self.endpoint.open_run(run, plan)
-
-    def open_round(self, opening: Opening) -> RoundStatus:
-        """Implements `ReleaseEndpoint.open_round`."""
-        return self.endpoint.open_round(opening)
-
-    def status(self, run: str, round: int, *, wait_s: float = 0.0) -> RoundStatus:
-        """Implements `ReleaseEndpoint.status`."""
-        return self.endpoint.status(run, round, wait_s=wait_s)
-
-    def close(self, run: str, round: int) -> RoundStatus:
-        """Implements `ReleaseEndpoint.close`."""
-        return self.endpoint.close(run, round)
-
-    def release(self, run: str, round: int) -> bytes:
-        """Implements `ReleaseEndpoint.release`; what was charged for it is seen then."""
-        content = self.endpoint.release(run, round)
-        follow(self.endpoint.growth, self.memory)
-        return content
-
-
 log = logging.getLogger(__name__)
 
 
@@ -128,7 +77,7 @@ class WatchedEndpoint:
 
     A round that ends in an error counts as failed, one that is not released as short."""
 
-    endpoint: GrowingEndpoint | ThreeEndpoints
+    endpoint: ReleaseEndpoint
     metrics: Metrics
     _open: tuple[str, int] | None = field(default=None, init=False)
 
@@ -138,13 +87,6 @@ class WatchedEndpoint:
             users = self.endpoint.enrolled()
         self._state.enrolled(users)
         return users
-
-    def growth(self, since: LedgerHead) -> LedgerGrowth:
-        """Implements `GrowingEndpoint.growth`; three ledgers are followed one by one, behind their
-        endpoint."""
-        assert not isinstance(self.endpoint, ThreeEndpoints)
-        with self._calling():
-            return self.endpoint.growth(since)
 
     def open_run(self, run: str, plan: Plan) -> None:
         """Implements `ReleaseEndpoint.open_run`; gathering is over."""

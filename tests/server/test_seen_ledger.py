@@ -1,8 +1,8 @@
 """What a server keeps of the aggregator's ledger, over runs and state folders."""
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -10,9 +10,11 @@ import pytest
 from fedrec.errors import RefusedError, RunError
 from fedrec.federation.ledger_heads import grown
 from fedrec.federation.protocol import LedgerGrowth, LedgerHead
-from fedrec_server.watching import FollowedEndpoint, SeenLedger
+from fedrec_server.aggregation import FollowedEndpoint
+from fedrec_server.watching import SeenLedger
 
 ENTRIES = [f"{number:02x}" * 32 for number in range(9)]
+PLAN: Any = SimpleNamespace(content=dict)
 
 
 @dataclass
@@ -27,12 +29,26 @@ class Endpoint:
             raise RefusedError("stale-ledger", "it does not hold what was seen", "Restore it.")
         return LedgerGrowth(grown(LedgerHead(), self.entries), tuple(self.entries[since.number :]))
 
-    def __getattr__(self, name: str) -> Callable[..., bytes]:
-        return lambda *_arguments, **_named: (self.calls.append(name), b"")[1]
+
+class Followed(FollowedEndpoint):
+    """A way to such an aggregator, without a channel."""
+
+    def __init__(self, endpoint: Endpoint, path: Path) -> None:
+        self.memory = SeenLedger(path)
+        self.growth = endpoint.growth  # type: ignore[method-assign]
+        self.calls = endpoint.calls
+
+    def _unary(self, method: Any, request: Any) -> Any:
+        self.calls.append(method.path)
+        return SimpleNamespace(users=0)
+
+    def _stream(self, method: Any, request: Any, *, most: int) -> bytes:
+        self.calls.append(method.path)
+        return b""
 
 
-def followed(endpoint: Endpoint, path: Path) -> Any:
-    return FollowedEndpoint(endpoint, SeenLedger(path))  # type: ignore[arg-type]
+def followed(endpoint: Endpoint, path: Path) -> Followed:
+    return Followed(endpoint, path)
 
 
 @pytest.mark.parametrize("last", ["open_run", "enrolled", "release"])
@@ -42,12 +58,12 @@ def test_an_aggregator_put_back_after_any_call_is_refused_in_the_next_run(
     endpoint = Endpoint()
     path = tmp_path / "seen.json"
     getattr(followed(endpoint, path), last)(
-        *{"open_run": ("run", None), "enrolled": (), "release": ("run", 0)}[last]
+        *{"open_run": ("run", PLAN), "enrolled": (), "release": ("run", 0)}[last]
     )
     endpoint.entries = ENTRIES[:2]
     endpoint.calls = []
     for call in (
-        lambda: followed(endpoint, path).open_run("another", None),
+        lambda: followed(endpoint, path).open_run("another", PLAN),
         followed(endpoint, path).enrolled,
     ):
         with pytest.raises(RefusedError) as caught:
@@ -56,9 +72,9 @@ def test_an_aggregator_put_back_after_any_call_is_refused_in_the_next_run(
     assert endpoint.calls == []
     endpoint.entries = [*ENTRIES[:2], "ff" * 32, "ee" * 32]  # grown again, on another way
     with pytest.raises(RefusedError):
-        followed(endpoint, path).open_run("another", None)
+        followed(endpoint, path).open_run("another", PLAN)
     endpoint.entries = ENTRIES[:5]
-    followed(endpoint, path).open_run("another", None)
+    followed(endpoint, path).open_run("another", PLAN)
     assert SeenLedger(path).ledger_head() == grown(LedgerHead(), ENTRIES[:5])
 
 
