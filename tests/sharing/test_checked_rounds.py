@@ -16,7 +16,7 @@ from fedrec.sharing.layout import RowLayout, plain_numbers, plan_layout, with_ow
 from fedrec.sharing.protocol import Standing
 from fedrec.sharing.record import noise_keys, read_output
 from fedrec.sharing.shared_users import TOO_FEW
-from tests.sharing.test_one_of_three import finish, opened, send
+from tests.sharing.test_one_of_three import begun, finish
 from tests.sharing.three_worlds import CHECKED, RUN, USERS, World, reports_of
 
 LONG = {1, 3}
@@ -31,15 +31,9 @@ class WithCheaters(World):
         return honest
 
 
-def world_of(kind: type[World] = World) -> World:
-    return kind(np.random.default_rng(1), plan=CHECKED)
-
-
-def run(world: World, *, needed: int = 1, rounds: int = 20) -> World:
-    found = opened(world, needed=needed)
-    for user in range(USERS):
-        send(world, user, found)
-    finish(world, rounds)
+def run(kind: type[World] = World, *, needed: int = 1) -> World:
+    world, _ = begun(*range(USERS), kind=kind, plan=CHECKED, needed=needed)
+    finish(world, 20)
     return world
 
 
@@ -49,14 +43,14 @@ def ended(world: World) -> set[str]:
 
 
 def test_a_checked_round_of_honest_users_is_the_sum_of_them_all() -> None:
-    world = run(world_of())
+    world = run()
     world.check()
     assert {read_output(next(iter(left)), world.question)[1] for left in world.left} == {USERS}
 
 
 def test_users_who_are_refused_are_taken_off_the_sums_again() -> None:
-    world = run(world_of(WithCheaters))
-    honest = run(world_of())
+    world = run(WithCheaters)
+    honest = run()
     counted = [read_output(next(iter(left)), world.question) for left in world.left]
     assert {users for _, users, _ in counted} == {USERS - len(LONG)}
     made = sum(parts[0].astype(object) for *_, parts in counted)
@@ -71,7 +65,7 @@ def test_users_who_are_refused_are_taken_off_the_sums_again() -> None:
 
 
 def test_where_too_few_pass_nothing_leaves() -> None:
-    world = run(world_of(WithCheaters), needed=USERS - 1)
+    world = run(WithCheaters, needed=USERS - 1)
     assert not any(world.left)
     assert TOO_FEW in ended(world)
     assert not any(disk.charged for disk in world.disks)
@@ -91,7 +85,7 @@ def test_an_aggregator_that_lies_to_one_or_both_about_a_check_ends_the_attempt_a
                 **{word: (bytes(32), said.coin[1]) if word == "coin" and said.coin else bytes(32)},
             )  # type: ignore[arg-type]
 
-    world = run(world_of(Lying))
+    world = run(Lying)
     assert not any(world.left)
     assert ended(world)
     # with another coin projections would not add up to C x, and every honest user would be refused
@@ -116,14 +110,12 @@ def test_openings_that_differ_from_one_honest_aggregator_to_the_other_give_them_
         def size(self) -> int:
             return len(self.parties[0].openings(RUN, 1, 1))
 
-    world = run(world_of(TwoFaced))
+    world = run(TwoFaced)
     assert not any(world.left)
 
 
 def test_nobody_tells_a_term_of_the_coin_or_opens_before_all_three_fixed_the_users() -> None:
-    world = world_of()
-    found = opened(world)
-    send(world, 0, found)
+    world, _ = begun(0, plan=CHECKED)
     for party in world.parties[:2]:
         party.close(RUN, 1)
     for _ in range(5):
@@ -154,7 +146,7 @@ def test_the_coin_is_of_all_three_keys_the_ticket_and_the_batch() -> None:
 def test_an_attempt_opens_once_and_the_next_one_is_under_other_noise() -> None:
     """With the noise of one attempt in the next, the difference of two openings is free of it:
     thirteen attempts give a report away."""
-    world = world_of()
+    world = World(np.random.default_rng(1), plan=CHECKED)
     shape = plan_layout(world.question, CHECKED)
     row = plain_numbers(reports_of([0], world.question), shape)
     drawn = []
@@ -175,7 +167,7 @@ def test_what_aggregators_tell_each_other_of_checks_is_uniform_but_for_its_sum()
     """One aggregator's openings of two data sets, by chi-square of bytes: each below 10^-6 once in
     a million."""
     for kind in (World, WithCheaters):
-        world = run(world_of(kind))
+        world = run(kind)
         for party in world.parties:
             told = np.frombuffer(party.openings(RUN, 1, 1), np.uint8)
             counts = np.bincount(told, minlength=256)

@@ -40,7 +40,6 @@ def read(world: TreeWorld) -> list[tuple[bytes, int, tuple[np.ndarray, ...]]]:
 @pytest.mark.parametrize("plan", [PLAN, CHECKED], ids=["trusted-sites", "checked"])
 def test_three_trees_release_the_sum_of_all_users_once(plan: Plan) -> None:
     world = tree(plan=plan)
-    assert [world.share(user) for user in range(USERS)] == [[""] * 3] * USERS
     assert world.share(0) == [""] * 3
     world.finish()
     assert [len(left) for left in world.left] == [1, 1, 1]
@@ -74,9 +73,6 @@ def expected(*users: int) -> np.ndarray:
 @pytest.mark.usefixtures("silence")
 def test_ranges_that_all_list_alike_are_summed_and_no_other() -> None:
     world = tree()
-    for user in range(USERS):
-        world.share(user)
-
     # the third root has no term of the second range
     world.term = lambda place, term: (  # type: ignore[method-assign]
         replace(term, listed=replace(term.listed, range=TokenRange(1, 2)))
@@ -89,26 +85,13 @@ def test_ranges_that_all_list_alike_are_summed_and_no_other() -> None:
 
 
 @pytest.mark.usefixtures("silence")
-def test_the_integers_are_those_of_plain_sums_whatever_ranges_users_are_in() -> None:
-    world = tree()
-    for user in range(USERS):
-        world.share(user)
-    world.finish()
-    assert np.array_equal(summed(world), expected(*range(USERS)))
-
-
-@pytest.mark.usefixtures("silence")
 def test_a_range_whose_leaf_was_replaced_is_left_out_and_counts_once_in_the_next_attempt() -> None:
     world = tree(needed=1)
-    for user in range(USERS):
-        world.share(user)
     world.restart_leaf((1, 0))
     world.finish()
     assert np.array_equal(summed(world), expected(1, 3))
 
     world = tree(needed=4)
-    for user in range(USERS):
-        world.share(user)
     world.restart_leaf((1, 0))
     world.finish()
     assert not any(world.left), "a cohort that is too small"
@@ -125,8 +108,6 @@ def test_what_a_root_gives_away_is_masked_and_noised() -> None:
     """Two trainings of one term: with its own noise and mask each output is another, and no output
     less the term is near the noise's size."""
     world = tree()
-    for user in range(USERS):
-        world.share(user)
     world.finish()
     for place, (_, _, (output,)) in enumerate(read(world)):
         term = sum(np.frombuffer(world.given[place, number, 1], np.uint64) for number in range(2))
@@ -137,8 +118,6 @@ def test_what_a_root_gives_away_is_masked_and_noised() -> None:
 
 def test_a_leaf_that_ends_after_its_term_was_taken_changes_nothing() -> None:
     world = tree()
-    for user in range(USERS):
-        world.share(user)
     for place in range(3):
         world.advance(place)
     world.close_leaves()
@@ -206,8 +185,6 @@ def test_a_leafs_ticket_names_range_and_attempt() -> None:
 
 def test_a_term_is_given_once_it_is_final_and_stays_whatever_sisters_say() -> None:
     world = tree(plan=CHECKED)
-    for user in range(USERS):
-        world.share(user)
     leaf = world.leaves[0, 0]
     assert leaf.term(RUN, 1, 1) is None
     with pytest.raises(ProtocolError, match="not open here"):
@@ -233,8 +210,6 @@ def test_a_leaf_passes_explicit_shares_on_after_its_own_term_is_final(
 ) -> None:
     world = tree()
     asked = [0]
-    for user in range(USERS):
-        world.share(user)
     passed_on = Between.explicit
 
     def late(line: Between, *piece: Any) -> bytes:
@@ -310,8 +285,6 @@ def test_a_range_counts_once_and_another_term_of_it_is_refused() -> None:
 
 def test_a_root_takes_terms_of_its_attempt_alone_and_none_after_it_listed_them() -> None:
     world = tree()
-    for user in range(USERS):
-        world.share(user)
     for place in range(3):
         world.advance(place)
     root = world.parties[0]
@@ -452,8 +425,6 @@ def test_however_messages_and_crashes_fall_trees_release_one_sum_of_one_set_of_p
 def test_a_party_that_splits_the_roots_lists_makes_nobody_publish() -> None:
     """It shows root 1 two ranges and root 2 one: their sums would differ by a range of people."""
     world = tree()
-    for user in range(USERS):
-        world.share(user)
 
     def says(level: int, caller: int, callee: int, said: Standing) -> Standing:
         if (level, callee) != (-1, 0):
@@ -472,8 +443,6 @@ def test_a_party_that_splits_the_roots_lists_makes_nobody_publish() -> None:
 
 def test_a_leaf_that_splits_its_sisters_lists_has_its_range_left_out() -> None:
     world = tree()
-    for user in range(USERS):
-        world.share(user)
 
     def says(level: int, caller: int, callee: int, said: Standing) -> Standing:
         if (level, callee, caller) == (0, 0, 2) and said.held:
@@ -487,8 +456,6 @@ def test_a_leaf_that_splits_its_sisters_lists_has_its_range_left_out() -> None:
 
 def test_a_lie_about_how_many_people_a_range_has_drops_it() -> None:
     world = tree()
-    for user in range(USERS):
-        world.share(user)
     world.term = lambda place, term: (  # type: ignore[method-assign]
         replace(term, listed=replace(term.listed, people=1_000))
         if place == 0 and term.listed.range == RANGES[0]

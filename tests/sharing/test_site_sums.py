@@ -10,9 +10,8 @@ from unittest.mock import patch
 import numpy as np
 import pytest
 
-from fedrec.federation.protocol import Invitation, Phase, Refusal
+from fedrec.federation.protocol import Invitation, Refusal
 from fedrec.federation.sums import exact_sums
-from fedrec.federation.wire import pack_release
 from fedrec.sharing.holding import Holding
 from fedrec.sharing.layout import layout, plain_numbers
 from fedrec.sharing.record import SharedUser, addressed, pack_shares, read_output
@@ -20,7 +19,7 @@ from fedrec.sharing.servers import ShareSums, total
 from fedrec.sharing.shares import fresh_seeds, share
 from fedrec.sharing.site_sums import SiteSum, pack_site, read_site, row_names, site_rows
 from tests.sharing import reports as invented
-from tests.sharing.test_one_of_three import finish, opened, send, world_of
+from tests.sharing.test_one_of_three import begun, finish, send
 from tests.sharing.three_cores import RUN, USERS, Cores, federation
 from tests.sharing.three_worlds import CHECKED, QUESTION, World, reports_of
 
@@ -95,8 +94,7 @@ def test_a_sites_rows_add_up_to_its_users_reports_for_every_kind_of_block(users:
 
 
 def test_a_site_beside_users_is_summed_and_its_users_are_counted(quiet: None) -> None:
-    world = world_of()
-    found = opened(world)
+    world, found = begun()
     sent = site_of(found)
     assert deliver(world, found, sent) == [""] * 3
     assert deliver(world, found, sent) == [""] * 3  # the same again is the same
@@ -112,8 +110,7 @@ def test_a_site_of_which_one_row_is_missing_at_one_aggregator_counts_for_none_of
     quiet: None,
 ) -> None:
     """Half of its columns would be a sum of nothing that a user reported."""
-    world = world_of()
-    found = opened(world)
+    world, found = begun()
     sent = site_of(found)
     held = Holding.add
     calls = [0]
@@ -134,8 +131,7 @@ def test_a_site_of_which_one_row_is_missing_at_one_aggregator_counts_for_none_of
 
 
 def test_a_site_that_was_held_in_part_and_is_sent_again_counts(quiet: None) -> None:
-    world = world_of()
-    found = opened(world)
+    world, found = begun()
     sent = site_of(found)
     with patch.object(Holding, "add", side_effect=OSError):
         assert deliver(world, found, sent) == ["no-room"] * 3
@@ -146,16 +142,14 @@ def test_a_site_that_was_held_in_part_and_is_sent_again_counts(quiet: None) -> N
 
 def test_a_quorum_is_of_a_sites_users_and_not_of_its_rows() -> None:
     for needed, left in ((3, 1), (4, 0)):
-        world = world_of()
-        found = opened(world, needed=needed)
+        world, found = begun(needed=needed)
         deliver(world, found, site_of(found))
         finish(world)
         assert [len(seen) for seen in world.left] == [left] * 3
 
 
 def test_nobody_is_in_two_sums_or_in_a_sum_and_alone() -> None:
-    world = world_of()
-    found = opened(world)
+    world, found = begun()
     alone = world.sent(0, found)
     token = alone[0].committed.user
     assert send(world, 0, found) == [""] * 3
@@ -167,15 +161,13 @@ def test_nobody_is_in_two_sums_or_in_a_sum_and_alone() -> None:
 
 
 def test_a_sum_is_not_taken_where_clients_are_checked_or_its_rows_are_not_of_its_list() -> None:
-    world = world_of()
-    found = opened(world)
+    world, found = begun()
     sent = site_of(found)
     other = (*TOKENS[:2], b"x" * 16)
     assert deliver(world, found, sent, other) == ["malformed"] * 3
     assert deliver(world, found, tuple(rows[:1] for rows in sent)) == ["malformed"] * 3  # type: ignore[arg-type]
     assert deliver(world, b"another" * 4, sent) == ["another-ticket"] * 3
-    checked = World(np.random.default_rng(1), plan=CHECKED)
-    found = opened(checked)
+    checked, found = begun(plan=CHECKED)
     assert deliver(checked, found, site_of(found)) == ["malformed"] * 3
 
 
@@ -197,10 +189,8 @@ def test_a_client_of_many_users_sends_one_sum_and_takes_nobody_elses_users(tmp_p
         sets = ("recipe=published", "model.steps=1", "model.encoder=id", "model.dimension=2")
         there = federation(cores, stack, *sets)
         there.join(there.terms)
-        endpoint = there.endpoint()
         question = there.first
-        endpoint.open_run(RUN, there.prepared.plan)
-        assert endpoint.open_round(there.opening(question)).phase is Phase.OPEN
+        there.opened()
         cores.sleep(1.0)
         rows = site_rows(layout(question))
         answer = there.participants[0].answer(Invitation(RUN, there.prepared.plan, question))
@@ -224,6 +214,5 @@ def test_a_client_of_many_users_sends_one_sum_and_takes_nobody_elses_users(tmp_p
         assert core.share_endpoint("client-2").report(RUN, 0, b"FRG1").rejected == {
             Refusal.MALFORMED: 1
         }
-        release = there.link(min_share=1.0).answer(question)
-        assert pack_release(release) == pack_release(there.loopback.answer(question))
+        there.released_as_alone()
         assert sum(each.users.num_users for each in there.participants) == USERS

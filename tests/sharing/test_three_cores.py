@@ -15,7 +15,7 @@ from fedrec.cli.disclosure.aggregator import aggregator as inspected
 from fedrec.errors import RefusedError, RunError, UnreachableError
 from fedrec.federation.hostile_clients import ATTEMPTS
 from fedrec.federation.messages import Reports
-from fedrec.federation.protocol import Answer, Invitation, Phase, Refusal
+from fedrec.federation.protocol import Answer, Invitation, Refusal
 from fedrec.federation.wire import pack_release
 from fedrec.sharing.layout import RowLayout, layout
 from fedrec.sharing.protocol import Standing
@@ -94,13 +94,10 @@ def test_an_aggregator_that_forgets_an_open_round_costs_nothing_and_the_round_be
     found: Found, place: int
 ) -> None:
     there = found(*PUBLISHED)
-    endpoint = there.endpoint()
     question = there.first
-    endpoint.open_run(RUN, there.prepared.plan)
-    assert endpoint.open_round(there.opening(question, quorum=USERS)).phase is Phase.OPEN
+    there.opened(quorum=USERS)
     there.cores.restart(place)
-    release = there.link(min_share=1.0).answer(question)
-    assert pack_release(release) == pack_release(there.loopback.answer(question))
+    there.released_as_alone()
     assert {ledger.attempt(RUN, question.round).attempt for ledger in there.cores.ledgers} == {2}  # type: ignore[union-attr]
     assert {len(ledger.spends().charges) for ledger in there.cores.ledgers} == {
         len(question.releases)
@@ -111,10 +108,8 @@ def test_an_attempt_that_is_on_disk_and_was_reported_as_failed_is_followed_by_th
     found: Found, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     there = found(*PUBLISHED)
-    endpoint = there.endpoint()
     question = there.first
-    endpoint.open_run(RUN, there.prepared.plan)
-    endpoint.open_round(there.opening(question, quorum=USERS))
+    endpoint = there.opened(quorum=USERS)
     there.cores.restart(1)  # which has lost it, so that another begins
     honest = ReleaseLedger.begin
 
@@ -126,8 +121,7 @@ def test_an_attempt_that_is_on_disk_and_was_reported_as_failed_is_followed_by_th
     monkeypatch.setattr(ReleaseLedger, "begin", begin)
     with pytest.raises(RunError):
         endpoint.open_round(there.opening(question, quorum=USERS))
-    release = there.link(min_share=1.0).answer(question)
-    assert pack_release(release) == pack_release(there.loopback.answer(question))
+    there.released_as_alone()
 
 
 def test_a_share_that_was_lost_after_a_peer_published_ends_the_round_for_good(found: Found) -> None:
@@ -169,10 +163,8 @@ def test_a_client_shares_nothing_where_aggregators_were_asked_another_question_o
     found: Found,
 ) -> None:
     there = found(*PUBLISHED)
-    endpoint = there.endpoint()
     question = there.first
-    endpoint.open_run(RUN, there.prepared.plan)
-    endpoint.open_round(there.opening(question, quorum=3))
+    there.opened(quorum=3)
     there.cores.sleep(1.0)
     answers = there.ask(Invitation(RUN, there.prepared.plan, question, quorum=USERS))
     assert {answer.refusal for answer in answers} == {Refusal.WRONG_QUESTION}
@@ -186,12 +178,10 @@ def test_a_client_shares_nothing_where_aggregators_were_asked_another_question_o
 
 def test_shares_of_a_user_whom_another_client_enrolled_are_not_taken(found: Found) -> None:
     there = found(*PUBLISHED)
-    endpoint = there.endpoint()
     question = there.first
     core = there.cores.running[0]
     assert core is not None
-    endpoint.open_run(RUN, there.prepared.plan)
-    endpoint.open_round(there.opening(question))
+    there.opened()
     there.cores.sleep(1.0)
     ticket = core.attempt(RUN, question.round).ticket
     of_another = next(token for token, owner in core.ledger.owners().items() if owner == "client-2")
@@ -232,8 +222,7 @@ def test_a_peer_that_answers_garbage_keeps_a_round_from_its_end_and_once_it_is_w
         with pytest.raises((RefusedError, UnreachableError)):
             there.link(attempts=1, short_attempts=1, round_s=5.0).answer(there.first)
     assert [ledger.released(RUN, there.first.round) for ledger in there.cores.ledgers] == [None] * 3
-    release = there.link(min_share=1.0).answer(there.first)
-    assert pack_release(release) == pack_release(there.loopback.answer(there.first))
+    there.released_as_alone()
 
 
 @dataclass
@@ -290,8 +279,7 @@ def test_a_round_with_a_peer_that_hangs_ends_by_its_time_limit_in_words_and_is_r
     ]
     assert len(left) == (2 if since == 37 else 0)
     assert all(len(ledger.spends().charges) in {0, len(question.releases)} for ledger in ledgers)
-    release = there.link(min_share=1.0).answer(question)
-    assert pack_release(release) == pack_release(there.loopback.answer(question))
+    there.released_as_alone()
     assert all(core.release(RUN, question.round) == output for core, output in left)
     assert {len(ledger.spends().charges) for ledger in ledgers} == {len(question.releases)}
 

@@ -13,7 +13,7 @@ from fedrec.data.planted import PlantedShape, planted
 from fedrec.errors import UnreachableError
 from fedrec.factorization.facts import PublicFacts
 from fedrec.federation.messages import Question, train
-from fedrec.federation.protocol import Answer, Invitation, Opening, RoundStatus, Terms
+from fedrec.federation.protocol import Answer, Invitation, Opening, Phase, RoundStatus, Terms
 from fedrec.federation.round_driver import AggregatedLink, Patience
 from fedrec.federation.wire import pack_release, question_digest, question_header
 from fedrec.in_process.loopback import Loopback
@@ -200,6 +200,18 @@ class Federation:
 
     def endpoint(self) -> ThreeEndpoints:
         return ThreeEndpoints([Line(self.cores, place) for place in range(3)], self.cores.clock)
+
+    def opened(self, **opening: int) -> ThreeEndpoints:
+        """All three, where the first question is open."""
+        endpoint = self.endpoint()
+        endpoint.open_run(RUN, self.prepared.plan)
+        assert endpoint.open_round(self.opening(self.first, **opening)).phase is Phase.OPEN
+        return endpoint
+
+    def released_as_alone(self) -> None:
+        """The first question's release, of everybody, is the loopback's."""
+        release = self.link(min_share=1.0).answer(self.first)
+        assert pack_release(release) == pack_release(self.loopback.answer(self.first))
 
     def link(self, **patience: float) -> AggregatedLink:
         waits = Patience(sleep=self.cores.sleep, clock=self.cores.clock, **patience)  # type: ignore[arg-type]

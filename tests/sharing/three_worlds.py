@@ -3,6 +3,7 @@ clients that send to all of them."""
 
 import hashlib
 import os
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -16,6 +17,7 @@ from fedrec.federation.sums import exact_sums
 from fedrec.privacy.calibration import Plan, among_three, calibrate
 from fedrec.privacy.guarantee import Guarantee
 from fedrec.randomness import SystemStreams
+from fedrec.sharing.agreement import Agreement
 from fedrec.sharing.layout import RowLayout, plain_numbers, plan_layout, with_own_noise
 from fedrec.sharing.one_of_three import OneOfThree
 from fedrec.sharing.protocol import KeptOutput, Standing
@@ -99,33 +101,30 @@ class Line:
     caller: int
     callee: int
 
+    @property
+    def there(self) -> Agreement:
+        return self.world.parties[self.callee]
+
     def standing(self, run: str, round: int) -> Standing:
         self.world.maybe_lose()
-        return self.world.lies(
-            self.caller, self.callee, self.world.parties[self.callee].standing(run, round)
-        )
+        return self.world.lies(self.caller, self.callee, self.there.standing(run, round))
 
     def key(self, run: str, round: int, attempt: int) -> bytes:
-        self.world.maybe_lose()
-        return self.world.parties[self.callee].key(run, round, attempt, caller=self.caller)
+        return self._told(lambda: self.there.key(run, round, attempt, caller=self.caller))
 
     def openings(self, run: str, round: int, attempt: int) -> bytes:
-        self.world.maybe_lose()
-        try:
-            return self.world.opened(
-                self.callee, self.world.parties[self.callee].openings(run, round, attempt)
-            )
-        except ProtocolError as failure:
-            raise UnreachableError(failure.cause, "Ask again.") from None
+        told = self._told(lambda: self.there.openings(run, round, attempt))
+        return self.world.opened(self.callee, told)
 
     def explicit(self, run: str, round: int, attempt: int, first: int, last: int) -> bytes:
+        asked = run, round, attempt, first, last
+        told = self._told(lambda: self.there.explicit(*asked, caller=self.caller))
+        return self.world.passed_on(told)
+
+    def _told(self, ask: Callable[[], bytes]) -> bytes:
         self.world.maybe_lose()
         try:
-            return self.world.passed_on(
-                self.world.parties[self.callee].explicit(
-                    run, round, attempt, first, last, caller=self.caller
-                )
-            )
+            return ask()
         except ProtocolError as failure:
             raise UnreachableError(failure.cause, "Ask again.") from None
 

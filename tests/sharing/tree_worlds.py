@@ -13,17 +13,16 @@ from fedrec.randomness import SystemStreams
 from fedrec.sharing.agreement import Agreement
 from fedrec.sharing.leaf_of_three import LeafOfThree
 from fedrec.sharing.protocol import Standing
-from fedrec.sharing.record import SharedUser
 from fedrec.sharing.root_of_three import RangeTerm, RootOfThree
 from tests.sharing.three_worlds import (
     DIGEST,
     NAMES,
     PLAN,
-    QUESTION,
     RUN,
     USERS,
     CrashError,
     Disk,
+    Line,
     World,
 )
 
@@ -32,44 +31,19 @@ LEAVES = [(place, number) for place in range(3) for number in range(len(RANGES))
 
 
 @dataclass
-class Between:
+class Between(Line):
     """From one process to another of its level: roots, or the leaves of range `level`."""
 
     world: "TreeWorld"
     level: int
-    caller: int
-    callee: int
-
-    def standing(self, run: str, round: int) -> Standing:
-        self.world.maybe_lose()
-        said = self.there.standing(run, round)
-        return self.world.says(self.level, self.caller, self.callee, said)
-
-    def key(self, run: str, round: int, attempt: int) -> bytes:
-        self.world.maybe_lose()
-        return self._told(lambda: self.there.key(run, round, attempt, caller=self.caller))
-
-    def openings(self, run: str, round: int, attempt: int) -> bytes:
-        self.world.maybe_lose()
-        return self._told(lambda: self.there.openings(run, round, attempt))
-
-    def explicit(self, run: str, round: int, attempt: int, first: int, last: int) -> bytes:
-        self.world.maybe_lose()
-        return self._told(
-            lambda: self.there.explicit(run, round, attempt, first, last, caller=self.caller)
-        )
 
     @property
     def there(self) -> Agreement:
-        if self.level < 0:
-            return self.world.parties[self.callee]
-        return self.world.leaves[self.callee, self.level]
+        return super().there if self.level < 0 else self.world.leaves[self.callee, self.level]
 
-    def _told(self, ask) -> bytes:  # type: ignore[no-untyped-def]
-        try:
-            return ask()  # type: ignore[no-any-return]
-        except ProtocolError as failure:
-            raise UnreachableError(failure.cause, "Ask again.") from None
+    def standing(self, run: str, round: int) -> Standing:
+        said = super().standing(run, round)
+        return self.world.says(self.level, self.caller, self.callee, said)
 
 
 class TreeWorld(World):
@@ -86,11 +60,11 @@ class TreeWorld(World):
         self.names = [bytes([128 * (user % 2)]) + os.urandom(15) for user in range(USERS)]
 
     def party(self, i: int) -> RootOfThree:
-        peers = {j: Between(self, -1, i, j) for j in range(3) if j != i}
+        peers = {j: Between(self, i, j, -1) for j in range(3) if j != i}
         return RootOfThree(i, NAMES, peers, self.disks[i], SystemStreams(), RANGES)
 
     def leaf(self, place: int, number: int) -> LeafOfThree:
-        peers = {j: Between(self, number, place, j) for j in range(3) if j != place}
+        peers = {j: Between(self, place, j, number) for j in range(3) if j != place}
         names = [name + bytes([number]) for name in NAMES]
         return LeafOfThree(place, names, peers, self.leaf_disks[place, number], RANGES[number])
 
@@ -176,12 +150,11 @@ class TreeWorld(World):
         self.fetch()
 
 
-def tree(seed: int = 1, plan: Plan = PLAN, *, needed: int = 1) -> TreeWorld:
-    """An attempt that is open everywhere, with tickets."""
-    world = TreeWorld(np.random.default_rng(seed), plan=plan)
+def tree(*, plan: Plan = PLAN, needed: int = 1, users: int = USERS) -> TreeWorld:
+    """An attempt that is open everywhere, with tickets, and has so many users."""
+    world = TreeWorld(np.random.default_rng(1), plan=plan)
     world.begin(1, needed)
     world.go_on(2)
+    for user in range(users):
+        assert world.share(user) == [""] * 3
     return world
-
-
-__all__ = ["LEAVES", "QUESTION", "RANGES", "SharedUser", "TreeWorld", "tree"]
