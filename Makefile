@@ -5,7 +5,7 @@ PYTHON ?= python3.11
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: install demo recommend test test-rest test-research test-research-slow test-all rehearsal upgrade lock sbom audit ways release mutants flower-versions lint docs docs-site proto clean
+.PHONY: install demo recommend test test-rest test-research test-research-slow test-all rehearsal upgrade lock sbom audit ways release mutants flower-versions flower-oldest-and-newest lint docs docs-site proto clean
 install: $(VENV)/.installed
 
 # torch is a build that only pip's own configured index offers, so it is named by its exact version
@@ -83,11 +83,15 @@ ways:
 
 # what speaks to Flower, and real parties as processes, with every minor release that pyproject.toml allows, each in an environment of its own with Ray
 FLOWERS ?= 1.40.0 1.41.0 1.42.0
+SPEAK_FLOWER := tests/client_flower tests/server_flower tests/contracts tests/simulations/test_grid.py tests/simulations/test_flower_app.py tests/simulations/test_flower_strategy_and_mods.py
+FLOWER_TESTS ?= $(SPEAK_FLOWER) tests/processes
+flower-oldest-and-newest:
+	$(MAKE) --no-print-directory flower-versions FLOWERS="$(firstword $(FLOWERS)) $(lastword $(FLOWERS))" FLOWER_TESTS="$(SPEAK_FLOWER)"
 flower-versions:
 	@status=0; for release in $(FLOWERS); do \
 		$(PYTHON) -m venv .flower-versions/$$release \
 		&& .flower-versions/$$release/bin/python -m pip install --quiet --disable-pip-version-check --editable '.[dev,news,ray]' "flwr==$$release" \
-		&& .flower-versions/$$release/bin/python -m pytest tests/client_flower tests/server_flower tests/processes tests/contracts tests/simulations/test_grid.py tests/simulations/test_flower_app.py tests/simulations/test_flower_strategy_and_mods.py \
+		&& .flower-versions/$$release/bin/python -m pytest $(FLOWER_TESTS) \
 		|| status=1; done; exit $$status
 
 # before a release (CONTRIBUTING.md): wheel and source archive in clean environments, on each Python named
