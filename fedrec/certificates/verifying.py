@@ -75,7 +75,7 @@ class Verified:
         )  # fmt: skip
         told = [
             f"The model follows from {self.rounds} noised releases and public inputs, {exactly}: "
-            "nothing else that was measured on people is in its numbers.",
+            "nothing else is in its numbers.",
             f"The noise that the releases state, at the bounds of their questions, costs epsilon "
             f"{self.price.gdp:.4g} at delta {self.guarantee.delta:g} by exact composition, and "
             f"{self.price.pld:.4g} by the privacy loss distribution.",
