@@ -196,11 +196,15 @@ def _verified(folder: Path, *, up_to_rounding: bool) -> Verified:
     for key in ("epsilon", "delta", "unit", "neighbours", "established"):
         _require(promised[key] == told[key], f"the model promises another {key} than its plan")
     _require(manifest.get("plan", plan.digest()) == plan.digest(), "the model names another plan")
+    files = content["files"]
+    numbers = range(len(content["rounds"]))
     outputs = _outputs(folder, content, plan)
     state, events = _told_again(folder, content, side, outputs)
     price = _price(events, plan)
-    files = content["files"]
-    sha256 = [files[round_file(k)] for k in range(len(content["rounds"]))]
+    kept = {round_file(k) for k in numbers} | {output_file(k, i) for k in numbers for i in range(3)}
+    other = sorted(name for name in {*files} - kept if name.startswith(f"{FOLDER}/round-"))
+    _require(not other, f"{', '.join(other)} is of none of its rounds: nothing here prices it")
+    sha256 = [files[round_file(k)] for k in numbers]
     signed = require_signed(content, plan, sha256, outputs)
     return Verified(
         folder,
@@ -208,7 +212,7 @@ def _verified(folder: Path, *, up_to_rounding: bool) -> Verified:
         plan.guarantee,
         price,
         len(content["rounds"]),
-        sum((folder / round_file(k)).stat().st_size for k in range(len(content["rounds"]))),
+        sum((folder / round_file(k)).stat().st_size for k in numbers),
         manifest["noise"],
         signed,
         content["code"] == code_digest(),

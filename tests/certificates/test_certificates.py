@@ -238,6 +238,39 @@ def test_the_command_ends_with_6_where_a_certificate_does_not_hold(
     assert guarded(["verify", str(tmp_path)]) == 6
 
 
+def _files(folder: Path) -> dict[str, bytes]:
+    return {
+        path.relative_to(folder).as_posix(): path.read_bytes()
+        for path in folder.rglob("*")
+        if path.is_file()
+    }
+
+
+def test_a_model_that_is_saved_over_another_holds_nothing_of_it(
+    certified: Path, tmp_path: Path
+) -> None:
+    """Exact sums of an earlier training without noise, say."""
+    private = fedrec.ItemBias(epsilon=1, noise="seeded").fit(fedrec.Dataset.planted("small"))
+    alone = _files(private.save(tmp_path / "alone"))
+    for model in (private, fedrec.load(tmp_path / "alone")):
+        over = copied(certified, tmp_path / "over")
+        for left in ("round-009.safetensors", "round-000-1.output", "earlier.safetensors"):
+            (over / "certificate" / left).write_bytes(b"exact sums")
+        (over / "popularity.safetensors").write_bytes(b"exact counts")
+        assert _files(model.save(over)) == alone
+
+
+@pytest.mark.parametrize("left", ["round-009.safetensors", "round-009-1.output", "round-x"])
+def test_releases_of_another_training_beside_a_model_are_found(
+    left: str, certified: Path, tmp_path: Path
+) -> None:
+    model = copied(certified, tmp_path / "model")
+    (model / "certificate" / left).write_bytes((model / round_file(0)).read_bytes())
+    sealed(model)
+    with pytest.raises(RunError, match="none of its rounds"):
+        verify(model)
+
+
 def test_a_saved_model_is_certified_and_so_is_a_copy(tmp_path: Path) -> None:
     data = fedrec.Dataset.planted("small")
     first = fedrec.ItemBias(epsilon=3).fit(data).save(tmp_path / "first")
