@@ -117,12 +117,32 @@ def _a_smaller_delta(model: Path) -> None:
     write_json(model / "manifest.json", smaller)
 
 
+def _exact_counts(model: Path) -> None:
+    counts = load((model / "popularity.safetensors").read_bytes())
+    write_arrays(model / "popularity.safetensors", {"counts": np.round(counts["counts"]) + 1})
+
+
+def _a_smaller_promise_of_answers(model: Path) -> None:
+    served = read_json(model / "serving.json")
+    served["origin"]["guarantee"]["epsilon"] = 4.9
+    write_json(model / "serving.json", served)
+
+
+def _two_promises(model: Path) -> None:
+    """Of which one reader of JSON takes the first, another one the last."""
+    text = (model / "manifest.json").read_text()
+    (model / "manifest.json").write_text(text.replace("{", '{"guarantee": {"epsilon": 0.1},', 1))
+
+
 FORGERIES: dict[str, tuple[Any, str]] = {
     "value of a release": (_another_value, "asked another question|the model differs"),
     "noise of a release": (_less_noise, "costs more than planned"),
     "model": (_another_model, "the model differs"),
     "epsilon": (_a_smaller_promise, "promises another epsilon"),
     "delta": (_a_smaller_delta, "promises another delta"),
+    "counts": (_exact_counts, "the model differs"),
+    "epsilon of answers": (_a_smaller_promise_of_answers, "promises more than the plan"),
+    "key twice": (_two_promises, "manifest.json is not canonical"),
 }
 
 
