@@ -17,13 +17,16 @@ from safetensors.numpy import load
 
 import fedrec
 from fedrec.certificates import verifying
+from fedrec.certificates.inputs import read_inputs
 from fedrec.certificates.verifying import verify
-from fedrec.certificates.writing import FILE, round_file
+from fedrec.certificates.writing import FILE, ReleasedRound, certify, round_file
 from fedrec.cli.main import guarded
 from fedrec.errors import RunError
 from fedrec.federation.messages import Release
 from fedrec.federation.wire import pack_release
 from fedrec.privacy.calibration import Plan
+from fedrec.run.model_folder import clear
+from fedrec.settings import load as load_scenario
 from fedrec.storage import read_json, write_arrays, write_json
 from tests.certificates.models import NEWS, SMALL, copied, fuzzed, holds, parsed, sealed, simulated
 
@@ -278,6 +281,26 @@ def test_a_model_that_is_saved_over_another_holds_nothing_of_it(
             (over / "certificate" / left).write_bytes(b"exact sums")
         (over / "popularity.safetensors").write_bytes(b"exact counts")
         assert _files(model.save(over)) == alone
+    clear(copied(certified, tmp_path / "over"))
+    assert not _files(tmp_path / "over")
+
+
+def test_a_certificate_takes_the_place_of_an_earlier_one_whole(
+    certified: Path, tmp_path: Path
+) -> None:
+    """As a run that goes on writes it again."""
+    model = copied(certified, tmp_path / "model")
+    (model / "certificate" / "earlier.safetensors").write_bytes(b"of a warm start")
+    scenario = load_scenario(None, [*SMALL, "recipe=dp-bias"])
+    content = parsed(certified)
+    rounds = [
+        ReleasedRound((certified / round_file(k)).read_bytes(), one["reported"], one["question"])
+        for k, one in enumerate(content["rounds"])
+    ]
+    inputs = read_inputs(certified / "certificate", content["users"])
+    plan = Plan.of(content["plan"])
+    certify(model, scenario, inputs, rounds, run=content["run"], plan=plan)
+    assert parsed(model)["files"] == content["files"]
 
 
 @pytest.mark.parametrize("left", ["round-009.safetensors", "round-009-1.output", "round-x"])
