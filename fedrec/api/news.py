@@ -293,7 +293,13 @@ class NewsRecommender(Parameters):
         target = Path(folder)
         if target.is_file():
             raise RunError(f"{folder} is a file", "Give an empty or a new folder.")
+        if target.resolve() == run.resolve():
+            raise RunError(f"{folder} is the run itself", "Give another folder.")
+        from fedrec.run.model_folder import clear
+
         with writing(target, "Give another folder."):
+            clear(target / "model")
+            (target / FILE).unlink(missing_ok=True)
             shutil.copytree(run / "model", target / "model", dirs_exist_ok=True)
             if (run / FILE).exists():
                 shutil.copy(run / FILE, target / FILE)

@@ -510,7 +510,7 @@ class Recommender(Parameters):
 
     def save(self, folder: str | Path) -> Path:
         """Write the model as safetensors, its manifest with the guarantee, and a model card,
-        README.md. No pickle, and nobody's history.
+        README.md, in the place of a model that lies there. No pickle, and nobody's history.
 
         Raises RunError where the folder holds something else or cannot be written.
 
@@ -617,6 +617,9 @@ class Recommender(Parameters):
 
 
 def copied(source: Path, target: Path) -> None:
-    """Copy a folder; nothing where it lies there already."""
+    """Copy a folder in the place of a model; nothing where it lies there already."""
+    from fedrec.run.model_folder import clear  # with serving
+
     if source.resolve() != target.resolve():
+        clear(target)
         shutil.copytree(source, target, dirs_exist_ok=True)

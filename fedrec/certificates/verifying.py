@@ -7,7 +7,7 @@ Nothing of a deployment is loaded: numpy, scipy and the recipe's own modules are
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, NoReturn
@@ -37,6 +37,9 @@ from fedrec.privacy.guarantee import Guarantee
 from fedrec.settings import validated
 from fedrec.storage import finite, packed_arrays, read_arrays, read_json
 
+_SERVED = "serving.json"
+_COUNTS = "popularity.safetensors"
+"""What `serving.model_bundles` makes a bundle of, where the folder has it."""
 _ROUNDING = 1e-6
 _PLD_GRID = 1e-3  # relative, by which the grid of losses may exceed the exact epsilon
 _CONTENT = {
@@ -74,8 +77,8 @@ class Verified:
             f"but for rounding, by at most {self.difference:.1e} of the largest number of an array"
         )  # fmt: skip
         told = [
-            f"The model follows from {self.rounds} noised releases and public inputs, {exactly}: "
-            "nothing else that was measured on people is in its numbers.",
+            f"The model's numbers follow from {self.rounds} noised releases and public inputs, "
+            f"{exactly}: nothing else is in them.",
             f"The noise that the releases state, at the bounds of their questions, costs epsilon "
             f"{self.price.gdp:.4g} at delta {self.guarantee.delta:g} by exact composition, and "
             f"{self.price.pld:.4g} by the privacy loss distribution.",
@@ -99,7 +102,8 @@ class Verified:
             "That this is the only model of these people: other trainings add up, and are in the "
             "ledgers and budget files of those who trained.",
             "That what is called public was not measured on these people: items, their features, "
-            "vectors and links, public users, and the model that a warm start begins with.",
+            "vectors and links, public users, the model that a warm start begins with, and what "
+            "other files of the folder say.",
             *(one.words for one in self.signed if not one.pin),
             "That these keys are those of the aggregators: compare them with the pins that their "
             "operators state."
@@ -196,11 +200,20 @@ def _verified(folder: Path, *, up_to_rounding: bool) -> Verified:
     for key in ("epsilon", "delta", "unit", "neighbours", "established"):
         _require(promised[key] == told[key], f"the model promises another {key} than its plan")
     _require(manifest.get("plan", plan.digest()) == plan.digest(), "the model names another plan")
+    if (folder / _SERVED).exists():
+        served = read_json(folder / _SERVED)["origin"]["guarantee"]  # of this training or of more
+        same = all(served[key] == told[key] for key in ("unit", "neighbours"))
+        least = all(float(served[key]) >= float(told[key]) for key in ("epsilon", "delta"))
+        _require(same and least, "what is served promises more than the plan")
+    files = content["files"]
+    numbers = range(len(content["rounds"]))
     outputs = _outputs(folder, content, plan)
     state, events = _told_again(folder, content, side, outputs)
     price = _price(events, plan)
-    files = content["files"]
-    sha256 = [files[round_file(k)] for k in range(len(content["rounds"]))]
+    kept = {round_file(k) for k in numbers} | {output_file(k, i) for k in numbers for i in range(3)}
+    other = sorted(name for name in {*files} - kept if name.startswith(f"{FOLDER}/round-"))
+    _require(not other, f"{', '.join(other)} is of none of its rounds: nothing here prices it")
+    sha256 = [files[round_file(k)] for k in numbers]
     signed = require_signed(content, plan, sha256, outputs)
     return Verified(
         folder,
@@ -208,12 +221,22 @@ def _verified(folder: Path, *, up_to_rounding: bool) -> Verified:
         plan.guarantee,
         price,
         len(content["rounds"]),
-        sum((folder / round_file(k)).stat().st_size for k in range(len(content["rounds"]))),
+        sum((folder / round_file(k)).stat().st_size for k in numbers),
         manifest["noise"],
         signed,
         content["code"] == code_digest(),
-        _difference(folder, side.released(state), up_to_rounding=up_to_rounding),
+        max(
+            _difference(folder / name, arrays, up_to_rounding=up_to_rounding)
+            for name, arrays in _numbers(folder, side, state)
+        ),
     )
+
+
+def _numbers(folder: Path, side: ServerSide, state: State) -> Iterator[tuple[str, Arrays]]:
+    """Files of numbers of a model, and what they must be."""
+    yield "model.safetensors", side.released(state)
+    if (folder / _COUNTS).exists():
+        yield _COUNTS, {"counts": np.asarray(state["counts"], np.float64)}
 
 
 def _read(folder: Path) -> Mapping[str, Any]:
@@ -222,12 +245,13 @@ def _read(folder: Path) -> Mapping[str, Any]:
     content = read_json(path)
     _require(content.get("format") == FORMAT, f"it is not of format {FORMAT}")
     _require(_is_one(content), "it says more or less than a certificate does")
-    canonical = (json.dumps(content, indent=2, sort_keys=True) + "\n").encode()
-    _require(path.read_bytes() == canonical, "its JSON is not written as certificates are")
     _require(own_digest(content) == content["sha256"], "it is not the one that its digest names")
     for path in folder.rglob("*"):
         plain = path.is_file() or path.is_dir()
         _require(plain and not path.is_symlink(), f"{path.name} is neither a file nor a folder")
+        if path.suffix == ".json":
+            canonical = json.dumps(read_json(path), indent=2, sort_keys=True) + "\n"
+            _require(path.read_bytes() == canonical.encode(), f"{path.name} is not canonical JSON")
     found = digests(folder)
     for name in sorted({*found, *content["files"]}):
         _require(name in found, f"{name} is missing")
@@ -322,11 +346,10 @@ def _price(events: Sequence[Sequence[GaussianEvent]], plan: Plan) -> Opinions:
     return price
 
 
-def _difference(folder: Path, arrays: Arrays, *, up_to_rounding: bool) -> float:
+def _difference(path: Path, arrays: Arrays, *, up_to_rounding: bool) -> float:
     """0 where the model's file has the recomputed bytes.
 
     Raises RunError where it has not, or, up to rounding, where numbers differ."""
-    path = folder / "model.safetensors"
     if packed_arrays(arrays) == path.read_bytes():
         return 0.0
     kept = read_arrays(path)

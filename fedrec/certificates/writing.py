@@ -17,7 +17,9 @@ from __future__ import annotations
 
 import hashlib
 import json
+import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -66,8 +68,10 @@ def certify(
     plan: Plan,
     statements: Sequence[Mapping[str, Any]] = (),
 ) -> None:
-    """Write the certificate of the model in `folder`, whose files are all there. run: the id that
-    questions name. statements: what aggregators signed, in the order of their places."""
+    """Write the certificate of the model in `folder`, whose files are all there, in the place of an
+    earlier one. run: the id that questions name. statements: what aggregators signed, in the order
+    of their places."""
+    remove(folder)
     inputs.write(folder / FOLDER)
     rounds = list[dict[str, Any]]()
     for number, round in enumerate(released):
@@ -91,6 +95,13 @@ def certify(
         "files": digests(folder),
     }
     write_json(folder / FILE, {**content, "sha256": own_digest(content)})
+
+
+def remove(folder: Path) -> None:
+    """Take the certificate of an earlier model away, with its releases: another guarantee is of
+    them."""
+    with suppress(FileNotFoundError):
+        shutil.rmtree(folder / FOLDER)
 
 
 def round_file(number: int) -> str:

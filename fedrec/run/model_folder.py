@@ -3,7 +3,6 @@ card, README.md in the manner of Hugging Face, which cannot claim more than the 
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -12,8 +11,7 @@ from fedrec import __version__
 from fedrec.api.released import FILE as FACTS
 from fedrec.api.released import read_released, write_facts
 from fedrec.certificates.inputs import FactorizationInputs
-from fedrec.certificates.writing import FOLDER as CERTIFICATE
-from fedrec.certificates.writing import ReleasedRound, certify
+from fedrec.certificates.writing import ReleasedRound, certify, remove
 from fedrec.data.added_items import AddedItems
 from fedrec.data.interactions import Dataset
 from fedrec.factorization.facts import PublicFacts
@@ -24,7 +22,7 @@ from fedrec.public_data import PublicData
 from fedrec.run.job import run_id
 from fedrec.run.training import Trained
 from fedrec.serving.exporting import Origin, PublicItems
-from fedrec.serving.model_bundles import ServingFacts, serve_items
+from fedrec.serving.model_bundles import SERVING_FILES, ServingFacts, serve_items
 from fedrec.settings import Scenario
 from fedrec.storage import finite, read_json, write_bytes, write_json
 
@@ -111,6 +109,14 @@ def write_card(
     write_bytes(folder / FILE, card.encode())
 
 
+def clear(folder: Path) -> None:
+    """Take an earlier model out of the folder, with its releases and counts: the guarantee of the
+    next one is not of them."""
+    remove(folder)
+    for name in (FILE, "manifest.json", "model.safetensors", FACTS, *SERVING_FILES):
+        (folder / name).unlink(missing_ok=True)
+
+
 def keep_model(
     folder: Path,
     scenario: Scenario,
@@ -130,6 +136,7 @@ def keep_model(
     the rounds: the bundle is the same too. not_covered: sentences on what reader and split took
     from everybody's rows. spent: sentences on what all trainings of these people have cost.
     """
+    clear(folder)
     plan = trained.prepared.plan
     catalogue = dataset.catalogue
     about = {
@@ -214,4 +221,4 @@ def add_items(folder: Path, added: AddedItems) -> None:
         new=added.number,
     )
     serve_items(folder, added, X)
-    shutil.rmtree(folder / CERTIFICATE, ignore_errors=True)
+    remove(folder)

@@ -96,6 +96,8 @@ Today = Callable[[Sequence[str], Sequence[str]], AddedItems]
 """From ids and titles of the trained catalogue to those of today, `added_items.added_items`."""
 _FACTS = "serving.json"
 _COUNTS = "popularity.safetensors"
+SERVING_FILES = (_FACTS, _COUNTS)
+"""In a model folder."""
 _REMEDY = (
     "It was trained by an older version, or with a recipe that releases no counts: train again."
 )

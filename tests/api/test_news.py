@@ -37,7 +37,13 @@ def test_news_are_trained_asked_and_exported(tmp_path: Path) -> None:
         model.export(tmp_path)
     with pytest.raises(fedrec.RunError, match="is a file"):
         model.save(tmp_path / "new" / "news.safetensors")
+    left = tmp_path / "run" / "model" / "certificate" / "round-000.safetensors"
+    left.parent.mkdir(parents=True)
+    left.write_bytes(b"of an earlier model")
+    with pytest.raises(fedrec.RunError, match="the run itself"):
+        model.save(model.result["run_dir"])
     saved = model.save(tmp_path / "run")
+    assert not left.exists()
     names = {str(path.relative_to(saved)) for path in saved.rglob("*") if path.is_file()}
     assert names == {"model/model.safetensors", "model/manifest.json", FILE, "guarantee.json"}
     assert "budget" not in json.loads((saved / "guarantee.json").read_text())

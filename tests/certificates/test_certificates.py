@@ -17,13 +17,16 @@ from safetensors.numpy import load
 
 import fedrec
 from fedrec.certificates import verifying
+from fedrec.certificates.inputs import read_inputs
 from fedrec.certificates.verifying import verify
-from fedrec.certificates.writing import FILE, round_file
+from fedrec.certificates.writing import FILE, ReleasedRound, certify, round_file
 from fedrec.cli.main import guarded
 from fedrec.errors import RunError
 from fedrec.federation.messages import Release
 from fedrec.federation.wire import pack_release
 from fedrec.privacy.calibration import Plan
+from fedrec.run.model_folder import clear
+from fedrec.settings import load as load_scenario
 from fedrec.storage import read_json, write_arrays, write_json
 from tests.certificates.models import NEWS, SMALL, copied, fuzzed, holds, parsed, sealed, simulated
 
@@ -117,12 +120,32 @@ def _a_smaller_delta(model: Path) -> None:
     write_json(model / "manifest.json", smaller)
 
 
+def _exact_counts(model: Path) -> None:
+    counts = load((model / "popularity.safetensors").read_bytes())
+    write_arrays(model / "popularity.safetensors", {"counts": np.round(counts["counts"]) + 1})
+
+
+def _a_smaller_promise_of_answers(model: Path) -> None:
+    served = read_json(model / "serving.json")
+    served["origin"]["guarantee"]["epsilon"] = 4.9
+    write_json(model / "serving.json", served)
+
+
+def _two_promises(model: Path) -> None:
+    """Of which one reader of JSON takes the first, another one the last."""
+    text = (model / "manifest.json").read_text()
+    (model / "manifest.json").write_text(text.replace("{", '{"guarantee": {"epsilon": 0.1},', 1))
+
+
 FORGERIES: dict[str, tuple[Any, str]] = {
     "value of a release": (_another_value, "asked another question|the model differs"),
     "noise of a release": (_less_noise, "costs more than planned"),
     "model": (_another_model, "the model differs"),
     "epsilon": (_a_smaller_promise, "promises another epsilon"),
     "delta": (_a_smaller_delta, "promises another delta"),
+    "counts": (_exact_counts, "the model differs"),
+    "epsilon of answers": (_a_smaller_promise_of_answers, "promises more than the plan"),
+    "key twice": (_two_promises, "manifest.json is not canonical"),
 }
 
 
@@ -236,6 +259,59 @@ def test_the_command_ends_with_6_where_a_certificate_does_not_hold(
     assert guarded(["verify", str(model)]) == 6
     assert "was changed" in capsys.readouterr().err
     assert guarded(["verify", str(tmp_path)]) == 6
+
+
+def _files(folder: Path) -> dict[str, bytes]:
+    return {
+        path.relative_to(folder).as_posix(): path.read_bytes()
+        for path in folder.rglob("*")
+        if path.is_file()
+    }
+
+
+def test_a_model_that_is_saved_over_another_holds_nothing_of_it(
+    certified: Path, tmp_path: Path
+) -> None:
+    """Exact sums of an earlier training without noise, say."""
+    private = fedrec.ItemBias(epsilon=1, noise="seeded").fit(fedrec.Dataset.planted("small"))
+    alone = _files(private.save(tmp_path / "alone"))
+    for model in (private, fedrec.load(tmp_path / "alone")):
+        over = copied(certified, tmp_path / "over")
+        for left in ("round-009.safetensors", "round-000-1.output", "earlier.safetensors"):
+            (over / "certificate" / left).write_bytes(b"exact sums")
+        (over / "popularity.safetensors").write_bytes(b"exact counts")
+        assert _files(model.save(over)) == alone
+    clear(copied(certified, tmp_path / "over"))
+    assert not _files(tmp_path / "over")
+
+
+def test_a_certificate_takes_the_place_of_an_earlier_one_whole(
+    certified: Path, tmp_path: Path
+) -> None:
+    """As a run that goes on writes it again."""
+    model = copied(certified, tmp_path / "model")
+    (model / "certificate" / "earlier.safetensors").write_bytes(b"of a warm start")
+    scenario = load_scenario(None, [*SMALL, "recipe=dp-bias"])
+    content = parsed(certified)
+    rounds = [
+        ReleasedRound((certified / round_file(k)).read_bytes(), one["reported"], one["question"])
+        for k, one in enumerate(content["rounds"])
+    ]
+    inputs = read_inputs(certified / "certificate", content["users"])
+    plan = Plan.of(content["plan"])
+    certify(model, scenario, inputs, rounds, run=content["run"], plan=plan)
+    assert parsed(model)["files"] == content["files"]
+
+
+@pytest.mark.parametrize("left", ["round-009.safetensors", "round-009-1.output", "round-x"])
+def test_releases_of_another_training_beside_a_model_are_found(
+    left: str, certified: Path, tmp_path: Path
+) -> None:
+    model = copied(certified, tmp_path / "model")
+    (model / "certificate" / left).write_bytes((model / round_file(0)).read_bytes())
+    sealed(model)
+    with pytest.raises(RunError, match="none of its rounds"):
+        verify(model)
 
 
 def test_a_saved_model_is_certified_and_so_is_a_copy(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from fedrec.certificates.statements import require_signed
 from fedrec.certificates.verifying import verify
 from fedrec.certificates.writing import round_file
 from fedrec.errors import RunError
@@ -28,12 +29,13 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, KeyPair, KeyP
     return model, one, other
 
 
-def stated(model: Path) -> dict[str, Any]:
-    """What the ledger of an aggregator would say of the run, after two entries of others."""
+def stated(model: Path, *, factor: float = 1.0) -> dict[str, Any]:
+    """What the ledger of an aggregator would say of the run, after two entries of others. factor:
+    of each mu that it charged, over the plan's."""
     content = parsed(model)
     plan = Plan.of(content["plan"])
     charges = [
-        json.dumps({"run": content["run"], "release": one.name, "mu": one.mu})
+        json.dumps({"run": content["run"], "release": one.name, "mu": factor * one.mu})
         for one in plan.releases
     ]
     entries = [hashlib.sha256(charge.encode()).hexdigest() for charge in charges]
@@ -124,3 +126,50 @@ def test_other_bytes_than_the_aggregator_released_do_not_hold(
     sealed(target, statements=[signed(said, one)])
     with pytest.raises(RunError, match="released other bytes"):
         verify(target)
+
+
+@pytest.mark.parametrize("factor", [1 / 1.1, 1.1, 0.0])
+def test_charges_of_another_mu_than_the_plan_s_do_not_hold(
+    factor: float, world: tuple[Path, KeyPair, KeyPair], tmp_path: Path
+) -> None:
+    model, one, _ = world
+    target = copied(model, tmp_path / "model")
+    sealed(target, statements=[signed(stated(model, factor=factor), one)])
+    with pytest.raises(RunError, match="has not charged what the plan promises"):
+        verify(target)
+
+
+def test_other_numbers_of_people_than_the_aggregator_released_do_not_hold(
+    world: tuple[Path, KeyPair, KeyPair], tmp_path: Path
+) -> None:
+    model, one, _ = world
+    target = copied(model, tmp_path / "model")
+    said = stated(model)
+    said["rounds"][-1]["reported"] -= 1
+    sealed(target, statements=[signed(said, one)])
+    with pytest.raises(RunError, match="released other rounds"):
+        verify(target)
+
+
+def test_one_key_does_not_sign_for_two_of_three_aggregators(tmp_path: Path) -> None:
+    """Each output in its place, so that nothing but the key is wrong."""
+    keys = [*SMALL, "recipe=dp-bias", "privacy.aggregation=three-party"]
+    model = simulated(tmp_path / "runs", keys)
+    content = parsed(model)
+    plan = Plan.of(content["plan"])
+    outputs = [[b"0", b"1", b"2"] for _ in content["rounds"]]
+    authority = make_ca(tmp_path / "ca", days=2)
+    holders = [issue(authority, "aggregator", name, days=2) for name in ("a", "b", "c")]
+
+    def found(*by: int) -> int:
+        told = []
+        for place, number in enumerate(by):
+            said = stated(model)
+            for one, three in zip(said["rounds"], outputs, strict=True):
+                one |= {"output": "", "release": hashlib.sha256(three[place]).hexdigest()}
+            told.append(signed(said, holders[number]))
+        return len(require_signed({**content, "statements": told}, plan, [], outputs))
+
+    assert found(0, 1, 2) == 3
+    with pytest.raises(RunError, match="two aggregators have one key"):
+        found(0, 1, 0)

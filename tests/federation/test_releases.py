@@ -68,6 +68,21 @@ def test_one_block_with_less_noise_than_the_others_sets_the_price_of_its_release
     assert items.mu == pytest.approx(2 * PLAN["items"].mu, rel=1e-6)
 
 
+@pytest.mark.parametrize("round", [0, 1, 7])
+def test_every_release_of_every_round_is_on_the_ledger_and_told(round: int) -> None:
+    told = list[str]()
+    _, ledger = releases.release(
+        replace(QUESTION, round=round),
+        SUMS,
+        PLAN,
+        Ledger(PROMISE),
+        noise=Streams(1),
+        charge=lambda events: told.extend(event.name for event in events),
+    )
+    assert [event.name for event in ledger.events] == told == ["counts", "items"]
+    assert ledger.epsilon == pytest.approx(PROMISE.epsilon)
+
+
 def test_a_halved_std_is_refused_by_the_ledger_before_noise_is_drawn(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

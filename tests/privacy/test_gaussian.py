@@ -123,3 +123,28 @@ def test_the_papers_own_conversion_says_that_it_is_not_established_and_what_is_t
     assert f"{true:.4g}" in str(plan.guarantee)
     with pytest.raises(ValueError):
         am_ssp_plan(non_private(1e-5), {"a": 1.0}, steps=1)
+
+
+@pytest.mark.parametrize("isometric", [True, False])
+@pytest.mark.parametrize("rows", [1, 3, 1_000, 30_000])
+@pytest.mark.parametrize("columns", [1, 6, 55, 1_275])
+def test_noise_is_as_wide_in_a_block_of_any_shape(
+    columns: int, rows: int, isometric: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Exactly: what the sampler is asked for, of shapes that no test could draw often."""
+    asked = list[tuple[int, float]]()
+
+    def sample(size: int, *, std: float, key: bytes) -> np.ndarray:
+        asked.append((size, std))
+        return np.broadcast_to(np.int64(0), size)
+
+    monkeypatch.setattr(discrete_gaussian, "sample", sample)
+    noise = {"step": 2.0**-9, "std": 0.75, "key": bytes(32)}
+    gaussian.row_noise((rows, columns), **noise)
+    assert asked == [(rows * columns, 0.75 * 2**9)]
+    asked.clear()
+    gaussian.symmetric_noise((rows, columns), **noise, isometric=isometric)
+    width = math.isqrt(2 * columns)
+    off = columns - width
+    parts = [(width, 0.75), (off, 0.75 / math.sqrt(2))] if isometric else [(columns, 0.75)]
+    assert asked == [(rows * n, pytest.approx(std * 2**9)) for n, std in parts if n]

@@ -23,7 +23,7 @@ from fedrec.transport.rounds_api.pieces import SERVICE, packed, pieces
 from fedrec.transport.rounds_client import RoundsConnection, greet
 from fedrec_client.requests import answering
 from fedrec_server.broadcast import ClientBroadcast
-from fedrec_server.round_service import MOST_CONNECTIONS, RoundService, ServiceLimits
+from fedrec_server.round_service import MOST_CONNECTIONS, RoundService, ServiceLimits, _Client
 from fedrec_server.settings_tables import LinkTable
 from tests.waiting import HANG_S, until
 
@@ -385,6 +385,15 @@ def test_nobody_answers_anothers_message_or_one_that_was_answered(keys: Path) ->
         over.set()
         hospital.hold.clear()
         until(lambda: list(service.replies([name])), "its own answer")
+
+
+def test_an_answer_to_a_message_that_a_later_one_took_the_place_of_is_none(keys: Path) -> None:
+    service = RoundService(table(keys))
+    service._clients["library"] = _Client()
+    names = [service.send(["library"], RoundMessage({}, kind="join"), 60.0)[0] for _ in range(2)]
+    for name in names:
+        service._received("library", name, Answer("", 0))
+    assert [name for name, _ in service.replies(names)] == names[1:]
 
 
 def test_a_client_has_few_connections(keys: Path) -> None:
