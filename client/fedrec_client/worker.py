@@ -13,6 +13,7 @@ sends the same reports.
 from __future__ import annotations
 
 import logging
+import os
 import socket
 import subprocess
 import sys
@@ -24,7 +25,7 @@ from typing import Any, Self
 
 from fedrec.errors import FedRecError, RunError
 from fedrec.federation.round_messages import RoundMessage
-from fedrec.operations import logs, parent_death
+from fedrec.operations import logs, parent_death, tracing
 from fedrec.operations.clock import ClockJump, Clocks
 from fedrec.operations.metrics import Metrics
 from fedrec_client.refusals import UNREACHABLE
@@ -158,7 +159,11 @@ class Worker:
         with theirs:
             handed = theirs.fileno()
             program = parent_death.command([sys.executable, "-m", MAIN, str(handed)])
-            self._child = subprocess.Popen(program, stdin=subprocess.DEVNULL, pass_fds=[handed])
+            # this process traces what the child does; who holds data sends nothing to a collector
+            kept = {name: value for name, value in os.environ.items() if name != tracing.ENDPOINT}
+            self._child = subprocess.Popen(
+                program, stdin=subprocess.DEVNULL, pass_fds=[handed], env=kept
+            )
         self._connection = Connection(ours.detach())
 
     def _end(self) -> int:

@@ -20,6 +20,7 @@ from fedrec.settings import load
 from fedrec.storage import read_arrays
 from fedrec_client.ledger import read_entries
 from fedrec_server.runs import run_folder
+from tests.hidden import hidden_words, logs_with
 
 pytestmark = pytest.mark.processes
 
@@ -87,3 +88,5 @@ def test_whoever_is_killed_in_the_middle_of_a_round_of_news_the_model_is_the_sam
     ]
     assert charged == [run.charges()] * 2
     assert len(set(run.charges())) == len(run.charges()) > 1
+    hidden = hidden_words(run.files.root) | set(job.catalogue.news.titles)
+    assert not logs_with(run.files.root, hidden)

@@ -23,6 +23,7 @@ from fedrec.run.data.datasets import load_dataset, load_split, public_facts
 from fedrec.run.job import Job, Shard
 from fedrec.settings import load
 from fedrec_client.device.ledger import DeviceLedger
+from tests.hidden import hidden_words, logs_with
 from tests.ports import free_port
 from tests.processes.conftest import Play, StageFiles
 from tests.waiting import HANG_S
@@ -185,6 +186,10 @@ def test_devices_and_parties_killed_in_the_middle_of_rounds_change_no_byte(
             DeviceLedger(crowd.folder / str(user), epsilon=limit.epsilon, delta=limit.delta)
         ) as ledger:
             assert [entry.round for entry in ledger.entries] == list(range(len(lines)))
+    hidden = hidden_words(run.files.root, crowd.folder) | set(dataset.catalogue.titles or ())
+    assert len(hidden) > 3 * users
+    assert not logs_with(run.files.root, hidden)
+    assert not logs_with(crowd.folder, hidden)
 
 
 def _commands(crowd: Crowd, job: Job, ids: Any, address: str) -> Iterator[list[str]]:

@@ -16,6 +16,7 @@ random moments, is cut off for a while. Checked on what each deployment leaves:
   noise;
 - the person's ledger was charged once for each history that was asked with, and the second answer
   is of the newest model;
+- no log holds a key, a ledger's secret, a person's pseudonym or a title that the person rated;
 - nobody ended with a defect (exit code 70).
 """
 
@@ -42,6 +43,7 @@ from fedrec_simulations.demo import evidence
 from fedrec_simulations.demo.parties import SERVING, Deployment
 from fedrec_simulations.demo.trial import TRAININGS, K, Trial
 from fedrec_simulations.runtimes.deployment_files import PartyFiles
+from tests.hidden import hidden_words, logs_with
 from tests.simulation.links import Links, RelayedFiles, Weather
 
 SCENARIO = (
@@ -266,13 +268,13 @@ def _lived_through(trial: Trial, there: Deployment, company: Assault, links: Lin
         SERVING: lambda: there.pid(SERVING),
         PERSON: lambda: 0 if company.has_finished(PERSON) else company.pid(PERSON),
     }
-    _ask(trial, there, url, 0, company, asking)
+    ask(trial, there, url, 0, company, asking)
     company.there = {**training, SERVING: asking[SERVING]}
     with company.striking("training"):
         there.train_again(trial.files(1))
         _train(there)
     there.wait_until_served(there.runs[-1].version)
-    _ask(trial, there, url, 1, company, asking)
+    ask(trial, there, url, 1, company, asking)
 
 
 def _train(there: Deployment) -> None:
@@ -280,7 +282,7 @@ def _train(there: Deployment) -> None:
         pass
 
 
-def _ask(
+def ask(
     trial: Trial,
     there: Deployment,
     url: str,
@@ -305,7 +307,7 @@ def _ask(
         "--json",
     ]
     known = ["--ca", trust.ca, "--pin", trust.pin, "--timeout", "60"]
-    company.start(PERSON, [*verb, *known], log=trial.folder / "person.log", ends=True)
+    company.start(PERSON, [*verb, *known], log=trial.folder / "person.out", ends=True)
     company.there = asking
     with company.striking("asking"):
         company.wait_for(
@@ -337,6 +339,17 @@ def _judged(trial: Trial, there: Deployment, tally: Tally) -> Iterator[str]:
             f"answers were paid for of models {[answer.version for answer in answers]}, trained "
             f"were {[e.version for e in there.runs]}"
         )
+    for path, begins in logs_with(there.files.root, secrets(trial)).items():
+        yield f"{path} holds what is secret: {begins}"
+
+
+def secrets(trial: Trial) -> set[str]:
+    """What no party's log may hold; the person is told the answer alone."""
+    names = trial.people.dataset.catalogue
+    rated = {item for item, _ in trial.people.history(TRAININGS - 1)}
+    assert names.titles
+    titles = {names.titles[names.item_ids.index(item)] for item in rated}
+    return hidden_words(trial.folder) | titles
 
 
 def _summary(tally: Tally, seed: int, took_s: float, cuts: bool) -> str:
