@@ -178,9 +178,14 @@ def _leading(
     Xt = sparse.csr_matrix(X.T)
 
     def squared(block: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-        """X X' times an (m, .) block."""
-        inner = np.asarray(Xt @ block) - np.outer(means, block.sum(axis=0))
-        return np.asarray(X @ inner - means @ inner)
+        """X X' times an (m, .) block, a few columns at a time: they stay in the cache."""
+        product = np.empty_like(block)
+        for start in range(0, block.shape[1], 32):
+            some = np.ascontiguousarray(block[:, start : start + 32])
+            inner = np.asarray(Xt @ some)
+            inner -= np.outer(means, some.sum(axis=0))
+            product[:, start : start + 32] = X @ inner - means @ inner
+        return product
 
     vectors, squares = leading_eigenvectors(squared, size=X.shape[0], rank=rank, rng=rng)
     return vectors, np.sqrt(np.maximum(squares, 0.0))

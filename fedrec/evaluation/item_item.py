@@ -31,6 +31,8 @@ RIDGES = (0.5, 1.5, 5.0)
 """Over the mean count of an item."""
 _VALIDATED = 1_000
 _CUTOFF = 20
+_COLUMNS = 256
+"""Of the weights at a time, so that those of all items stay in the cache."""
 
 
 @dataclass(frozen=True)
@@ -51,7 +53,10 @@ class ItemItem:
 
         def block(start: int, stop: int) -> Float32s:
             found = np.broadcast_to(outside, (stop - start, m)).copy()
-            found[:, self.head] += X[start:stop] @ self.weights
+            mine = X[start:stop]
+            for first in range(0, len(self.head), _COLUMNS):
+                some = slice(first, first + _COLUMNS)
+                found[:, self.head[some]] += mine @ np.ascontiguousarray(self.weights[:, some])
             return found
 
         return block
@@ -107,19 +112,22 @@ def item_item(train: Interactions, validation: Fold) -> ItemItem | FewPeople:
         return max(whole, key=_validated(validation))
     head = np.sort(np.argsort(-counts, kind="stable")[:MOST_ITEMS])
     X = _clicks(some, head)
-    gram = np.asarray((X.T @ X).todense(), np.float64)
+    gram = np.asarray((X.T @ X).todense(), np.float32)
     left = [f"its {len(head):,} most frequent items only"] if len(head) < train.num_items else []
     left += [f"learned from {some.num_users:,} users"] if some.num_users < train.num_users else []
-    mean = max(float(np.trace(gram)) / len(head), 1e-9)
+    mean = max(float(np.trace(gram, dtype=np.float64)) / len(head), 1e-9)
     limits = ", ".join(left)
     tried = [ItemItem(ease(gram, ridge=ridge * mean), head, counts, limits) for ridge in RIDGES]
     return max(tried, key=_validated(validation))
 
 
-def ease(gram: npt.NDArray[np.float64], *, ridge: float) -> Float32s:
-    """B (K, K), zero on the diagonal, for X'X (K, K) and ridge > 0."""
-    factor, failed = lapack.dpotrf(gram + ridge * np.eye(len(gram)), lower=1)
-    P, singular = lapack.dpotri(factor, lower=1)
+def ease(gram: npt.NDArray[np.floating], *, ridge: float) -> Float32s:
+    """B (K, K), zero on the diagonal, for X'X (K, K) and ridge > 0, in float32: B is then off by
+    some 1e-5 of its largest entry, which changes no list that noise would not."""
+    lifted = gram.astype(np.float32)
+    lifted[np.diag_indices(len(gram))] += ridge
+    factor, failed = lapack.spotrf(lifted.T, lower=1, overwrite_a=1)
+    P, singular = lapack.spotri(factor, lower=1, overwrite_c=1)
     assert not failed
     assert not singular
     # zeros above the diagonal, which the factorisation cleared

@@ -59,14 +59,18 @@ def regress(
     item = start
     slope = start / float(np.mean(np.sum(features**2, axis=1)))
     expected = trust * slope
+    scratch = np.empty_like(features)  # fresh memory for each product costs more than the product
     for _ in range(sweeps):
         precision = 1 / (variance + item)
-        covariance = np.linalg.inv((features * precision[:, None]).T @ features + np.eye(p) / slope)
+        np.multiply(features, precision[:, None], out=scratch)
+        covariance = np.linalg.inv(scratch.T @ features + np.eye(p) / slope)
         beta = covariance @ (features.T @ (precision * observed))
         fit = features @ beta
         kept = item * precision
         error = kept * (observed - fit)
-        fit_variance = np.sum((features @ covariance) * features, axis=1)
+        np.matmul(features, covariance, out=scratch)
+        scratch *= features
+        fit_variance = np.sum(scratch, axis=1)
         used = item
         item = max(float(np.mean(error**2 + item * (1 - kept) + kept**2 * fit_variance)), 1e-6)
         found = float((beta @ beta + np.trace(covariance)) / p)

@@ -46,21 +46,40 @@ def ranker_of(model: Model) -> Model:
     return model if ranker is None else ranker
 
 
+_EVENTS = 1 << 10
+"""Predicted at a time: two gathered rows of each stay in the cache, and memory is used again."""
+
+
 def predictor(model: Model, history: Interactions) -> Callable[[Ids, Ids], Float64s]:
     """`predict(users, items)` for the users of `history`, whose vectors are solved once; ratings
     are clipped to their range."""
-    U = model.user_vectors(history)
+    return predictor_of(model, model.user_vectors(history), history)
+
+
+def predictor_of(model: Model, U: Floats, history: Interactions) -> Callable[[Ids, Ids], Float64s]:
+    """`predictor` where the vectors U (num_users, D) are known."""
     V = model.item_vectors
     low, high = history.value_range if history.rated else (-np.inf, np.inf)
 
     def predictions(users: Ids, items: Ids) -> Float64s:
         raw = np.empty(len(users))
-        for start in range(0, len(users), 1 << 18):  # bounded memory: gathers two rows an event
-            part = slice(start, start + (1 << 18))
+        for start in range(0, len(users), _EVENTS):
+            part = slice(start, start + _EVENTS)
             raw[part] = np.einsum("ed,ed->e", U[users[part]], V[items[part]], dtype=np.float64)
         return np.clip(raw + model.offset, low, high)
 
     return predictions
+
+
+def list_vectors(model: Model, history: Interactions, U: Floats | None) -> Floats:
+    """The users of `history` as the model's ranker lists for them. U: as the model predicts for
+    them, where that is known: a ranker whose `from_tastes(U, history)` starts there, or that is the
+    model itself, does not solve them again."""
+    ranker = ranker_of(model)
+    if U is not None and ranker is model:
+        return U
+    start: Callable[[Floats, Interactions], Floats] | None = getattr(ranker, "from_tastes", None)
+    return ranker.user_vectors(history) if U is None or start is None else start(U, history)
 
 
 def predict(model: Model, history: Interactions, targets: Interactions) -> Float64s:

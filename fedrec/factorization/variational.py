@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
@@ -22,7 +23,6 @@ from scipy import sparse
 
 from fedrec.arrays import Float32s, Float64s
 from fedrec.data.interactions import Interactions, ItemOrder, order_by_item
-from fedrec.factorization.least_squares import item_statistics
 from fedrec.factorization.model import Model
 from fedrec.numerics.packed import pack, unpack
 
@@ -45,6 +45,23 @@ class Posterior:
             (self.mean.T @ self.mean + self.covariance.sum(axis=0)) / max(len(self.mean), 1)
         )
 
+    @cached_property
+    def seen(self) -> Float32s:
+        """(n, d + 1) what ratings see of the means: the factors, and 1 in the place of the bias."""
+        X = self.mean.astype(np.float32)
+        X[:, -1] = 1
+        return X
+
+    @cached_property
+    def moments(self) -> Float32s:
+        """(n, (d + 1)(d + 2)/2) packed E[x x'] of x = (factors, 1): a one is known exactly."""
+        X = self.seen
+        rows, columns = np.triu_indices(X.shape[1])
+        C = pack(self.covariance.astype(np.float32))
+        C[:, columns == X.shape[1] - 1] = 0
+        C += X[:, rows] * X[:, columns]
+        return C
+
     def rows(self, chosen: npt.NDArray[np.generic]) -> Posterior:
         """Some rows."""
         return Posterior(self.mean[chosen], self.covariance[chosen])
@@ -53,12 +70,13 @@ class Posterior:
 @dataclass(frozen=True)
 class VariationalModel:
     """A `Model`: item posteriors, and what a user's own solve needs. ranker: see
-    `model.ranker_of`."""
+    `model.ranker_of`. trained: the training data, and the means of its users by this model."""
 
     items: Posterior
     offset: float
     noise: float
     user_prior: Float64s
+    trained: tuple[Interactions, Float64s] | None = None
     ranker: Model | None = None
 
     @property
@@ -68,9 +86,14 @@ class VariationalModel:
 
     def user_vectors(self, history: Interactions) -> Float32s:
         """(n, d + 2): factors, one, bias: the posterior means given the history."""
-        targets = history.values - np.float32(self.offset)
-        side = _Side(history.items, _by_user(history))
-        mean = _posterior(side, self.items, targets, noise=self.noise, prior=self.user_prior).mean
+        if self.trained is not None and history is self.trained[0]:
+            mean = self.trained[1]
+        else:
+            targets = history.values - np.float32(self.offset)
+            side = _Side(history.items, _by_user(history))
+            mean = _posterior(
+                side, self.items, targets, noise=self.noise, prior=self.user_prior
+            ).mean
         return np.column_stack([mean[:, :-1], np.ones(len(mean)), mean[:, -1]]).astype(np.float32)
 
     def arrays(self) -> Mapping[str, npt.NDArray[np.generic]]:
@@ -97,17 +120,16 @@ def alternate(
     user_prior = np.diag([1.0] * width + [0.2])
     item_prior = np.diag([0.03] * width + [0.3])
     sample = rng.choice(len(train), min(_SAMPLE, len(train)), replace=False)
+    U = _posterior(users, V, y, noise=noise, prior=user_prior)
     for _ in range(iterations):
-        U = _posterior(users, V, y, noise=noise, prior=user_prior)
         user_prior = U.prior
         V = _posterior(items, U, y, noise=noise, prior=item_prior)
         item_prior = V.rows(np.diff(items.order.item_ptr) > 0).prior
-        noise = (
-            _noise(U.rows(train.users[sample]), V.rows(train.items[sample]), y[sample])
-            if len(sample)
-            else noise
-        )
-        yield VariationalModel(V, offset, noise, user_prior)
+        if len(sample):
+            noise = _noise(U, V, train.users[sample], train.items[sample], y[sample])
+        # the next iteration's half, and what this model says of everybody in train
+        U = _posterior(users, V, y, noise=noise, prior=user_prior)
+        yield VariationalModel(V, offset, noise, user_prior, (train, U.mean))
 
 
 @dataclass(frozen=True)
@@ -120,50 +142,47 @@ class _Side:
 
 
 def _by_user(events: Interactions) -> ItemOrder:
-    return ItemOrder(events.user_ptr, events.items, np.empty(0, np.int64))
+    return ItemOrder(events.user_ptr, events.items, np.arange(len(events)))
 
 
 def _posterior(
     side: _Side, other: Posterior, y: Float32s, *, noise: float, prior: Float64s
 ) -> Posterior:
-    """Posterior of every row: precision prior^-1 + sum_e (x x' + C) / noise, moment sum_e t x /
-    noise, x the other end's (factors, 1)."""
-    order, (X, C) = side.order, _with_one(other)
+    """Posterior of every row: precision prior^-1 + sum_e E[x x'] / noise, moment sum_e t x / noise,
+    x the other end's (factors, 1)."""
+    order = side.order
     targets = y - other.mean[:, -1].astype(np.float32)[side.others]
-    sums = item_statistics(order, X, targets)
-    shape = (len(order.item_ptr) - 1, len(X))
-    incidence = sparse.csr_matrix(
-        (np.ones(len(order.users), np.float32), order.users, order.item_ptr), shape=shape
+    shape = (len(order.item_ptr) - 1, len(other.mean))
+
+    def summed(weights: Float32s, rows: Float32s) -> Float64s:
+        events = sparse.csr_matrix((weights, order.users, order.item_ptr), shape=shape)
+        return np.asarray(events @ rows, np.float64) / noise
+
+    gram = summed(np.ones(len(order.users), np.float32), other.moments)
+    moment = summed(targets[order.positions], other.seen)
+    covariance = np.linalg.inv(unpack(gram, moment.shape[1]) + np.linalg.inv(prior))
+    return Posterior(np.einsum("nij,nj->ni", covariance, moment), covariance)
+
+
+def _noise(
+    U: Posterior,
+    V: Posterior,
+    users: npt.NDArray[np.integer],
+    items: npt.NDArray[np.integer],
+    y: Float32s,
+) -> float:
+    """E (y - a - c - u'v)^2 over events y (n,) of rows of U and V: E (u'v)^2 is the product of the
+    factors' second moments, entry by entry."""
+    d = U.mean.shape[1] - 1
+    rows, columns = np.triu_indices(d + 1)
+    factors = np.flatnonzero(columns < d)
+    twice = np.where(rows == columns, 1, 2)[factors]
+    u = U.mean[users]
+    v = V.mean[items]
+    product = np.einsum("nd,nd->n", u[:, :-1], v[:, :-1])
+    squares = np.einsum(
+        "np,np,p->n", U.moments[:, factors][users], V.moments[:, factors][items], twice
     )
-    precision = unpack((sums.gram + incidence @ C) / np.float64(noise), X.shape[1]) + np.linalg.inv(
-        prior
-    )
-    covariance = np.linalg.inv(precision)
-    return Posterior(np.einsum("nij,nj->ni", covariance, sums.moment / noise), covariance)
-
-
-def _with_one(other: Posterior) -> tuple[Float32s, Float32s]:
-    """(factors, 1) and its packed covariance: a one is known exactly."""
-    X = other.mean.astype(np.float32)
-    C = other.covariance.astype(np.float32)
-    X[:, -1] = 1
-    C[:, -1] = 0
-    C[:, :, -1] = 0
-    return X, np.asarray(pack(C), np.float32)
-
-
-def _noise(U: Posterior, V: Posterior, y: Float32s) -> float:
-    """E (y - a - c - u'v)^2 over events whose ends are the rows of U and V."""
-    u = U.mean[:, :-1]
-    v = V.mean[:, :-1]
-    S = U.covariance
-    T = V.covariance
-    residual = y - U.mean[:, -1] - V.mean[:, -1] - np.einsum("nd,nd->n", u, v)
-    Su = S[:, :-1, :-1]
-    Tv = T[:, :-1, :-1]
-    variance = (
-        np.einsum("ni,nij,nj->n", u, Tv, u)
-        + np.einsum("ni,nij,nj->n", v, Su, v)
-        + np.einsum("nij,nij->n", Su, Tv)
-    )
-    return float(np.mean(residual**2 + variance + S[:, -1, -1] + T[:, -1, -1]))
+    residual = y - u[:, -1] - v[:, -1] - product
+    biases = U.covariance[:, -1, -1][users] + V.covariance[:, -1, -1][items]
+    return float(np.mean(residual**2 + squares - product**2 + biases))

@@ -39,7 +39,7 @@ from fedrec.evaluation.toplists import (
     of_another_user,
     same_for_everyone,
 )
-from fedrec.factorization.model import Model, predictor, ranker_of
+from fedrec.factorization.model import Model, list_vectors, predictor_of, ranker_of
 from fedrec.federation.coding import deflated
 from fedrec.federation.protocol import Terms
 from fedrec.federation.wire import pack_terms
@@ -110,8 +110,10 @@ def evaluate(
     metrics = None
     buckets = tuple[RatingMetrics, ...]()
     judged = Outcome(None, (), None)
+    U = None
     if fold.targets.rated:
-        predict = predictor(model, fold.history)
+        U = model.user_vectors(fold.history)
+        predict = predictor_of(model, U, fold.history)
         metrics, buckets = _rated(
             predict(fold.targets.users, fold.targets.items), fold.targets, train
         )
@@ -125,16 +127,17 @@ def evaluate(
     report = None
     swapped = None
     if KINDS[fold.targets.kind].ranked(ranking):
-        fold = ranked_fold(fold)
-        ranker = ranker_of(model)
+        listed = ranked_fold(fold)
         scores = dot_product(
-            np.asarray(ranker.user_vectors(fold.history), np.float32),
-            np.asarray(ranker.item_vectors, np.float32),
+            np.asarray(
+                list_vectors(model, listed.history, U if listed is fold else None), np.float32
+            ),
+            np.asarray(ranker_of(model).item_vectors, np.float32),
         )
-        report = ranked(scores, fold, train, cutoffs=cutoffs)
-        if rivals is not None and fold.history.num_users > 1:
+        report = ranked(scores, listed, train, cutoffs=cutoffs)
+        if rivals is not None and listed.history.num_users > 1:
             swapped = ranked(
-                of_another_user(scores, fold.history.num_users), fold, train, cutoffs=cutoffs
+                of_another_user(scores, listed.history.num_users), listed, train, cutoffs=cutoffs
             )
     found = Outcome(metrics, buckets, report)
     if rivals is None:

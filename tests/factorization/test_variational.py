@@ -89,7 +89,10 @@ def test_the_expected_square_error_is_that_of_draws_from_the_posteriors() -> Non
         for s in sides
     )
     drawn = y - U[..., 2] - V[..., 2] - np.einsum("snd,snd->sn", U[..., :2], V[..., :2])
-    assert variational._noise(*sides, y) == pytest.approx(float(np.mean(drawn**2)), rel=0.02)
+    every = np.arange(4)
+    assert variational._noise(*sides, every, every, y) == pytest.approx(
+        float(np.mean(drawn**2)), rel=0.02
+    )
 
 
 def test_items_and_users_without_ratings_have_finite_vectors() -> None:

@@ -278,8 +278,8 @@ def event_products(mine: Interactions, w: Float64s, phi: Float64s) -> Float64s:
     """(n,) w_u . phi_j of every event, in blocks of bounded memory."""
     out = np.empty(len(mine))
     users = mine.users
-    for start in range(0, len(mine), 1 << 17):
-        part = slice(start, start + (1 << 17))
+    for start in range(0, len(mine), 1 << 12):
+        part = slice(start, start + (1 << 12))
         out[part] = segments.row_products(w[users[part]], phi[mine.items[part]])
     return out
 

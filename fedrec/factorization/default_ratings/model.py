@@ -147,7 +147,11 @@ class LikedRanker:
 
     def user_vectors(self, history: Interactions) -> Floats:
         """See the class."""
-        users = np.column_stack([self.taste.user_vectors(history), np.ones(history.num_users)])
+        return self.from_tastes(self.taste.user_vectors(history), history)
+
+    def from_tastes(self, U: Floats, history: Interactions) -> Floats:
+        """The user vectors where those of `taste`, U (n, D), are known."""
+        users = np.column_stack([U, np.ones(history.num_users)])
         if self.similar is None:
             return users
         vectors = np.column_stack([self.slope * self.taste.item_vectors, self.log_counts])
