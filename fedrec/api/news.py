@@ -3,11 +3,13 @@ asked through their serving bundle."""
 
 from __future__ import annotations
 
+import copy
 import shutil
 import tempfile
 import weakref
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal, Self
 
@@ -18,12 +20,14 @@ from fedrec.api.parameters import Parameters
 from fedrec.api.promises import PrivacyGuarantee
 from fedrec.api.released import require_length
 from fedrec.api.tables import html_table
+from fedrec.data.added_items import added_items
 from fedrec.data.frames import polars_frame
+from fedrec.data.item_tables import frame_of_items
 from fedrec.data.news_tables import VECTORS, renamed, write_news
 from fedrec.errors import DataError, RunError, SettingsError
 from fedrec.extras import require
 from fedrec.privacy.guarantee import Guarantee
-from fedrec.serving.bundle import FILE, Bundle, read
+from fedrec.serving.bundle import FILE, Bundle, read, write
 from fedrec.settings import validated
 from fedrec.settings_keys import nested
 from fedrec.storage import read_json, write_json, writing
@@ -191,6 +195,7 @@ class NewsRecommender(Parameters):
         self.seed = seed
         self.settings = settings
         self._bundle: Bundle | None = None
+        self._served: Path | None = None
         self.result: Mapping[str, Any] = {}
 
     def fit(self, data: NewsData, *, progress: bool = False) -> Self:
@@ -213,9 +218,7 @@ class NewsRecommender(Parameters):
             "privacy.delta": self.delta,
             "privacy.noise": self.noise,
         }
-        folder = tempfile.mkdtemp(prefix="fedrec-news-")
-        weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
-        where = {"run.directory": folder}
+        where = {"run.directory": str(self._folder())}
         scenario = validated(
             nested({**keys, **data.keys, **(self.settings or {}), **where}),
             source=type(self).__name__,
@@ -223,8 +226,55 @@ class NewsRecommender(Parameters):
         self.result = run(scenario, name="news", quiet=not progress)
         if "refused" in self.result["serving"]:
             return self  # measured, but there is nothing to ask: `recommend` says why
-        self._bundle = read(Path(self.result["run_dir"]) / FILE)
+        self._served = Path(self.result["run_dir"]) / FILE
+        self._bundle = read(self._served)
         return self
+
+    def with_items(
+        self, articles: Any, *, item: str = "item", title: str = "title", vector: str = "vector"
+    ) -> Self:
+        """This model with articles that came after training. Nothing is trained, and no privacy is
+        spent: what ranks an article follows from its text, by that of the known ones.
+
+        Args:
+            articles: Today's, known ones among them: a frame or the path of a table, with columns
+                as in `NewsData.from_frames`.
+            item: Name of a column, as are all below.
+            title: Of its words and of what lists show.
+            vector: Of lists of numbers, if there is one.
+
+        Returns:
+            A model that recommends, is saved and served as this one; new articles are last.
+
+        Raises:
+            DataError: None is known to the model, or nothing tells articles apart.
+
+        >>> import fedrec
+        >>> short = {"news.epochs": 1, "news.serving_epsilons": ["inf"]}
+        >>> model = fedrec.NewsRecommender(epsilon=5, noise="seeded", settings=short)
+        >>> model = model.fit(fedrec.NewsData.planted())
+        >>> ids, titles = model.recommend(history=["N1"], k=5).select("item", "title")
+        >>> today = {"item": [*ids, "late"], "title": [*titles, titles[0]]}
+        >>> len(model.with_items(today).recommend(history=["late", "N1"], k=3))
+        3
+        """
+        from fedrec.serving.added_news import with_news
+
+        known = self._asked()
+        table = (
+            frame_of_items(Path(articles))
+            if isinstance(articles, str | Path)
+            else polars_frame(articles, what="frame of articles")
+        )
+        table = renamed(table, {"item": item, "title": title, "vector": vector})
+        vectors = table.select("item", "vector") if "vector" in table.columns else None
+        plain = table.drop("vector", strict=False)
+        today = partial(added_items, today=plain, item_vectors=vectors, item="item")
+        found = copy.copy(self)
+        found._served = found._folder() / FILE
+        write(found._served, *with_news(known, today))
+        found._bundle = read(found._served)
+        return found
 
     @property
     def metrics(self) -> dict[str, Any]:
@@ -261,23 +311,18 @@ class NewsRecommender(Parameters):
         from fedrec_client.exact_ranking import best
         from fedrec_client.public_model import PublicModel
 
-        if self._bundle is None:
-            self._require_fitted()
-            raise SettingsError(
-                f"this model cannot be asked: {self.result['serving'].get('refused')}",
-                "Use another variant.",
-            )
+        bundle = self._asked()
         require_length(k)
         given = [item for item, _ in Histories().entries(history)]
-        warn_of_unknown([given], set(self._bundle.ids.all()), self._bundle.ids[0])
-        model = PublicModel(self._bundle)
+        warn_of_unknown([given], set(bundle.ids.all()), bundle.ids[0])
+        model = PublicModel(bundle)
         clicks = Clicks.of([str(item) for item in given])
         rows = [int(row) for row in model.rows(clicks) if row >= 0]
         found, scores = best(
-            self._bundle, model.window(clicks), [(row, None) for row in rows], k=k, categories=0
+            bundle, model.window(clicks), [(row, None) for row in rows], k=k, categories=0
         )
-        ids = self._bundle.ids
-        titles = self._bundle.titles
+        ids = bundle.ids
+        titles = bundle.titles
         names = ([ids[int(row)] for row in found], [titles[int(row)] for row in found])
         return pl.DataFrame(
             {"rank": range(1, len(found) + 1), "item": names[0], "title": names[1], "score": scores}
@@ -301,8 +346,8 @@ class NewsRecommender(Parameters):
             clear(target / "model")
             (target / FILE).unlink(missing_ok=True)
             shutil.copytree(run / "model", target / "model", dirs_exist_ok=True)
-            if (run / FILE).exists():
-                shutil.copy(run / FILE, target / FILE)
+            if self._served is not None:
+                shutil.copy(self._served, target / FILE)
             stated = read_json(run / "guarantee.json")
             # which file a machine charges is its own
             write_json(
@@ -318,8 +363,25 @@ class NewsRecommender(Parameters):
         if Path(file).is_dir():
             raise RunError(f"{file} is a folder", "Name a file in it, such as model.bundle.")
         Path(file).parent.mkdir(parents=True, exist_ok=True)
-        export(Path(self.result["run_dir"]), Path(file))
+        served = self._served.parent if self._served else Path(self.result["run_dir"])
+        export(served, Path(file))
         return read(Path(file)).version
+
+    def _folder(self) -> Path:
+        """A new folder that lives as long as this object."""
+        folder = tempfile.mkdtemp(prefix="fedrec-news-")
+        weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
+        return Path(folder)
+
+    def _asked(self) -> Bundle:
+        """What is asked. Raises RunError before training, SettingsError where nothing can be."""
+        self._require_fitted()
+        if self._bundle is None:
+            raise SettingsError(
+                f"this model cannot be asked: {self.result['serving'].get('refused')}",
+                "Use another variant.",
+            )
+        return self._bundle
 
     def _require_fitted(self) -> None:
         if not self.result:

@@ -39,8 +39,8 @@ def export(
             "--items",
             metavar="FILE",
             show_default=False,
-            help="Today's table of items, of ratings or clicks: known items, and new ones, which "
-            "the bundle ranks by what is public.",
+            help="Today's table of items: known items, and new ones, which the bundle ranks by "
+            "what is public.",
         ),
     ] = None,
     similar_items: Annotated[
@@ -67,7 +67,8 @@ def export(
     the guarantee of training in it.
 
     For a model of ratings or clicks its folder is enough, without data. For news, the bundle that
-    training wrote is checked and copied. Items that came after training need no new training.
+    training wrote is checked and copied, or gets today's articles. Items that came after training
+    need no new training.
 
     Example:
 

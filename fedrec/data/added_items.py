@@ -13,7 +13,7 @@ import numpy.typing as npt
 import polars as pl
 
 from fedrec.data.columns import usual
-from fedrec.data.features import FeatureBag, PublicFeatures
+from fedrec.data.features import FeatureBag, PublicFeatures, words
 from fedrec.data.frames import items_of_frame, polars_frame
 from fedrec.data.interactions import Dataset
 from fedrec.data.item_tables import frame_of_items
@@ -27,6 +27,9 @@ from fedrec.data.public_sources import (
     with_bag,
 )
 from fedrec.errors import DataError
+
+_TEXTS = ("abstract", "description", "plot", "summary")
+"""Columns that are read by their words, as titles are."""
 
 
 @dataclass(frozen=True)
@@ -100,8 +103,15 @@ def _of_table(
             f"the table of items has no column of ids: it has {', '.join(frame.columns)}",
             "Call one item, or as in the training data.",
         )
-    table = items_of_frame(frame, names[0])
+    texts = [name for name in frame.columns if name.lower() in _TEXTS]
+    said = frame.with_columns(pl.col(texts).cast(pl.String).map_elements(_bag, pl.String))
+    table = items_of_frame(said, names[0])
     return table.ids, table.titles, table.features_of(table.ids)
+
+
+def _bag(text: str) -> str:
+    """Words as the values of a field."""
+    return "|".join(words(text))
 
 
 def _frame(given: Any, what: str) -> pl.DataFrame:

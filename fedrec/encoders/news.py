@@ -34,7 +34,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from fedrec.arrays import Float32s
+from fedrec.arrays import Float32s, Int64s
 from fedrec.encoders.tokens import PADDING, NewsTokens
 
 # exp of it is 0 in float32, and unlike -inf it leaves no NaN where everything is masked
@@ -231,6 +231,8 @@ class NewsEncoder(Protocol):
 
     anonymous: int
     width: int
+    first: Int64s
+    """(anonymous + 1,) for each row the first that says the same, which has the same vector."""
 
     def encode(self, items: Tensor, dropout: Dropout | None = None) -> Tensor:
         """(r, width) vectors of the news of rows `items` (r,) int64; row `anonymous` gives r0."""
@@ -264,6 +266,7 @@ class NrmsNews(nn.Module):
         self.attention = SelfAttention(words.shape[1], width, heads, rng=rng)
         self.pool = AdditiveAttention(width, queries, rng=rng)
         self.register_buffer("titles", _with_anonymous(tokens.titles), persistent=False)
+        self.first = _first_of_equals(self.titles)
 
     def encode(self, items: Tensor, dropout: Dropout | None = None) -> Tensor:
         """(r, width) news vectors."""
@@ -303,6 +306,7 @@ class NamlNews(nn.Module):
             self.register_buffer(name, _with_anonymous(rows), persistent=False)
         topics = np.stack([tokens.categories, tokens.subcategories], 1)
         self.register_buffer("topics", _with_anonymous(topics), persistent=False)
+        self.first = _first_of_equals(torch.cat([self.titles, self.abstracts, self.topics], 1))
 
     def encode(self, items: Tensor, dropout: Dropout | None = None) -> Tensor:
         """(r, width) news vectors."""
@@ -376,6 +380,7 @@ class PlmNews(nn.Module):
         self.padding = nn.Parameter(torch.from_numpy(vectors.mean(0, keepdims=True)))
         self.dense = matrix(vectors.shape[1], width, rng=rng)
         self.bias = offset(width)
+        self.first = np.arange(len(vectors) + 1)
         self.register_buffer(
             "vectors",
             torch.from_numpy(np.concatenate([vectors, np.zeros_like(vectors[:1])])),
@@ -395,3 +400,9 @@ def _with_anonymous(rows: npt.NDArray[np.int32]) -> Tensor:
     return torch.from_numpy(
         np.concatenate([rows, np.full_like(rows[:1], PADDING)]).astype(np.int64)
     )
+
+
+def _first_of_equals(rows: Tensor) -> Int64s:
+    """(n,) for each row of numbers (n, L) the first that equals it."""
+    _, first, same = np.unique(rows.numpy(), axis=0, return_index=True, return_inverse=True)
+    return np.asarray(first[same.ravel()], np.int64)

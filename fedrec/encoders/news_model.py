@@ -218,8 +218,13 @@ class NewsModel(nn.Module):
     def encode_news(self, items: npt.NDArray[np.integer], dropout: Dropout | None = None) -> Tensor:
         """(u, d) vectors of news `items` (u,): give each news once (`needed_news`).
 
-        `self.news.anonymous` is the anonymous news r0."""
-        return self.news.encode(torch.from_numpy(np.asarray(items, np.int64)), dropout)
+        `self.news.anonymous` is the anonymous news r0. News that say the same, such as all of which
+        no text is known, are encoded once."""
+        asked = np.asarray(items, np.int64)
+        told, place = np.unique(self.news.first[asked], return_inverse=True)
+        if len(told) == len(asked):
+            return self.news.encode(torch.from_numpy(asked), dropout)
+        return self.news.encode(torch.from_numpy(told), dropout)[torch.from_numpy(place)]
 
     def encode_users(self, news: Tensor, history: Tensor, dropout: Dropout | None = None) -> Tensor:
         """(n, d) user vectors from news (u, d) and history (n, H) of positions in it, -1 where

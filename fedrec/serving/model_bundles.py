@@ -22,7 +22,7 @@ that rank by their own exact solve and spend nothing.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -47,6 +47,7 @@ from fedrec.federation.messages import Recipe, State
 from fedrec.privacy.guarantee import Guarantee
 from fedrec.randomness import Streams
 from fedrec.recipes import TrainableRecipe
+from fedrec.serving.added_news import Today, with_news
 from fedrec.serving.bundle import FILE, About, read, write
 from fedrec.serving.exporting import Asking, Export, Origin, PublicItems, Ranking, additive_bundle
 from fedrec.serving.factorization_basis import BasisSettings, factorization_basis
@@ -92,8 +93,6 @@ def factorization_bundle(
 
 
 FORMAT = "fedrec-model-serving/1"
-Today = Callable[[Sequence[str], Sequence[str]], AddedItems]
-"""From ids and titles of the trained catalogue to those of today, `added_items.added_items`."""
 _FACTS = "serving.json"
 _COUNTS = "popularity.safetensors"
 SERVING_FILES = (_FACTS, _COUNTS)
@@ -201,8 +200,9 @@ def export(source: Path, output: Path, today: Today | None = None) -> About:
     it says of itself.
 
     Of a factorisation model it is made anew; of news, whose training makes it, the one that lies
-    there is checked and copied. today: adds items that came after training. Raises RunError where
-    there is neither, SettingsError where the model cannot be served, or knows no items of today.
+    there is checked and copied, or gets today's articles (`added_news`). today: adds items that
+    came after training. Raises RunError where there is neither, SettingsError where the model
+    cannot be served, or knows no items of today.
     """
     folder = next(
         (place for place in (source, source / "model") if (place / _FACTS).exists()), None
@@ -218,10 +218,15 @@ def export(source: Path, output: Path, today: Today | None = None) -> About:
     if not (source / FILE).exists():
         raise RunError(f"{source} holds neither a model with its {_FACTS} nor a {FILE}", _REMEDY)
     if today is not None:
-        raise SettingsError(
-            f"{source} holds a bundle alone, to which no items can be added",
-            "Give a model folder of ratings or clicks; news are ranked by their texts.",
-        )
+        known = read(source / FILE)
+        if known.about.family != "news":
+            raise SettingsError(
+                f"{source} holds a bundle alone, to which no items can be added",
+                "Give its model folder.",
+            )
+        about, arrays = with_news(known, today)
+        write(output, about, arrays)
+        return about
     content = (source / FILE).read_bytes()  # once: a server may be replacing it
     write_bytes(output, content)
     return read(output).about

@@ -38,6 +38,7 @@ MEASUREMENTS: Mapping[str, tuple[str, str]] = {
     "serving-basis": ("quality.serving_utility", ""),
     "serving-lists": ("quality.serving_lists", ""),
     "serving-news": ("quality.serving_news", ""),
+    "new-news": ("quality.new_news", ""),
     "serving-attention": ("quality.serving_attention", ""),
 }
 """By name: the module whose `run` it is, and the flags that it takes beside those of all."""

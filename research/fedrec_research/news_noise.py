@@ -223,6 +223,7 @@ class _Encoded(nn.Module):
         self.vectors = vectors
         self.anonymous = len(vectors) - 1
         self.width = vectors.shape[1]
+        self.first = np.arange(len(vectors))
 
     def encode(self, items: Tensor, dropout: Dropout | None = None) -> Tensor:
         """(r, d) vectors of the news of rows `items`."""

@@ -165,6 +165,32 @@ def test_forward_is_the_published_one(kind: str) -> None:
     )
 
 
+@pytest.mark.parametrize("kind", ["nrms", "naml"])
+def test_news_that_say_the_same_are_encoded_once_and_learn_from_all_their_uses(kind: str) -> None:
+    """Half of the catalogue repeats the other; the last says nothing, as the anonymous one."""
+    once = a_catalogue()
+    twice = News(*((*column, *column[:-1], column[-1][:0]) for column in vars(once).values()))
+    rng = Streams(0).numpy("model")
+    tokens = tokenise(twice, title_length=6, abstract_length=7)
+    words = word_vectors(tokens.vocabulary, 10, rng=rng)
+    model = scrambled((nrms if kind == "nrms" else naml)(tokens, words, SETTINGS, rng=rng), rng)
+    asked = np.array([5, M + 5, 0, 2 * M, 2 * M - 1, 3])
+    encoded = []
+    encode = model.news.encode
+    model.news.encode = lambda items, dropout=None: encoded.extend(items.tolist()) or encode(items)
+    found = model.encode_news(asked)
+    alone = encode(torch.from_numpy(asked))
+    assert encoded == ([0, 3, 5] if kind == "nrms" else [0, 3, 5, 2 * M - 1])
+    np.testing.assert_allclose(array(found), array(alone), rtol=1e-5, atol=1e-6)
+    weights = torch.from_numpy(rng.standard_normal(found.shape).astype(np.float32))
+    gradients = []
+    for vectors in (found, alone):
+        model.zero_grad()
+        (vectors * weights).sum().backward()
+        gradients.append(model.gradient_vector())
+    np.testing.assert_allclose(*gradients, rtol=1e-4, atol=1e-5)
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_news_has_one_vector_whatever_else_is_encoded_with_it(kind: str) -> None:
     """Few news gather words before multiplying, many after: the same to rounding."""
