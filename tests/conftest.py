@@ -11,6 +11,7 @@ import hashlib
 import os
 import re
 import shutil
+import socketserver
 import subprocess
 import sys
 import tempfile
@@ -42,6 +43,10 @@ atexit.register(shutil.rmtree, os.environ["XDG_STATE_HOME"], ignore_errors=True)
 
 # imports and collection make a million objects and no garbage: see pytest_collection_finish
 gc.disable()
+
+# a thread that serves HTTP looks this often whether it is told to end: by default each half second,
+# which most tests of metrics and of fetching would wait for
+socketserver.BaseServer.serve_forever.__defaults__ = (0.01,)
 
 settings.register_profile("fedrec", deadline=None, derandomize=True)
 settings.load_profile("fedrec")

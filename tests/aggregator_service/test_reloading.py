@@ -5,9 +5,8 @@ import json
 import os
 import shutil
 import signal
-import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -25,6 +24,7 @@ from fedrec.transport.channel import Access, handshake
 from fedrec_aggregator import main
 from fedrec_aggregator.credentials import Certificates
 from fedrec_aggregator.settings import load
+from tests.threads import serving
 from tests.waiting import HANG_S, until
 
 SETTINGS = """
@@ -58,28 +58,8 @@ class Site:
     def add_library(self) -> None:
         write_development_certificates(self.certificates, clients=["library"])
 
-    @contextmanager
-    def running(self) -> Iterator[Address]:
-        found = list[Address]()
-        there = threading.Event()
-        stop = threading.Event()
-
-        def ready(address: Address) -> None:
-            found.append(address)
-            there.set()
-
-        thread = threading.Thread(
-            target=main.run,
-            args=(load(self.settings),),
-            kwargs={"source": self.settings, "ready": ready, "stop": stop},
-        )
-        thread.start()
-        try:
-            assert there.wait(HANG_S)
-            yield found[0]
-        finally:
-            stop.set()
-            thread.join(HANG_S)
+    def running(self) -> AbstractContextManager[Address]:
+        return serving(main.run, load(self.settings), source=self.settings)
 
     def access(self, address: Address, who: str) -> Access:
         own = {"certificate": f"{who}.pem", "key": f"{who}-key.pem", "ca": "ca.pem"}

@@ -27,7 +27,7 @@ from fedrec.transport.aggregator_client import RemoteReleaseEndpoint
 from fedrec.transport.channel import Access
 from fedrec.transport.leaf_client import RemotePeer, RemoteShareEndpoint
 from fedrec_aggregator import main
-from fedrec_aggregator.settings import AggregatorSettings, validated
+from fedrec_aggregator.settings import validated
 from fedrec_aggregator.three_party import ThreePartyAggregator
 from fedrec_client.ledger import ClientLedger
 from fedrec_client.participant import Participant
@@ -36,6 +36,7 @@ from fedrec_simulations.runtimes.deployment_files import toml
 from fedrec_simulations.runtimes.processes import free_addresses
 from tests.aggregator_service.conftest import ONCE, QUICK
 from tests.sharing.three_cores import PROMISE, RUN, SEED, Cores, Federation, federation
+from tests.threads import serving
 from tests.waiting import HANG_S
 
 
@@ -99,28 +100,6 @@ def content(
     } | other
 
 
-def served(settings: AggregatorSettings, stack: ExitStack) -> None:
-    """Until the stack closes. Raises what it could not start for."""
-    ready = threading.Event()
-    stop = threading.Event()
-    failures = list[BaseException]()
-
-    def serve() -> None:
-        try:
-            main.run(settings, ready=lambda address: ready.set(), stop=stop)
-        except BaseException as failure:
-            failures.append(failure)
-            ready.set()
-
-    thread = threading.Thread(target=serve)
-    thread.start()
-    stack.callback(thread.join)
-    stack.callback(stop.set)
-    assert ready.wait(HANG_S)
-    if failures:
-        raise failures[0]
-
-
 @pytest.fixture
 def three(certificates: Path, tmp_path: Path) -> Iterator[Three]:
     yield from services_of(certificates, tmp_path)
@@ -131,7 +110,9 @@ def services_of(certificates: Path, tmp_path: Path) -> Iterator[Three]:
     addresses = free_addresses(3)
     with ExitStack() as stack:
         for place in (1, 2, 3):
-            served(validated(content(certificates, tmp_path, place, addresses)), stack)
+            stack.enter_context(
+                serving(main.run, validated(content(certificates, tmp_path, place, addresses)))
+            )
         known = {
             name.rpartition(":")[2]: pin
             for name, pin in read_pins(certificates / "pins.toml").items()
@@ -367,9 +348,13 @@ def test_an_aggregator_does_not_start_where_two_of_three_have_one_key(
     other = pins["fedrec:aggregator:2"]
     table = peers(other, other) if same == "its peers'" else peers(other, own)
     with ExitStack() as stack, pytest.raises(SettingsError, match="different pins"):
-        served(
-            validated(content(certificates, tmp_path, 1, ["127.0.0.1:0"] * 3, three_party=table)),
-            stack,
+        stack.enter_context(
+            serving(
+                main.run,
+                validated(
+                    content(certificates, tmp_path, 1, ["127.0.0.1:0"] * 3, three_party=table)
+                ),
+            )
         )
 
 

@@ -22,10 +22,10 @@ from fedrec.sharing.three_endpoints import ThreeEndpoints
 from fedrec.transport.aggregator_client import RemoteReleaseEndpoint, RemoteReportEndpoint
 from fedrec.transport.channel import Access
 from fedrec.transport.leaf_client import RemoteLeaf, RemotePeer
+from fedrec_aggregator import main
 from fedrec_aggregator.settings import validated
 from fedrec_simulations.runtimes.processes import free_addresses
 from tests.aggregator_service.conftest import ONCE, QUICK
-from tests.aggregator_service.test_three_service import served
 from tests.aggregator_service.three_trees import (
     LEAVES,
     NAMES,
@@ -37,6 +37,7 @@ from tests.aggregator_service.three_trees import (
 )
 from tests.sharing.test_three_cores import PUBLISHED
 from tests.sharing.three_cores import Cores, federation
+from tests.threads import serving
 from tests.waiting import HANG_S, until
 
 
@@ -70,7 +71,8 @@ def trees(certificates: Path, tmp_path: Path) -> Iterator[Trees]:
     where = addresses()
     with ExitStack() as stack:
         for name in (*LEAVES, *ROOTS):
-            served(validated(settings_of(certificates, tmp_path, name, where)), stack)
+            settings = validated(settings_of(certificates, tmp_path, name, where))
+            stack.enter_context(serving(main.run, settings))
         yield Trees(certificates, where)
 
 
@@ -137,7 +139,8 @@ def test_the_doctor_asks_sisters_and_leaves(
     where = addresses()
     with ExitStack() as stack:
         for name in ("a-1", "a-2", "2"):
-            served(validated(settings_of(certificates, tmp_path, name, where)), stack)
+            settings = validated(settings_of(certificates, tmp_path, name, where))
+            stack.enter_context(serving(main.run, settings))
 
         def said(name: str) -> dict[str, str]:
             settings = validated(settings_of(certificates, tmp_path, name, where))

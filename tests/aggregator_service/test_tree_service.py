@@ -3,10 +3,9 @@ settings that must not start."""
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,7 +19,6 @@ from fedrec.federation.messages import train
 from fedrec.federation.protocol import LedgerGrowth, LedgerHead, Refusal
 from fedrec.federation.round_driver import AggregatedLink, Patience
 from fedrec.federation.wire import pack_release
-from fedrec.operations.addresses import Address
 from fedrec.operations.certificates import write_development_certificates
 from fedrec.operations.pins import read_pins, write_pins
 from fedrec.run.job import shards
@@ -28,7 +26,7 @@ from fedrec.transport.aggregator_client import RemoteReleaseEndpoint, RemoteRepo
 from fedrec.transport.channel import Access
 from fedrec.transport.leaf_client import RemoteLeaf
 from fedrec_aggregator import main
-from fedrec_aggregator.settings import AggregatorSettings, validated
+from fedrec_aggregator.settings import validated
 from fedrec_client.leaves import LeafEndpoints
 from fedrec_client.ledger import ClientLedger
 from fedrec_client.participant import Participant
@@ -37,7 +35,7 @@ from fedrec_client.store import LocalUsers
 from fedrec_simulations.runtimes.processes import free_addresses
 from tests.aggregator_service.conftest import ONCE, QUICK
 from tests.contracts.conftest import ITEMS, PROMISE, SEED, Called, Federation, events, prepared_for
-from tests.waiting import HANG_S
+from tests.threads import serving
 
 LEAVES = ("leaf-1", "leaf-2")
 RANGES = even_ranges(2)
@@ -102,34 +100,14 @@ def content(
     return common | {"simulation": True, "privacy": privacy, "leaves": leaves} | other
 
 
-@contextmanager
-def served(settings: AggregatorSettings) -> Iterator[Address]:
-    found = list[Address]()
-    stop = threading.Event()
-    ready = threading.Event()
-
-    def told(address: Address) -> None:
-        found.append(address)
-        ready.set()
-
-    thread = threading.Thread(
-        target=main.run, args=(settings,), kwargs={"ready": told, "stop": stop}
-    )
-    thread.start()
-    try:
-        assert ready.wait(HANG_S)
-        yield found[0]
-    finally:
-        stop.set()
-        thread.join(HANG_S)
-
-
 @pytest.fixture
 def tree(certificates: Path, tmp_path: Path) -> Iterator[Tree]:
     addresses = free_addresses(3)
     with ExitStack() as stack:
         for name in (*LEAVES, "root"):
-            stack.enter_context(served(validated(content(certificates, tmp_path, name, addresses))))
+            stack.enter_context(
+                serving(main.run, validated(content(certificates, tmp_path, name, addresses)))
+            )
         yield Tree(certificates, addresses)
 
 
@@ -182,7 +160,7 @@ def test_doctor_on_the_root_asks_every_leaf(
     now_s = time.time()
     with ExitStack() as stack:
         first = content(certificates, tmp_path, "leaf-1", addresses)
-        stack.enter_context(served(validated(first)))
+        stack.enter_context(serving(main.run, validated(first)))
 
         def said(**other: Any) -> dict[str, tuple[str, str]]:
             settings = validated(content(certificates, tmp_path, "root", addresses, **other))

@@ -3,7 +3,6 @@ server needs to reach them."""
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, replace
@@ -30,7 +29,6 @@ from fedrec.federation.round_driver import AggregatedLink, Patience
 from fedrec.federation.versions import FIELD, PROTOCOL
 from fedrec.federation.wire import question_digest, question_header
 from fedrec.in_process.loopback import Loopback
-from fedrec.operations.addresses import Address
 from fedrec.privacy.accounting import Ledger
 from fedrec.privacy.guarantee import Guarantee
 from fedrec.randomness import Streams
@@ -57,7 +55,7 @@ from fedrec_client.store import LocalUsers
 from fedrec_server.broadcast import ClientBroadcast
 from fedrec_server.flower import GridPost
 from fedrec_simulations.runtimes.in_process import App, InProcessGrid
-from tests.waiting import HANG_S
+from tests.threads import serving
 
 SEED = 7
 RUN = "contract"
@@ -309,21 +307,10 @@ def _over_grpc(folder: Path) -> Iterator[Endpoints]:
             "limits": {"min_cohort": MIN_COHORT},
         }
     )
-    listening = threading.Event()
-    stop = threading.Event()
-    at = list[Address]()
-
-    def ready(address: Address) -> None:
-        at.append(address)
-        listening.set()
-
-    thread = threading.Thread(target=lambda: serve(settings, ready=ready, stop=stop))
-    thread.start()
-    assert listening.wait(HANG_S)
-    with ExitStack() as stack:
+    with serving(serve, settings) as address, ExitStack() as stack:
 
         def access(name: str) -> Access:
-            return Access(str(at[0]), name, insecure=True)
+            return Access(str(address), name, insecure=True)
 
         yield (
             stack.enter_context(
@@ -331,5 +318,3 @@ def _over_grpc(folder: Path) -> Iterator[Endpoints]:
             ),
             lambda name: stack.enter_context(RemoteReportEndpoint(access(name))),
         )
-    stop.set()
-    thread.join()
