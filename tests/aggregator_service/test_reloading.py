@@ -8,6 +8,7 @@ import signal
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -155,16 +156,17 @@ def test_servings_key_opens_nothing_at_the_aggregator(site: Site) -> None:
         shutil.rmtree(site.folder / "state", ignore_errors=True)
         with site.running() as address:
             own = site.access(address, "serving")
-            calls: list[Callable[[], Any]] = [
-                lambda own=own: RemoteReportEndpoint(own).enroll([]),
-                lambda own=own: RemoteReleaseEndpoint(own).budget(),
-                lambda own=own: RemoteReleaseEndpoint(own).enrolled(),
-                lambda own=own: RemoteReleaseEndpoint(own).growth(LedgerHead(0, "")),
-            ]
-            for call in calls:
-                with pytest.raises(RefusedError) as refusal:
-                    call()
-                assert refusal.value.code == Refusal.FORBIDDEN
+            with RemoteReportEndpoint(own) as client, RemoteReleaseEndpoint(own) as server:
+                calls: list[Callable[[], Any]] = [
+                    partial(client.enroll, []),
+                    server.budget,
+                    server.enrolled,
+                    partial(server.growth, LedgerHead(0, "")),
+                ]
+                for call in calls:
+                    with pytest.raises(RefusedError) as refusal:
+                        call()
+                    assert refusal.value.code == Refusal.FORBIDDEN
 
 
 @pytest.mark.parametrize("holder", ["serving:serving", "aggregator:aggregator"])

@@ -108,7 +108,11 @@ class Federation:
     @property
     def link(self) -> AggregatedLink:
         return AggregatedLink(
-            self.terms, self.prepared.plan, self.endpoint, self.clients, Patience(attempts=1)
+            self.terms,
+            self.prepared.plan,
+            self.endpoint,
+            self.clients,
+            Patience(attempts=1, pause_s=0.01),
         )
 
     @property
