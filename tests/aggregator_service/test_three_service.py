@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -15,7 +15,6 @@ import pytest
 
 from fedrec.cli.doctor.parties import aggregator_checks
 from fedrec.errors import RefusedError, SettingsError
-from fedrec.federation.messages import train
 from fedrec.federation.protocol import Refusal
 from fedrec.federation.round_driver import AggregatedLink, Patience
 from fedrec.federation.wire import pack_release
@@ -57,6 +56,10 @@ class Three:
             self.addresses[place],
             **({"pin": self.pins[PLACES[place]], "ca": str(self.folder / "ca.pem")} | pair | other),
         )
+
+    @property
+    def of_server(self) -> list[Access]:
+        return [self.access(place, "server") for place in range(3)]
 
 
 @pytest.fixture(scope="module")
@@ -154,31 +157,25 @@ def clients_of(three: Three, tmp_path: Path, *, patience_s: float = 60.0) -> Ite
         yield replace(made, participants=participants)
 
 
+def link_over(
+    there: Federation, ways: Iterable[Access], stack: ExitStack, **waits: Any
+) -> tuple[AggregatedLink, list[RemoteReleaseEndpoint]]:
+    """The server's link by its ways to each of the three, and these."""
+    endpoints = [stack.enter_context(RemoteReleaseEndpoint(way, retry=QUICK)) for way in ways]
+    patience = Patience(**({"round_s": HANG_S, "pause_s": 0.05} | waits))
+    plan = there.prepared.plan
+    link = AggregatedLink(there.terms, plan, ThreeEndpoints(endpoints), there, patience)
+    link.num_users = there.data.num_users
+    return link, endpoints
+
+
 def test_a_training_over_three_services_releases_the_loopback_s_bytes(
     there: Federation, three: Three
 ) -> None:
-    recipe = there.prepared.recipe
     with ExitStack() as stack:
-        endpoints = [
-            stack.enter_context(RemoteReleaseEndpoint(three.access(place, "server"), retry=QUICK))
-            for place in range(3)
-        ]
-        link = AggregatedLink(
-            there.terms,
-            there.prepared.plan,
-            ThreeEndpoints(endpoints),
-            there,
-            Patience(round_s=HANG_S, pause_s=0.05),
-        )
-        link.num_users = there.data.num_users
+        link, _ = link_over(there, three.of_server, stack)
         there.join(there.terms)
-        ours = list(train(recipe, link, recipe.begin()))
-        theirs = list(train(recipe, there.loopback, recipe.begin()))
-    assert len(ours) == len(theirs) == 2
-    assert all(
-        pack_release(one.answer) == pack_release(other.answer)
-        for one, other in zip(ours, theirs, strict=True)
-    )
+        assert len(there.trained_over(link)) == 2
 
 
 def test_a_peer_that_takes_calls_and_never_answers_delays_a_round_and_nobody_else(
@@ -207,17 +204,8 @@ def test_a_peer_that_takes_calls_and_never_answers_delays_a_round_and_nobody_els
         services = stack.enter_context(contextmanager(services_of)(certificates, tmp_path))
         stack.callback(let_go.set)  # before the services are told to stop, which wait for it
         there = stack.enter_context(contextmanager(clients_of)(services, tmp_path, patience_s=0.3))
-        endpoints = [
-            stack.enter_context(
-                RemoteReleaseEndpoint(services.access(place, "server"), retry=QUICK)
-            )
-            for place in range(3)
-        ]
-        waits = Patience(round_s=1.0, pause_s=0.05, attempts=1, short_attempts=1)
-        link = AggregatedLink(
-            there.terms, there.prepared.plan, ThreeEndpoints(endpoints), there, waits
-        )
-        link.num_users = there.data.num_users
+        waits = {"round_s": 1.0, "attempts": 1, "short_attempts": 1}
+        link, endpoints = link_over(there, services.of_server, stack, **waits)
         there.join(there.terms)
         with pytest.raises(RefusedError, match="0 of 24 users reported") as failure:
             link.answer(there.first)
