@@ -11,6 +11,7 @@ import hashlib
 import os
 import re
 import shutil
+import socketserver
 import subprocess
 import sys
 import tempfile
@@ -43,6 +44,21 @@ atexit.register(shutil.rmtree, os.environ["XDG_STATE_HOME"], ignore_errors=True)
 # imports and collection make a million objects and no garbage: see pytest_collection_finish
 gc.disable()
 
+# a thread that serves HTTP looks this often whether it is told to end: by default each half second,
+# which most tests of metrics and of fetching would wait for
+socketserver.BaseServer.serve_forever.__defaults__ = (0.01,)
+
+PAUSES = {
+    "fedrec.transport.channel": "_PAUSE_S",
+    "fedrec_aggregator.main": "LOOK_S",
+    "fedrec_client.serving_link": "_PAUSE_S",
+    "fedrec_server.main": "LOOK_S",
+    "fedrec_server.serving.fetching": "_LOOK_S",
+    "fedrec_server.serving.main": "LOOK_S",
+}
+"""Pauses between two looks at what changes or at who answers, of parties in this process: a second
+in which nothing is computed, in every test that changes a file or is turned away."""
+
 settings.register_profile("fedrec", deadline=None, derandomize=True)
 settings.load_profile("fedrec")
 
@@ -52,6 +68,10 @@ def pytest_collection_finish() -> None:
     """What was imported stays: a million objects that no collection of garbage need look at again."""
     gc.enable()
     gc.freeze()
+    for name, pause in PAUSES.items():
+        if module := sys.modules.get(name):
+            assert hasattr(module, pause), name
+            setattr(module, pause, 0.02)
     if models := sys.modules.get("fedrec.news.models"):
         models.start_basis = _remembered(models.start_basis)  # type: ignore[attr-defined]
 

@@ -3,7 +3,6 @@ few users to ask of them."""
 
 import hashlib
 import sqlite3
-import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, field, replace
@@ -26,6 +25,7 @@ from fedrec.transport.aggregator_client import RemoteReleaseEndpoint, RemoteRepo
 from fedrec.transport.channel import Access
 from fedrec_aggregator import main
 from fedrec_aggregator.settings import AggregatorSettings, validated
+from tests.threads import serving
 from tests.waiting import HANG_S
 
 QUICK = Retry(patience_s=HANG_S, first_pause_s=0.02, longest_pause_s=0.2, deadline_s=HANG_S)
@@ -179,31 +179,8 @@ def plain(start: Callable[..., Running]) -> Running:
 
 @contextmanager
 def running(settings: AggregatorSettings, certificates: Certificates) -> Iterator[Running]:
-    found = list[Address]()
-    stop = threading.Event()
-    failures = list[BaseException]()
-    ready = threading.Event()
-
-    def serve() -> None:
-        try:
-            main.run(
-                settings, ready=lambda address: (found.append(address), ready.set()), stop=stop
-            )  # type: ignore[func-returns-value]
-        except BaseException as failure:
-            failures.append(failure)
-            ready.set()
-
-    thread = threading.Thread(target=serve)
-    thread.start()
-    try:
-        assert ready.wait(HANG_S)
-        if failures:
-            raise failures[0]
-        yield Running(settings, found[0], certificates)
-    finally:
-        stop.set()
-        thread.join(HANG_S)
-        assert not thread.is_alive()
+    with serving(main.run, settings) as address:
+        yield Running(settings, address, certificates)
 
 
 def sha256(text: str) -> str:

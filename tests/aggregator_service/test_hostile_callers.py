@@ -14,17 +14,13 @@ import grpc
 import pytest
 from google.protobuf.message import Message
 
-from fedrec.federation.messages import train
-from fedrec.federation.round_driver import AggregatedLink, Patience
 from fedrec.federation.versions import KEY
-from fedrec.federation.wire import pack_release, question_digest, question_header
+from fedrec.federation.wire import question_digest, question_header
 from fedrec.sharing.three_endpoints import ThreeEndpoints
 from fedrec.transport.aggregator_api import aggregator_pb2 as pb
 from fedrec.transport.aggregator_api import methods
-from fedrec.transport.aggregator_client import RemoteReleaseEndpoint
 from fedrec.transport.channel import open_channel
 from tests.aggregator_service import test_three_service as services
-from tests.aggregator_service.conftest import QUICK
 from tests.sharing.three_cores import PROMISE, RUN, Federation
 from tests.waiting import HANG_S
 
@@ -124,34 +120,18 @@ def test_no_message_of_a_liar_fails_an_aggregator_or_changes_or_charges_a_traini
     seed: int, there: Federation, three: services.Three, tmp_path: Path
 ) -> None:
     liar = Liar(seed, there)
-    recipe = there.prepared.recipe
     told = list(attacked(three, liar, TIMES))
     with ExitStack() as stack:
-        endpoints = [
-            stack.enter_context(RemoteReleaseEndpoint(three.access(place, "server"), retry=QUICK))
-            for place in range(3)
-        ]
+        link, endpoints = services.link_over(there, three.of_server, stack)
         assert [one.budget().spent_epsilon for one in endpoints] == [0.0] * 3  # type: ignore[union-attr]
-        link = AggregatedLink(
-            there.terms,
-            there.prepared.plan,
-            ThreeEndpoints(endpoints),
-            there,
-            Patience(round_s=HANG_S, pause_s=0.05),
-        )
-        link.num_users = there.data.num_users
         there.join(there.terms)
-        ours = list(train(recipe, link, recipe.begin()))
+        there.trained_over(link)
         told += attacked(three, liar, TIMES)
-        theirs = list(train(recipe, there.loopback, recipe.begin()))
         assert all(one.budget().spent_epsilon <= PROMISE.epsilon * (1 + 1e-9) for one in endpoints)  # type: ignore[union-attr]
         again = ThreeEndpoints(endpoints)
         assert [one.release(RUN, 0) for one in endpoints] == [
             one.release(RUN, 0) for one in again.endpoints
         ]
-    assert [pack_release(done.answer) for done in ours] == [
-        pack_release(done.answer) for done in theirs
-    ]
     failed = [one for one in told if one[2] in {methods.FAILED, "INTERNAL", "UNKNOWN"}]
     assert failed == []
     assert len({code for *_, code in told}) > 5  # liars got far enough to be refused in many ways

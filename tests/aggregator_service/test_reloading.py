@@ -5,10 +5,10 @@ import json
 import os
 import shutil
 import signal
-import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +25,7 @@ from fedrec.transport.channel import Access, handshake
 from fedrec_aggregator import main
 from fedrec_aggregator.credentials import Certificates
 from fedrec_aggregator.settings import load
+from tests.threads import serving
 from tests.waiting import HANG_S, until
 
 SETTINGS = """
@@ -58,28 +59,8 @@ class Site:
     def add_library(self) -> None:
         write_development_certificates(self.certificates, clients=["library"])
 
-    @contextmanager
-    def running(self) -> Iterator[Address]:
-        found = list[Address]()
-        there = threading.Event()
-        stop = threading.Event()
-
-        def ready(address: Address) -> None:
-            found.append(address)
-            there.set()
-
-        thread = threading.Thread(
-            target=main.run,
-            args=(load(self.settings),),
-            kwargs={"source": self.settings, "ready": ready, "stop": stop},
-        )
-        thread.start()
-        try:
-            assert there.wait(HANG_S)
-            yield found[0]
-        finally:
-            stop.set()
-            thread.join(HANG_S)
+    def running(self) -> AbstractContextManager[Address]:
+        return serving(main.run, load(self.settings), source=self.settings)
 
     def access(self, address: Address, who: str) -> Access:
         own = {"certificate": f"{who}.pem", "key": f"{who}-key.pem", "ca": "ca.pem"}
@@ -175,16 +156,17 @@ def test_servings_key_opens_nothing_at_the_aggregator(site: Site) -> None:
         shutil.rmtree(site.folder / "state", ignore_errors=True)
         with site.running() as address:
             own = site.access(address, "serving")
-            calls: list[Callable[[], Any]] = [
-                lambda own=own: RemoteReportEndpoint(own).enroll([]),
-                lambda own=own: RemoteReleaseEndpoint(own).budget(),
-                lambda own=own: RemoteReleaseEndpoint(own).enrolled(),
-                lambda own=own: RemoteReleaseEndpoint(own).growth(LedgerHead(0, "")),
-            ]
-            for call in calls:
-                with pytest.raises(RefusedError) as refusal:
-                    call()
-                assert refusal.value.code == Refusal.FORBIDDEN
+            with RemoteReportEndpoint(own) as client, RemoteReleaseEndpoint(own) as server:
+                calls: list[Callable[[], Any]] = [
+                    partial(client.enroll, []),
+                    server.budget,
+                    server.enrolled,
+                    partial(server.growth, LedgerHead(0, "")),
+                ]
+                for call in calls:
+                    with pytest.raises(RefusedError) as refusal:
+                        call()
+                    assert refusal.value.code == Refusal.FORBIDDEN
 
 
 @pytest.mark.parametrize("holder", ["serving:serving", "aggregator:aggregator"])

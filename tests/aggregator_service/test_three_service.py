@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -15,7 +15,6 @@ import pytest
 
 from fedrec.cli.doctor.parties import aggregator_checks
 from fedrec.errors import RefusedError, SettingsError
-from fedrec.federation.messages import train
 from fedrec.federation.protocol import Refusal
 from fedrec.federation.round_driver import AggregatedLink, Patience
 from fedrec.federation.wire import pack_release
@@ -27,7 +26,7 @@ from fedrec.transport.aggregator_client import RemoteReleaseEndpoint
 from fedrec.transport.channel import Access
 from fedrec.transport.leaf_client import RemotePeer, RemoteShareEndpoint
 from fedrec_aggregator import main
-from fedrec_aggregator.settings import AggregatorSettings, validated
+from fedrec_aggregator.settings import validated
 from fedrec_aggregator.three_party import ThreePartyAggregator
 from fedrec_client.ledger import ClientLedger
 from fedrec_client.participant import Participant
@@ -36,6 +35,7 @@ from fedrec_simulations.runtimes.deployment_files import toml
 from fedrec_simulations.runtimes.processes import free_addresses
 from tests.aggregator_service.conftest import ONCE, QUICK
 from tests.sharing.three_cores import PROMISE, RUN, SEED, Cores, Federation, federation
+from tests.threads import serving
 from tests.waiting import HANG_S
 
 
@@ -56,6 +56,10 @@ class Three:
             self.addresses[place],
             **({"pin": self.pins[PLACES[place]], "ca": str(self.folder / "ca.pem")} | pair | other),
         )
+
+    @property
+    def of_server(self) -> list[Access]:
+        return [self.access(place, "server") for place in range(3)]
 
 
 @pytest.fixture(scope="module")
@@ -99,28 +103,6 @@ def content(
     } | other
 
 
-def served(settings: AggregatorSettings, stack: ExitStack) -> None:
-    """Until the stack closes. Raises what it could not start for."""
-    ready = threading.Event()
-    stop = threading.Event()
-    failures = list[BaseException]()
-
-    def serve() -> None:
-        try:
-            main.run(settings, ready=lambda address: ready.set(), stop=stop)
-        except BaseException as failure:
-            failures.append(failure)
-            ready.set()
-
-    thread = threading.Thread(target=serve)
-    thread.start()
-    stack.callback(thread.join)
-    stack.callback(stop.set)
-    assert ready.wait(HANG_S)
-    if failures:
-        raise failures[0]
-
-
 @pytest.fixture
 def three(certificates: Path, tmp_path: Path) -> Iterator[Three]:
     yield from services_of(certificates, tmp_path)
@@ -131,7 +113,9 @@ def services_of(certificates: Path, tmp_path: Path) -> Iterator[Three]:
     addresses = free_addresses(3)
     with ExitStack() as stack:
         for place in (1, 2, 3):
-            served(validated(content(certificates, tmp_path, place, addresses)), stack)
+            stack.enter_context(
+                serving(main.run, validated(content(certificates, tmp_path, place, addresses)))
+            )
         known = {
             name.rpartition(":")[2]: pin
             for name, pin in read_pins(certificates / "pins.toml").items()
@@ -173,31 +157,25 @@ def clients_of(three: Three, tmp_path: Path, *, patience_s: float = 60.0) -> Ite
         yield replace(made, participants=participants)
 
 
+def link_over(
+    there: Federation, ways: Iterable[Access], stack: ExitStack, **waits: Any
+) -> tuple[AggregatedLink, list[RemoteReleaseEndpoint]]:
+    """The server's link by its ways to each of the three, and these."""
+    endpoints = [stack.enter_context(RemoteReleaseEndpoint(way, retry=QUICK)) for way in ways]
+    patience = Patience(**({"round_s": HANG_S, "pause_s": 0.05} | waits))
+    plan = there.prepared.plan
+    link = AggregatedLink(there.terms, plan, ThreeEndpoints(endpoints), there, patience)
+    link.num_users = there.data.num_users
+    return link, endpoints
+
+
 def test_a_training_over_three_services_releases_the_loopback_s_bytes(
     there: Federation, three: Three
 ) -> None:
-    recipe = there.prepared.recipe
     with ExitStack() as stack:
-        endpoints = [
-            stack.enter_context(RemoteReleaseEndpoint(three.access(place, "server"), retry=QUICK))
-            for place in range(3)
-        ]
-        link = AggregatedLink(
-            there.terms,
-            there.prepared.plan,
-            ThreeEndpoints(endpoints),
-            there,
-            Patience(round_s=HANG_S, pause_s=0.05),
-        )
-        link.num_users = there.data.num_users
+        link, _ = link_over(there, three.of_server, stack)
         there.join(there.terms)
-        ours = list(train(recipe, link, recipe.begin()))
-        theirs = list(train(recipe, there.loopback, recipe.begin()))
-    assert len(ours) == len(theirs) == 2
-    assert all(
-        pack_release(one.answer) == pack_release(other.answer)
-        for one, other in zip(ours, theirs, strict=True)
-    )
+        assert len(there.trained_over(link)) == 2
 
 
 def test_a_peer_that_takes_calls_and_never_answers_delays_a_round_and_nobody_else(
@@ -226,17 +204,8 @@ def test_a_peer_that_takes_calls_and_never_answers_delays_a_round_and_nobody_els
         services = stack.enter_context(contextmanager(services_of)(certificates, tmp_path))
         stack.callback(let_go.set)  # before the services are told to stop, which wait for it
         there = stack.enter_context(contextmanager(clients_of)(services, tmp_path, patience_s=0.3))
-        endpoints = [
-            stack.enter_context(
-                RemoteReleaseEndpoint(services.access(place, "server"), retry=QUICK)
-            )
-            for place in range(3)
-        ]
-        waits = Patience(round_s=1.0, pause_s=0.05, attempts=1, short_attempts=1)
-        link = AggregatedLink(
-            there.terms, there.prepared.plan, ThreeEndpoints(endpoints), there, waits
-        )
-        link.num_users = there.data.num_users
+        waits = {"round_s": 1.0, "attempts": 1, "short_attempts": 1}
+        link, endpoints = link_over(there, services.of_server, stack, **waits)
         there.join(there.terms)
         with pytest.raises(RefusedError, match="0 of 24 users reported") as failure:
             link.answer(there.first)
@@ -367,9 +336,13 @@ def test_an_aggregator_does_not_start_where_two_of_three_have_one_key(
     other = pins["fedrec:aggregator:2"]
     table = peers(other, other) if same == "its peers'" else peers(other, own)
     with ExitStack() as stack, pytest.raises(SettingsError, match="different pins"):
-        served(
-            validated(content(certificates, tmp_path, 1, ["127.0.0.1:0"] * 3, three_party=table)),
-            stack,
+        stack.enter_context(
+            serving(
+                main.run,
+                validated(
+                    content(certificates, tmp_path, 1, ["127.0.0.1:0"] * 3, three_party=table)
+                ),
+            )
         )
 
 

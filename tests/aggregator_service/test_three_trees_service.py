@@ -14,18 +14,15 @@ import pytest
 
 from fedrec.cli.doctor import parties
 from fedrec.errors import FedRecError, RefusedError, SettingsError
-from fedrec.federation.messages import train
 from fedrec.federation.protocol import LedgerGrowth, LedgerHead, Refusal
-from fedrec.federation.round_driver import AggregatedLink, Patience
-from fedrec.federation.wire import pack_release
-from fedrec.sharing.three_endpoints import ThreeEndpoints
-from fedrec.transport.aggregator_client import RemoteReleaseEndpoint, RemoteReportEndpoint
+from fedrec.transport.aggregator_client import RemoteReportEndpoint
 from fedrec.transport.channel import Access
 from fedrec.transport.leaf_client import RemoteLeaf, RemotePeer
+from fedrec_aggregator import main
 from fedrec_aggregator.settings import validated
 from fedrec_simulations.runtimes.processes import free_addresses
-from tests.aggregator_service.conftest import ONCE, QUICK
-from tests.aggregator_service.test_three_service import served
+from tests.aggregator_service.conftest import ONCE
+from tests.aggregator_service.test_three_service import link_over
 from tests.aggregator_service.three_trees import (
     LEAVES,
     NAMES,
@@ -37,7 +34,8 @@ from tests.aggregator_service.three_trees import (
 )
 from tests.sharing.test_three_cores import PUBLISHED
 from tests.sharing.three_cores import Cores, federation
-from tests.waiting import HANG_S, until
+from tests.threads import serving
+from tests.waiting import until
 
 
 @dataclass
@@ -70,7 +68,8 @@ def trees(certificates: Path, tmp_path: Path) -> Iterator[Trees]:
     where = addresses()
     with ExitStack() as stack:
         for name in (*LEAVES, *ROOTS):
-            served(validated(settings_of(certificates, tmp_path, name, where)), stack)
+            settings = validated(settings_of(certificates, tmp_path, name, where))
+            stack.enter_context(serving(main.run, settings))
         yield Trees(certificates, where)
 
 
@@ -82,24 +81,11 @@ def test_a_training_over_three_trees_releases_the_loopbacks_bytes(
         made = federation(cores, stack, *PUBLISHED, clients=2)
         clients = participants(made, trees.folder, tmp_path, trees.addresses, stack)
         there = replace(made, participants=clients)
-        endpoints = [
-            stack.enter_context(RemoteReleaseEndpoint(trees.access(root, "server"), retry=QUICK))
-            for root in ROOTS
-        ]
-        patience = Patience(round_s=HANG_S, pause_s=0.05)
-        endpoint = ThreeEndpoints(endpoints)
-        link = AggregatedLink(there.terms, there.prepared.plan, endpoint, there, patience)
-        link.num_users = there.data.num_users
+        ways = [trees.access(root, "server") for root in ROOTS]
+        link, _ = link_over(there, ways, stack)
         joined = lambda: not any(each.refusal for each in there.join(there.terms))  # noqa: E731
         until(joined, "that leaves hear of their roots' ledgers", pause_s=0.2)
-        recipe = there.prepared.recipe
-        ours = list(train(recipe, link, recipe.begin()))
-        theirs = list(train(recipe, there.loopback, recipe.begin()))
-    assert len(ours) == len(theirs) == 2
-    assert all(
-        pack_release(one.answer) == pack_release(other.answer)
-        for one, other in zip(ours, theirs, strict=True)
-    )
+        assert len(there.trained_over(link)) == 2
 
 
 def test_a_leaf_gives_its_term_to_its_own_root_alone_and_no_root_is_a_peer(trees: Trees) -> None:
@@ -137,7 +123,8 @@ def test_the_doctor_asks_sisters_and_leaves(
     where = addresses()
     with ExitStack() as stack:
         for name in ("a-1", "a-2", "2"):
-            served(validated(settings_of(certificates, tmp_path, name, where)), stack)
+            settings = validated(settings_of(certificates, tmp_path, name, where))
+            stack.enter_context(serving(main.run, settings))
 
         def said(name: str) -> dict[str, str]:
             settings = validated(settings_of(certificates, tmp_path, name, where))

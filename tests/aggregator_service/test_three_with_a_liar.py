@@ -14,23 +14,22 @@ import pytest
 from fedrec.errors import ProtocolError, RefusedError, UnreachableError
 from fedrec.federation.messages import train
 from fedrec.federation.protocol import Refusal
-from fedrec.federation.round_driver import AggregatedLink, Patience
+from fedrec.federation.round_driver import AggregatedLink
 from fedrec.federation.versions import KEY
 from fedrec.federation.wire import pack_release
 from fedrec.sharing.protocol import Standing
-from fedrec.sharing.three_endpoints import ThreeEndpoints
 from fedrec.transport.aggregator_client import RemoteReleaseEndpoint
 from fedrec_aggregator.calls import Calls
 from fedrec_aggregator.three_party import ThreePartyAggregator
-from tests.aggregator_service.conftest import ONCE, QUICK
+from tests.aggregator_service.conftest import ONCE
 from tests.aggregator_service.test_three_service import (
     Three,
     certificates,
     clients_of,
+    link_over,
     services_of,
 )
 from tests.sharing.three_cores import Federation
-from tests.waiting import HANG_S
 
 __all__ = ["certificates"]
 
@@ -40,18 +39,15 @@ LIAR = 1
 
 @contextmanager
 def training(
-    certificates: Path, folder: Path, **waits: Any
+    certificates: Path, folder: Path, *, joined: bool = True, **waits: Any
 ) -> Iterator[tuple[Federation, AggregatedLink, list[RemoteReleaseEndpoint]]]:
     """Its clients, its server's link, and the server's way to each of the three."""
     with ExitStack() as stack:
         three: Three = stack.enter_context(contextmanager(services_of)(certificates, folder))
         there = stack.enter_context(contextmanager(clients_of)(three, folder))
-        ways = [three.access(place, "server") for place in range(3)]
-        endpoints = [stack.enter_context(RemoteReleaseEndpoint(way, retry=QUICK)) for way in ways]
-        patience = Patience(**({"round_s": HANG_S, "pause_s": 0.05} | waits))
-        plan = there.prepared.plan
-        link = AggregatedLink(there.terms, plan, ThreeEndpoints(endpoints), there, patience)
-        link.num_users = there.data.num_users
+        link, endpoints = link_over(there, three.of_server, stack, **waits)
+        if joined:
+            there.join(there.terms)
         yield there, link, endpoints
 
 
@@ -89,7 +85,6 @@ def test_an_output_that_is_not_of_the_round_is_refused(
 ) -> None:
     lies(monkeypatch, "release", lambda said, *_: OUTPUTS[lie](said))
     with training(certificates, tmp_path) as (there, link, _):
-        there.join(there.terms)
         words = "not of one attempt" if lie.startswith("of") else "cannot be read"
         with pytest.raises(ProtocolError, match=words):
             link.answer(there.first)
@@ -106,7 +101,6 @@ def test_an_old_answer_is_none_for_the_next_round(
 
     lies(monkeypatch, "release", first)
     with training(certificates, tmp_path) as (there, link, _):
-        there.join(there.terms)
         recipe = there.prepared.recipe
         rounds = train(recipe, link, recipe.begin())
         assert pack_release(next(rounds).answer) == pack_release(there.loopback.answer(there.first))
@@ -135,7 +129,6 @@ def test_where_one_lies_about_its_standing_nothing_leaves(
     lies(monkeypatch, "standing", STANDINGS[about])
     waits = {"round_s": 2.0, "attempts": 1, "short_attempts": 1}
     with training(certificates, tmp_path, **waits) as (there, link, endpoints):
-        there.join(there.terms)
         with pytest.raises((RefusedError, UnreachableError)):  # what is kept waits for the liar
             link.answer(there.first)
         for place in {0, 1, 2} - {LIAR}:
@@ -158,7 +151,6 @@ def test_explicit_shares_that_were_altered_on_their_way_end_the_attempt(
     lies(monkeypatch, "explicit", altered)
     waits = {"round_s": 2.0, "attempts": 1, "short_attempts": 1}
     with training(certificates, tmp_path, **waits) as (there, link, endpoints):
-        there.join(there.terms)
         with pytest.raises(RefusedError):
             link.answer(there.first)
         assert passed
@@ -170,7 +162,7 @@ def test_a_version_that_is_none_or_too_far_is_refused_by_the_name_of_who_says_it
     version: str, certificates: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     says(monkeypatch, version)
-    with training(certificates, tmp_path) as (there, link, endpoints):
+    with training(certificates, tmp_path, joined=False) as (there, link, endpoints):
         with pytest.raises(RefusedError, match=endpoints[LIAR]._access.address) as refused:
             link.endpoint.enrolled()
         assert refused.value.code == Refusal.WRONG_PROTOCOL
@@ -184,7 +176,6 @@ def test_an_aggregator_that_says_to_be_of_the_version_before_takes_nothing_from_
 ) -> None:
     says(monkeypatch, "1")
     with training(certificates, tmp_path) as (there, link, _):
-        there.join(there.terms)
         assert pack_release(link.answer(there.first)) == pack_release(
             there.loopback.answer(there.first)
         )

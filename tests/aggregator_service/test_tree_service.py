@@ -3,10 +3,9 @@ settings that must not start."""
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,11 +15,7 @@ import pytest
 from fedrec.cli.doctor import parties
 from fedrec.errors import FedRecError, RefusedError, SettingsError
 from fedrec.federation.leaves import even_ranges
-from fedrec.federation.messages import train
 from fedrec.federation.protocol import LedgerGrowth, LedgerHead, Refusal
-from fedrec.federation.round_driver import AggregatedLink, Patience
-from fedrec.federation.wire import pack_release
-from fedrec.operations.addresses import Address
 from fedrec.operations.certificates import write_development_certificates
 from fedrec.operations.pins import read_pins, write_pins
 from fedrec.run.job import shards
@@ -28,16 +23,22 @@ from fedrec.transport.aggregator_client import RemoteReleaseEndpoint, RemoteRepo
 from fedrec.transport.channel import Access
 from fedrec.transport.leaf_client import RemoteLeaf
 from fedrec_aggregator import main
-from fedrec_aggregator.settings import AggregatorSettings, validated
+from fedrec_aggregator.settings import validated
 from fedrec_client.leaves import LeafEndpoints
-from fedrec_client.ledger import ClientLedger
 from fedrec_client.participant import Participant
 from fedrec_client.settings import validated as client_settings
-from fedrec_client.store import LocalUsers
 from fedrec_simulations.runtimes.processes import free_addresses
 from tests.aggregator_service.conftest import ONCE, QUICK
-from tests.contracts.conftest import ITEMS, PROMISE, SEED, Called, Federation, events, prepared_for
-from tests.waiting import HANG_S
+from tests.contracts.conftest import (
+    PROMISE,
+    SEED,
+    Called,
+    Federation,
+    events,
+    participant,
+    prepared_for,
+)
+from tests.threads import serving
 
 LEAVES = ("leaf-1", "leaf-2")
 RANGES = even_ranges(2)
@@ -102,34 +103,14 @@ def content(
     return common | {"simulation": True, "privacy": privacy, "leaves": leaves} | other
 
 
-@contextmanager
-def served(settings: AggregatorSettings) -> Iterator[Address]:
-    found = list[Address]()
-    stop = threading.Event()
-    ready = threading.Event()
-
-    def told(address: Address) -> None:
-        found.append(address)
-        ready.set()
-
-    thread = threading.Thread(
-        target=main.run, args=(settings,), kwargs={"ready": told, "stop": stop}
-    )
-    thread.start()
-    try:
-        assert ready.wait(HANG_S)
-        yield found[0]
-    finally:
-        stop.set()
-        thread.join(HANG_S)
-
-
 @pytest.fixture
 def tree(certificates: Path, tmp_path: Path) -> Iterator[Tree]:
     addresses = free_addresses(3)
     with ExitStack() as stack:
         for name in (*LEAVES, "root"):
-            stack.enter_context(served(validated(content(certificates, tmp_path, name, addresses))))
+            stack.enter_context(
+                serving(main.run, validated(content(certificates, tmp_path, name, addresses)))
+            )
         yield Tree(certificates, addresses)
 
 
@@ -137,42 +118,21 @@ def test_a_training_over_leaves_and_root_gives_the_bytes_of_a_loopback(
     tree: Tree, tmp_path: Path
 ) -> None:
     data = events()
-    prepared, terms = prepared_for(data)
+    made = prepared_for(data)
     with ExitStack() as stack:
         participants = list[Participant]()
         for number, shard in enumerate(shards(data, 3), start=1):
+            ways = [tree.access(place, f"client-client-{number}") for place in (0, 1)]
             endpoints = [
-                stack.enter_context(
-                    RemoteReportEndpoint(tree.access(place, f"client-client-{number}"), retry=QUICK)
-                )
-                for place in (0, 1)
+                stack.enter_context(RemoteReportEndpoint(way, retry=QUICK)) for way in ways
             ]
-            ledger = stack.enter_context(
-                closing(ClientLedger(tmp_path / f"{number}.sqlite", limit=PROMISE))
-            )
-            users = LocalUsers(shard.events, ITEMS, shard.user_ids)
-            participants.append(
-                Participant(
-                    shard.name,
-                    users,
-                    ledger,
-                    LeafEndpoints(endpoints, RANGES),
-                    tmp_path / shard.name,
-                    users_per_batch=2,
-                )
-            )
+            own = LeafEndpoints(endpoints, RANGES)
+            participants.append(participant(shard, tmp_path, own, stack))
         endpoint = stack.enter_context(RemoteReleaseEndpoint(tree.access(2, "server"), retry=QUICK))
-        federation = Federation(data, prepared, terms, endpoint, Called(participants))
-        clients = federation.clients
-        recipe = prepared.recipe
-        assert [answer.refusal for answer in clients.join(terms)] == [""] * 3
+        there = Federation(**vars(made), endpoint=endpoint, clients=Called(participants))
+        assert [answer.refusal for answer in there.clients.join(there.terms)] == [""] * 3
         assert endpoint.enrolled() == data.num_users
-        link = AggregatedLink(terms, prepared.plan, endpoint, clients, Patience(attempts=2))
-        ours = list(train(recipe, link, recipe.begin()))
-        theirs = list(train(recipe, federation.loopback, recipe.begin()))
-        assert [pack_release(each.answer) for each in ours] == [
-            pack_release(each.answer) for each in theirs
-        ]
+        there.trained_over(there.link)
 
 
 def test_doctor_on_the_root_asks_every_leaf(
@@ -182,7 +142,7 @@ def test_doctor_on_the_root_asks_every_leaf(
     now_s = time.time()
     with ExitStack() as stack:
         first = content(certificates, tmp_path, "leaf-1", addresses)
-        stack.enter_context(served(validated(first)))
+        stack.enter_context(serving(main.run, validated(first)))
 
         def said(**other: Any) -> dict[str, tuple[str, str]]:
             settings = validated(content(certificates, tmp_path, "root", addresses, **other))

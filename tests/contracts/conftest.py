@@ -3,20 +3,21 @@ server needs to reach them."""
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from flwr.app import ConfigRecord, Context, Message, RecordDict
 
+from fedrec import recipes
 from fedrec.data.interactions import Interactions
 from fedrec.data.planted import PlantedShape, planted
 from fedrec.factorization.facts import PublicFacts
 from fedrec.federation.leaves import even_ranges
-from fedrec.federation.messages import Question
+from fedrec.federation.messages import Link, Question, RoundDone, train
 from fedrec.federation.protocol import (
     Answer,
     Broadcast,
@@ -28,13 +29,11 @@ from fedrec.federation.protocol import (
 )
 from fedrec.federation.round_driver import AggregatedLink, Patience
 from fedrec.federation.versions import FIELD, PROTOCOL
-from fedrec.federation.wire import question_digest, question_header
+from fedrec.federation.wire import pack_release, question_digest, question_header
 from fedrec.in_process.loopback import Loopback
-from fedrec.operations.addresses import Address
 from fedrec.privacy.accounting import Ledger
 from fedrec.privacy.guarantee import Guarantee
 from fedrec.randomness import Streams
-from fedrec.recipes import Prepared, client_recipe, prepare
 from fedrec.run.job import Shard, shards
 from fedrec.settings import load
 from fedrec.transport.aggregator_client import RemoteReleaseEndpoint, RemoteReportEndpoint, Retry
@@ -57,14 +56,14 @@ from fedrec_client.store import LocalUsers
 from fedrec_server.broadcast import ClientBroadcast
 from fedrec_server.flower import GridPost
 from fedrec_simulations.runtimes.in_process import App, InProcessGrid
-from tests.waiting import HANG_S
+from tests.threads import serving
 
 SEED = 7
-RUN = "contract"
 MIN_COHORT = 15
 CLIENTS = 3
 PROMISE = Guarantee(5.0, 1e-5)
 ITEMS = tuple(f"item-{j}" for j in range(20))
+PUBLISHED = ("recipe=published", "model.steps=1", "model.encoder=id", "model.dimension=2")
 TOO_SMALL = AnswerBounds(batch_bytes=1)
 TRANSPORTS = (
     "core",
@@ -90,16 +89,12 @@ class Called:
 
 
 @dataclass
-class Federation:
-    """What the tests of a transport may use.
-
-    `data` is everybody's, for the loopback that they are compared with."""
+class Prepared:
+    """A run of `terms`. `data` is everybody's, for the loopback that it is compared with."""
 
     data: Interactions
-    prepared: Prepared
+    prepared: recipes.Prepared
     terms: Terms
-    endpoint: ReleaseEndpoint
-    clients: Broadcast
 
     @property
     def first(self) -> Question:
@@ -108,23 +103,53 @@ class Federation:
         return question
 
     @property
-    def link(self) -> AggregatedLink:
-        return AggregatedLink(
-            self.terms, self.prepared.plan, self.endpoint, self.clients, Patience(attempts=1)
-        )
-
-    @property
     def loopback(self) -> Loopback:
         return Loopback(
             self.data, self.prepared.steps, self.prepared.plan, Streams(SEED), Ledger(PROMISE)
         )
 
     def invitation(self, question: Question) -> Invitation:
-        return Invitation(RUN, self.prepared.plan, question)
+        return Invitation(self.terms.run, self.prepared.plan, question)
 
-    def opening(self, question: Question) -> Opening:
-        header = question_header(question, run=RUN, plan=self.prepared.plan.digest())
-        return Opening(RUN, question.round, header, question_digest(header), timeout_s=600.0)
+    def opening(self, question: Question, **choices: int) -> Opening:
+        header = question_header(question, run=self.terms.run, plan=self.prepared.plan.digest())
+        digest = question_digest(header)
+        return Opening(self.terms.run, question.round, header, digest, timeout_s=600.0, **choices)
+
+    def trained_over(self, link: Link) -> list[RoundDone]:
+        """A whole training: every release is the loopback's to the byte."""
+        recipe = self.prepared.recipe
+        ours = list(train(recipe, link, recipe.begin()))
+        theirs = train(recipe, self.loopback, recipe.begin())
+        assert [pack_release(done.answer) for done in ours] == [
+            pack_release(done.answer) for done in theirs
+        ]
+        return ours
+
+
+@dataclass
+class Federation(Prepared):
+    """What the tests of a transport may use."""
+
+    endpoint: ReleaseEndpoint
+    clients: Broadcast
+
+    @property
+    def link(self) -> AggregatedLink:
+        return AggregatedLink(
+            self.terms,
+            self.prepared.plan,
+            self.endpoint,
+            self.clients,
+            Patience(attempts=1, pause_s=0.01),
+        )
+
+    def opened(self) -> Question:
+        """The first question, which is open."""
+        question = self.first
+        self.endpoint.open_run(self.terms.run, self.prepared.plan)
+        self.endpoint.open_round(self.opening(question))
+        return question
 
 
 Found = Callable[..., Federation]
@@ -154,43 +179,41 @@ def found(
     with ExitStack() as stack:
         count = iter(range(100))
 
-        def make(*, changed_user: int | None = None, unwilling: Collection[int] = ()) -> Federation:
+        def make(
+            *,
+            changed_user: int | None = None,
+            unwilling: Collection[int] = (),
+            joined: bool = True,
+        ) -> Federation:
             data = events(changed_user=changed_user)
             if "versions" in request.param:
                 # an aggregator that neither says nor reads a version
                 monkeypatch.setattr(calls, "KEY", "not-read")
-            return stack.enter_context(
+            founded = stack.enter_context(
                 _federation(request.param, tmp_path / str(next(count)), data, unwilling)
             )
+            if joined:
+                founded.clients.join(founded.terms)
+            return founded
 
         yield make
 
 
-def prepared_for(data: Interactions) -> tuple[Prepared, Terms]:
-    """A recipe of one step, and the terms of a run of it."""
-    scenario = load(
-        None,
-        [
-            f"seed={SEED}",
-            "recipe=published",
-            "model.steps=1",
-            "model.encoder=id",
-            "model.dimension=2",
-        ],
-    )
+def prepared_for(data: Interactions, *words: str, run: str = "contract") -> Prepared:
+    """A run of a scenario, by default of a recipe of one step."""
+    scenario = load(None, [f"seed={SEED}", *(words or PUBLISHED)])
     facts = PublicFacts(
         data.num_users, data.num_items, data.kind, data.value_range, None, Streams(SEED)
     )
-    return prepare(scenario, facts), Terms(
-        RUN, client_recipe(scenario), data.kind, data.value_range, ITEMS
-    )
+    terms = Terms(run, recipes.client_recipe(scenario), data.kind, data.value_range, ITEMS)
+    return Prepared(data, recipes.prepare(scenario, facts), terms)
 
 
 @contextmanager
 def _federation(
     transport: str, folder: Path, data: Interactions, unwilling: Collection[int]
 ) -> Iterator[Federation]:
-    prepared, terms = prepared_for(data)
+    made = prepared_for(data)
     with ExitStack() as stack:
         endpoints = (
             _over_grpc(folder)
@@ -201,12 +224,12 @@ def _federation(
         )
         endpoint, endpoint_of = stack.enter_context(endpoints)
         participants = [
-            _participant(
+            participant(
                 shard,
                 folder,
-                TOO_SMALL if number in unwilling else AnswerBounds(),
                 endpoint_of(shard.name),
                 stack,
+                bounds=TOO_SMALL if number in unwilling else AnswerBounds(),
             )
             for number, shard in enumerate(shards(data, CLIENTS))
         ]
@@ -221,7 +244,7 @@ def _federation(
             if "flower" in transport
             else Called(participants)
         )
-        yield Federation(data, prepared, terms, endpoint, clients)
+        yield Federation(**vars(made), endpoint=endpoint, clients=clients)
 
 
 def _of_version_1(app: App) -> App:
@@ -242,16 +265,19 @@ def _of_version_1(app: App) -> App:
     return called
 
 
-def _participant(
+def participant(
     shard: Shard,
     folder: Path,
-    bounds: AnswerBounds,
-    endpoint: ReportEndpoint | LeafEndpoints,
+    endpoint: Any,
     stack: ExitStack,
+    *,
+    bounds: AnswerBounds | None = None,
 ) -> Participant:
+    """A client of these users in a folder of its own."""
     own = folder / shard.name
     ledger = stack.enter_context(closing(ClientLedger(own / "ledger.sqlite", limit=PROMISE)))
     users = LocalUsers(shard.events, ITEMS, shard.user_ids)
+    bounds = bounds or AnswerBounds()
     return Participant(shard.name, users, ledger, endpoint, own, users_per_batch=3, bounds=bounds)
 
 
@@ -309,21 +335,10 @@ def _over_grpc(folder: Path) -> Iterator[Endpoints]:
             "limits": {"min_cohort": MIN_COHORT},
         }
     )
-    listening = threading.Event()
-    stop = threading.Event()
-    at = list[Address]()
-
-    def ready(address: Address) -> None:
-        at.append(address)
-        listening.set()
-
-    thread = threading.Thread(target=lambda: serve(settings, ready=ready, stop=stop))
-    thread.start()
-    assert listening.wait(HANG_S)
-    with ExitStack() as stack:
+    with serving(serve, settings) as address, ExitStack() as stack:
 
         def access(name: str) -> Access:
-            return Access(str(at[0]), name, insecure=True)
+            return Access(str(address), name, insecure=True)
 
         yield (
             stack.enter_context(
@@ -331,5 +346,3 @@ def _over_grpc(folder: Path) -> Iterator[Endpoints]:
             ),
             lambda name: stack.enter_context(RemoteReportEndpoint(access(name))),
         )
-    stop.set()
-    thread.join()

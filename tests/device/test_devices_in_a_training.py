@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import threading
 from collections.abc import Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
@@ -47,7 +46,7 @@ from fedrec_client.participant import Participant
 from fedrec_client.store import LocalUsers
 from fedrec_server.workload import NAME, DeviceClients, Publication
 from tests.device.test_light_device import InProcess
-from tests.waiting import HANG_S, until
+from tests.threads import serving
 
 SEED = 1
 RUN = "with-devices"
@@ -297,8 +296,6 @@ def test_an_endpoint_of_devices_that_is_not_safe_does_not_start(
 
 def test_an_aggregator_s_process_answers_devices_from_the_published_folder(tmp_path: Path) -> None:
     small = Small()
-    stop = threading.Event()
-    found = list[object]()
     question = small.prepared.recipe.ask(small.prepared.recipe.begin())
     assert question is not None
     Publication(tmp_path / "p").publish(small.terms, Invitation(RUN, small.prepared.plan, question))
@@ -318,12 +315,7 @@ def test_an_aggregator_s_process_answers_devices_from_the_published_folder(tmp_p
             },
         }
     )
-    thread = threading.Thread(
-        target=main.run, args=(settings,), kwargs={"ready": found.append, "stop": stop}
-    )
-    thread.start()
-    try:
-        until(lambda: bool(found))
+    with serving(main.run, settings):
         told = json.loads((tmp_path / "aggregator" / "address.json").read_text())
         with (
             RemoteReleaseEndpoint(Access(told["address"], "server", insecure=True)) as endpoint,
@@ -343,6 +335,3 @@ def test_an_aggregator_s_process_answers_devices_from_the_published_folder(tmp_p
             stack.callback(me.ledger.close)
             assert me.take_part()
             assert endpoint.status(RUN, question.round).reported == 1
-    finally:
-        stop.set()
-        thread.join(HANG_S)

@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from http.server import BaseHTTPRequestHandler
-from http.server import HTTPServer as WebServer
 
 import grpc
 import pytest
@@ -19,6 +15,7 @@ from fedrec.transport.channel import Access, handshake, open_channel
 from fedrec_aggregator.device_content import _opener
 from fedrec_client.serving_http import HttpServer
 from fedrec_client.serving_link import lost
+from tests.threads import saying, web
 from tests.waiting import HANG_S
 
 VARIABLES = ("http_proxy", "HTTP_PROXY", "https_proxy", "grpc_proxy", "all_proxy")
@@ -33,26 +30,6 @@ def proxy(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> st
     return str(request.param)
 
 
-@pytest.fixture
-def web() -> Iterator[int]:
-    class Told(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            self.send_response(200)
-            self.end_headers()
-            self.wfile.write(b'{"version": "0123456789abcdef"}')
-
-        def log_message(self, *_: object) -> None:
-            pass
-
-    server = WebServer(("127.0.0.1", 0), Told)
-    thread = threading.Thread(target=server.serve_forever)
-    thread.start()
-    yield server.server_port
-    server.shutdown()
-    thread.join()
-    server.server_close()
-
-
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost"])
 def test_grpc_to_this_machine_takes_no_proxy(proxy: str, host: str) -> None:
     server = grpc.server(ThreadPoolExecutor(1))
@@ -63,12 +40,13 @@ def test_grpc_to_this_machine_takes_no_proxy(proxy: str, host: str) -> None:
     server.stop(None).wait()
 
 
-def test_http_to_this_machine_takes_no_proxy(proxy: str, web: int) -> None:
-    opener = _opener("https://127.0.0.1", "")
-    assert b"version" in opener.open(f"http://127.0.0.1:{web}/v1/round", timeout=HANG_S).read()
-    link = HttpServer(Access(f"127.0.0.1:{web}", insecure=True, party="serving"), timeout_s=5.0)
-    assert link._json("GET", "/v1/models", b"")["version"] == "0123456789abcdef"
-    link.close()
+def test_http_to_this_machine_takes_no_proxy(proxy: str) -> None:
+    with web(saying(b'{"version": "0123456789abcdef"}')) as address:
+        opener = _opener("https://127.0.0.1", "")
+        assert b"version" in opener.open(f"http://{address}/v1/round", timeout=HANG_S).read()
+        link = HttpServer(Access(address, insecure=True, party="serving"), timeout_s=5.0)
+        assert link._json("GET", "/v1/models", b"")["version"] == "0123456789abcdef"
+        link.close()
 
 
 def test_whoever_reaches_nobody_is_told_of_the_proxy(proxy: str) -> None:

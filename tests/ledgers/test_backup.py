@@ -167,7 +167,7 @@ def test_a_backup_that_is_taken_while_a_ledger_is_written_is_one_of_its_states(
     ended = threading.Event()
 
     def write() -> None:
-        for round in range(120):
+        for round in range(60):
             ledger.charge("run", round, f"{round}", PLAN, [f"x/{round}"])
         ended.set()
 

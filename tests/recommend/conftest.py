@@ -4,8 +4,8 @@ in a thread."""
 from __future__ import annotations
 
 import math
-import threading
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -23,7 +23,7 @@ from fedrec.serving.user_map import UserMap
 from fedrec_client.serving_link import WRONG_VERSION, Left, ServingQuery, ServingReply
 from fedrec_server.serving.main import Serving, run
 from fedrec_server.serving.settings import validated
-from tests.waiting import HANG_S
+from tests.threads import serving
 
 ITEMS = 120
 TOPICS = 16
@@ -137,35 +137,13 @@ def by_rows(rows: npt.NDArray[np.integer]) -> list[str]:
 def real_server(tmp_path: Path) -> Iterator[Callable[..., Serving]]:
     """Starts the real server in a thread: `real_server(path, tls=...)`; all are stopped at the
     end."""
-    stop = threading.Event()
-    threads = list[threading.Thread]()
-
-    def start(*paths: Path, **settings: Any) -> Serving:
-        told = list[Serving]()
-        ready = threading.Event()
-        content = {
-            "grpc": "127.0.0.1:0",
-            "http": "127.0.0.1:0",
-            "log": str(tmp_path / "serving.jsonl"),
-            "limits": {"notice_s": 0.0},
-        }
-
-        def tell(serving: Serving) -> None:
-            told.append(serving)
-            ready.set()
-
-        def serve() -> None:
-            try:
-                run(paths, validated(content | settings), ready=tell, stop=stop)
-            finally:
-                ready.set()
-
-        threads.append(threading.Thread(target=serve))
-        threads[-1].start()
-        assert ready.wait(HANG_S)
-        return told[0]
-
-    yield start
-    stop.set()
-    for thread in threads:
-        thread.join(HANG_S)
+    content = {
+        "grpc": "127.0.0.1:0",
+        "http": "127.0.0.1:0",
+        "log": str(tmp_path / "serving.jsonl"),
+        "limits": {"notice_s": 0.0},
+    }
+    with ExitStack() as stack:
+        yield lambda *paths, **settings: stack.enter_context(
+            serving(run, paths, validated(content | settings))
+        )

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import threading
 from collections.abc import Callable
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +22,7 @@ from fedrec_client.serving_connection import connect
 from fedrec_client.serving_http import HttpServer
 from fedrec_client.serving_link import ServingQuery, Trust
 from tests.ports import free_port
+from tests.threads import saying, web
 
 from .conftest import HISTORY, PlainServer, write_bundle
 
@@ -262,25 +261,8 @@ def test_an_address_that_is_none_or_would_be_readable_is_refused(url: str) -> No
 def test_an_answer_that_cannot_be_read_is_a_protocol_error(
     ask: Callable[[HttpServer], Any], content: bytes
 ) -> None:
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            self.rfile.read(int(self.headers.get("content-length", "0")))
-            self.send_response(200)
-            self.send_header("content-length", str(len(content)))
-            self.end_headers()
-            self.wfile.write(content)
-
-        def do_POST(self) -> None:
-            self.do_GET()
-
-        def log_message(self, *_: Any) -> None:
-            pass
-
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as lying:
-        threading.Thread(target=lying.serve_forever, daemon=True).start()
-        address = f"127.0.0.1:{lying.server_port}"
+    with web(saying(content)) as address:
         server = HttpServer(Access(address, insecure=True, party="server"))
         with pytest.raises(ProtocolError, match=address):
             ask(server)
         server.close()
-        lying.shutdown()

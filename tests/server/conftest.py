@@ -47,6 +47,7 @@ RECIPES = {
     "default": list[str](),
     "published": [*SMALL, "model.encoder=features"],
     "published, id only": SMALL,
+    "published, one step": [*SMALL, "model.steps=1"],
 }
 
 

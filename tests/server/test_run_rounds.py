@@ -66,13 +66,13 @@ def test_every_round_leaves_one_line_with_counts_and_answers(new_world: NewWorld
 def test_a_crash_at_any_step_ends_in_the_same_model_and_costs_nothing(
     aggregator_too: bool, new_world: NewWorld, crashing_run: Callable[[World, int], int]
 ) -> None:
-    whole = new_world(name="whole")
+    whole = new_world("published, one step", name="whole")
     steps = crashing_run(whole, -1)
     expected = whole.loopback()
     charges = whole.charges
-    assert steps > 60
+    assert steps > 40
     for crash_at in range(steps):
-        world = new_world(name=f"crash-{crash_at}")
+        world = new_world("published, one step", name=f"crash-{crash_at}")
         crashing_run(world, crash_at)
         if aggregator_too:
             world.start_aggregator()
@@ -80,7 +80,7 @@ def test_a_crash_at_any_step_ends_in_the_same_model_and_costs_nothing(
         assert (crash_at, world.states()) == (crash_at, expected)
         assert (crash_at, world.model, world.charges) == (crash_at, whole.model, charges)
         lines = (world.folder / "server" / "rounds.jsonl").read_text().splitlines()
-        assert [json.loads(line)["round"] for line in lines] == [0, 1, 2]
+        assert [json.loads(line)["round"] for line in lines] == [0, 1]
 
 
 def test_a_crash_in_the_default_recipe_ends_in_the_same_states(
@@ -93,41 +93,25 @@ def test_a_crash_in_the_default_recipe_ends_in_the_same_states(
     assert world.states() == world.loopback()
 
 
+@pytest.mark.parametrize("kept", [{}, {"checkpoints": 2}], ids=["all kept", "two kept"])
 def test_after_a_crash_questions_still_stand_on_those_before(
-    new_world: NewWorld, crashing_run: Callable[[World, int], int]
+    kept: dict[str, int], new_world: NewWorld, crashing_run: Callable[..., int]
 ) -> None:
     """What clients have follows from the checkpoints: a server that starts again sends what
     differs, in the bytes of one that did not."""
 
-    def bytes_down(world: World) -> list[int]:
+    def ended(world: World) -> tuple[bytes, list[int]]:
         lines = (world.folder / "server" / "rounds.jsonl").read_text().splitlines()
-        return [json.loads(line)["bytes_down"] for line in lines]
+        assert len(world.states()) == kept.get("checkpoints", len(lines))
+        return world.model, [json.loads(line)["bytes_down"] for line in lines]
 
     whole = new_world("default", name="whole")
-    steps = crashing_run(whole, -1)
-    for crash_at in (steps // 2, 3 * steps // 4, steps - 9):  # each in or after the vectors' rounds
+    steps = crashing_run(whole, -1, **kept)
+    for crash_at in (steps // 2, steps - 9, steps - 5):  # each in or after the vectors' rounds
         world = new_world("default", name=f"crash-{crash_at}")
-        crashing_run(world, crash_at)
-        world.run()
-        assert bytes_down(world) == bytes_down(whole)
-
-
-def test_a_run_that_keeps_two_checkpoints_goes_on_from_any_crash_to_the_same_bytes(
-    new_world: NewWorld, crashing_run: Callable[..., int]
-) -> None:
-    whole = new_world("default", name="whole")
-    steps = crashing_run(whole, -1, checkpoints=2)
-    assert len(whole.states()) == 2
-    ends = list[tuple[bytes, list[int]]]()
-    for crash_at in (-1, steps // 2, steps - 9, steps - 5):
-        world = new_world("default", name=f"crash-{crash_at}")
-        crashing_run(world, crash_at, checkpoints=2)
-        world.run(checkpoints=2)
-        lines = (world.folder / "server" / "rounds.jsonl").read_text().splitlines()
-        ends.append((world.model, [json.loads(line)["bytes_down"] for line in lines]))
-        assert len(world.states()) == 2
-    assert all(end == ends[0] for end in ends)
-    assert ends[0][0] == whole.model
+        crashing_run(world, crash_at, **kept)
+        world.run(**kept)
+        assert ended(world) == ended(whole)
 
 
 def test_a_round_that_the_aggregator_forgot_is_collected_again_and_charged_once(

@@ -21,6 +21,7 @@ from fedrec_aggregator.settings import load as load_aggregator
 from fedrec_server import main as server_main
 from fedrec_server.settings import ServerSettings, load
 from fedrec_server.stopping import Stopped
+from tests.threads import serving
 from tests.waiting import HANG_S
 
 pytestmark = pytest.mark.processes
@@ -36,26 +37,15 @@ run(Scenario(), load(Path(sys.argv[1])))
 
 
 @pytest.fixture
-def aggregator(tmp_path: Path, until: Callable[..., None]) -> Iterator[str]:
+def aggregator(tmp_path: Path) -> Iterator[str]:
     settings = tmp_path / "aggregator.toml"
     settings.write_text(
         f'listen = "127.0.0.1:0"\nstate = "{tmp_path / "aggregator"}"\nlog = '
         f'"{tmp_path / "aggregator.log"}"\n'
         "insecure = true\nany_client = true\n[privacy]\nmax_epsilon = 5.0\n"
     )
-    found = list[str]()
-    stop = threading.Event()
-    loaded = load_aggregator(settings)
-    thread = threading.Thread(
-        target=lambda: aggregator_main.run(
-            loaded, ready=lambda address: found.append(str(address)), stop=stop
-        )
-    )
-    thread.start()
-    until(lambda: found, "the aggregator listens")
-    yield found[0]
-    stop.set()
-    thread.join()
+    with serving(aggregator_main.run, load_aggregator(settings)) as address:
+        yield str(address)
 
 
 def settings_file(folder: Path, aggregator: str, link: str, *, timeout_s: float = 600.0) -> Path:

@@ -2,7 +2,6 @@
 doors."""
 
 import json
-import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -22,6 +21,7 @@ from fedrec.serving.user_map import UserMap
 from fedrec.transport.serving_api import serving_pb2 as pb
 from fedrec_server.serving import main
 from fedrec_server.serving.settings import validated
+from tests.threads import serving
 from tests.waiting import HANG_S
 
 CATEGORIES = ("crime", "drama", "war")
@@ -131,13 +131,9 @@ Start = Callable[..., Running]
 
 
 @contextmanager
-def serving(
+def running(
     paths: Sequence[Path], settings: dict[str, Any], *, page: bool = False, demo: bool = False
 ) -> Iterator[Running]:
-    ready = threading.Event()
-    stop = threading.Event()
-    told = list[main.Serving]()
-    failed = list[BaseException]()
     fast = {"watch_s": 0.05}, {"notice_s": 0.0, "grace_s": 2.0}
     tables = {
         "models": fast[0] | settings.get("models", {}),
@@ -147,36 +143,12 @@ def serving(
         dict.fromkeys(("grpc", "http", "metrics"), "127.0.0.1:0") | settings | tables
     )
 
-    def work() -> None:
-        try:
-            main.run(
-                paths,
-                chosen,
-                page=page,
-                demo=demo,
-                ready=lambda at: (told.append(at), ready.set()),
-                stop=stop,
-            )  # type: ignore[func-returns-value]
-        except BaseException as failure:
-            failed.append(failure)
-            ready.set()
-
-    thread = threading.Thread(target=work)
-    thread.start()
-    try:
-        assert ready.wait(HANG_S)
-        if failed:
-            raise failed[0]
-        with (
-            grpc.insecure_channel(told[0].grpc) as channel,
-            httpx.Client(base_url=told[0].http, timeout=HANG_S) as http,
-        ):
-            yield Running(told[0], channel, http)
-    finally:
-        stop.set()
-        thread.join(HANG_S)
-        assert not thread.is_alive()
-    assert not failed
+    with (
+        serving(main.run, paths, chosen, page=page, demo=demo) as told,
+        grpc.insecure_channel(told.grpc) as channel,
+        httpx.Client(base_url=told.http, timeout=HANG_S) as http,
+    ):
+        yield Running(told, channel, http)
 
 
 @pytest.fixture
@@ -191,7 +163,7 @@ def start(tmp_path: Path) -> Iterator[Start]:
                 paths = [tmp_path / "serving.safetensors"]
                 planted(paths[0])
             return stack.enter_context(
-                serving(
+                running(
                     paths, {"log": str(tmp_path / "log.jsonl")} | settings, page=page, demo=demo
                 )
             )

@@ -9,9 +9,8 @@ import re
 import socket
 import threading
 import tomllib
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, suppress
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from contextlib import ExitStack, suppress
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +28,7 @@ from fedrec_server.serving import main
 from fedrec_server.serving.fetching import Source
 from fedrec_server.serving.settings import FetchTable, validated
 from fedrec_server.settings_tables import PublishTable
+from tests.threads import web
 from tests.waiting import HANG_S, until
 
 from .conftest import planted
@@ -55,28 +55,6 @@ def source(url: str, folder: Path, **table: Any) -> Source:
     return Source.of(
         url, folder, FetchTable(**{"token": str(folder / "token"), **table}), demo=False
     )
-
-
-@contextmanager
-def answering(answer: Callable[[BaseHTTPRequestHandler], None]) -> Iterator[str]:
-    """A server that says what the test wants."""
-
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            answer(self)
-
-        def log_message(self, *_: Any) -> None:
-            pass
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=server.serve_forever)
-    thread.start()
-    try:
-        yield f"http://127.0.0.1:{server.server_address[1]}"
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join(HANG_S)
 
 
 def test_a_bundle_is_fetched_once_and_a_new_one_again(trained: Path, tmp_path: Path) -> None:
@@ -249,8 +227,8 @@ def test_a_broken_or_lying_answer_never_replaces_what_serves(name: str, tmp_path
         with suppress(OSError):  # it hung up
             to.wfile.write(body)
 
-    with answering(answer) as url:
-        fetched = source(url, tmp_path, max_bytes=2_000_000)
+    with web(answer) as address:
+        fetched = source(f"http://{address}", tmp_path, max_bytes=2_000_000)
         before = planted(fetched.path, seed=1)
         with pytest.raises((RunError, UnreachableError)):
             fetched.fetch()
@@ -265,8 +243,8 @@ def test_a_refusal_is_said_and_redirects_are_not_followed(status: int, tmp_path:
         to.send_header("Location", "/elsewhere")
         to.end_headers()
 
-    with answering(answer) as url, pytest.raises(RunError, match=f"answers {status}"):
-        source(url, tmp_path).fetch()
+    with web(answer) as address, pytest.raises(RunError, match=f"answers {status}"):
+        source(f"http://{address}", tmp_path).fetch()
 
 
 def test_a_serving_process_waits_for_the_first_model_and_takes_the_next_one_over(

@@ -3,43 +3,36 @@ aggregators may be stopped and started."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from contextlib import ExitStack, closing
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from fedrec.data.interactions import Interactions
-from fedrec.data.planted import PlantedShape, planted
 from fedrec.errors import UnreachableError
-from fedrec.factorization.facts import PublicFacts
-from fedrec.federation.messages import Question, train
-from fedrec.federation.protocol import Answer, Invitation, Opening, Phase, RoundStatus, Terms
+from fedrec.federation.protocol import Opening, Phase, RoundStatus
 from fedrec.federation.round_driver import AggregatedLink, Patience
-from fedrec.federation.wire import pack_release, question_digest, question_header
-from fedrec.in_process.loopback import Loopback
-from fedrec.privacy.accounting import Ledger
+from fedrec.federation.wire import pack_release
 from fedrec.privacy.calibration import Plan
-from fedrec.privacy.guarantee import Guarantee
 from fedrec.randomness import Streams
-from fedrec.recipes import Prepared, client_recipe, prepare
 from fedrec.run.job import shards
-from fedrec.settings import load
 from fedrec.sharing.protocol import Standing
 from fedrec.sharing.three_endpoints import ThreeEndpoints
 from fedrec_aggregator.ledger import ReleaseLedger
 from fedrec_aggregator.limits import Limits
 from fedrec_aggregator.three_party import ThreePartyAggregator
 from fedrec_client.leaves_of_three import LeavesOfThree
-from fedrec_client.ledger import ClientLedger
-from fedrec_client.participant import Participant
-from fedrec_client.store import LocalUsers
 from fedrec_client.three_way import ThreeWay
+from tests.contracts.conftest import (
+    PROMISE,
+    SEED,
+    Called,
+    Prepared,
+    events,
+    participant,
+    prepared_for,
+)
 
-SEED = 7
 RUN = "three"
 USERS = 24
-PROMISE = Guarantee(5.0, 1e-5)
-ITEMS = tuple(f"item-{j}" for j in range(20))
 NAMES = (b"a", b"b", b"c")
 
 
@@ -177,26 +170,10 @@ class ClientEndpoint:
 
 
 @dataclass
-class Federation:
-    """`data` is everybody's, for the loopback that they are compared with."""
+class Federation(Called, Prepared):
+    """A run over the cores, of participants that are called."""
 
     cores: Cores
-    data: Interactions
-    prepared: Prepared
-    terms: Terms
-    participants: Sequence[Participant]
-
-    @property
-    def first(self) -> Question:
-        found = self.prepared.recipe.ask(self.prepared.recipe.begin())
-        assert found is not None
-        return found
-
-    def join(self, terms: Terms) -> Sequence[Answer]:
-        return [participant.join(terms) for participant in self.participants]
-
-    def ask(self, invitation: Invitation) -> Sequence[Answer]:
-        return [participant.answer(invitation) for participant in self.participants]
 
     def endpoint(self) -> ThreeEndpoints:
         return ThreeEndpoints([Line(self.cores, place) for place in range(3)], self.cores.clock)
@@ -219,54 +196,20 @@ class Federation:
         link.num_users = self.data.num_users
         return link
 
-    @property
-    def loopback(self) -> Loopback:
-        return Loopback(
-            self.data, self.prepared.steps, self.prepared.plan, Streams(SEED), Ledger(PROMISE)
-        )
-
-    def opening(self, question: Question, *, attempt: int = 0, quorum: int = 0) -> Opening:
-        header = question_header(question, run=RUN, plan=self.prepared.plan.digest())
-        return Opening(
-            RUN,
-            question.round,
-            header,
-            question_digest(header),
-            600.0,
-            quorum=quorum,
-            attempt=attempt,
-        )
-
 
 def federation(cores: Cores, stack: ExitStack, *sets: str, clients: int = 3) -> Federation:
-    data = planted(
-        PlantedShape(users=USERS, items=len(ITEMS), events=130, least_events=3), seed=SEED
-    ).interactions
-    words = [f"seed={SEED}", "privacy.aggregation=three-party", *sets]
-    scenario = load(None, words)
-    facts = PublicFacts(
-        data.num_users, data.num_items, data.kind, data.value_range, None, Streams(SEED)
-    )
-    prepared = prepare(scenario, facts)
-    terms = Terms(RUN, client_recipe(scenario), data.kind, data.value_range, ITEMS)
-    participants = []
-    for shard in shards(data, clients):
-        own = cores.folder / shard.name
-        ledger = stack.enter_context(closing(ClientLedger(own / "ledger.sqlite", limit=PROMISE)))
-        users = LocalUsers(shard.events, ITEMS, shard.user_ids)
-        way = cores.way(shard.name)
-        participants.append(Participant(shard.name, users, ledger, way, own, users_per_batch=3))
-    return Federation(cores, data, prepared, terms, participants)
+    data = events()
+    made = prepared_for(data, "privacy.aggregation=three-party", *sets, run=RUN)
+    participants = [
+        participant(shard, cores.folder, cores.way(shard.name), stack)
+        for shard in shards(data, clients)
+    ]
+    return Federation(**vars(made), participants=participants, cores=cores)
 
 
 def releases_are_the_loopbacks(there: Federation) -> None:
     """A whole training, round by round, and what each of the three charged for it."""
-    recipe = there.prepared.recipe
-    ours = list(train(recipe, there.link(), recipe.begin()))
-    theirs = list(train(recipe, there.loopback, recipe.begin()))
-    assert len(ours) == len(theirs) >= 2
-    for one, other in zip(ours, theirs, strict=True):
-        assert pack_release(one.answer) == pack_release(other.answer)
+    assert len(there.trained_over(there.link())) >= 2
     charged = [
         sorted((c.round, c.release) for c in ledger.spends().charges)
         for ledger in there.cores.ledgers

@@ -3,7 +3,6 @@ spoils one thing."""
 
 import re
 import sqlite3
-import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
@@ -24,7 +23,6 @@ from fedrec.errors import FedRecError
 from fedrec.factorization.facts import PublicFacts
 from fedrec.news.topics import public_vectors
 from fedrec.news.trained import Catalogue
-from fedrec.operations.addresses import Address
 from fedrec.operations.certificates import (
     KeyPair,
     issue,
@@ -51,6 +49,7 @@ from fedrec_client.store import write_shard
 from fedrec_server.public_news import write_public_news
 from fedrec_server.round_service import RoundService
 from fedrec_server.settings_tables import LinkTable
+from tests.threads import serving
 from tests.waiting import HANG_S
 
 DAY_S = 86_400.0
@@ -163,28 +162,12 @@ def site(tmp_path: Path) -> Site:
 @contextmanager
 def _aggregator(site: Site, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """The aggregator at work, whose address the settings of the others then have."""
-    heard = list[Address]()
-    there = threading.Event()
-    stop = threading.Event()
-
-    def ready(address: Address) -> None:
-        heard.append(address)
-        there.set()
-
     monkeypatch.setattr(parties, "_TIMEOUT_S", HANG_S)
     settings = load_aggregator(site.folder / "aggregator.toml")
-    thread = threading.Thread(
-        target=aggregator_main.run, args=(settings,), kwargs={"ready": ready, "stop": stop}
-    )
-    thread.start()
-    assert there.wait(HANG_S)
-    site.aggregator = str(heard[0])
-    try:
+    with serving(aggregator_main.run, settings) as address:
+        site.aggregator = str(address)
         site.write()
         yield
-    finally:
-        stop.set()
-        thread.join(HANG_S)
 
 
 @pytest.fixture

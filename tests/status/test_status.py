@@ -8,7 +8,6 @@ import time
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
 
 import pytest
 from typer.testing import CliRunner
@@ -25,6 +24,7 @@ from fedrec.privacy.guarantee import Guarantee
 from fedrec.storage import write_json
 from fedrec_aggregator.ledger import ReleaseLedger
 from fedrec_client.ledger import ClientLedger
+from tests.threads import saying, web
 
 SECRET = "a-token-that-nobody-may-read"
 
@@ -187,28 +187,9 @@ def test_no_secret_and_no_path_to_one_is_printed(folder: Path, stack: ExitStack)
 
 
 def test_metrics_that_are_none_cost_nothing_but_themselves(folder: Path, stack: ExitStack) -> None:
-    from http.server import BaseHTTPRequestHandler, HTTPServer
-    from threading import Thread
-
-    class Rubbish(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            self.send_response(200)
-            self.end_headers()
-            self.wfile.write(b"\xff{{{ fedrec_info 1\n")
-
-        def log_message(self, *_: Any) -> None:
-            pass
-
-    web = HTTPServer(("127.0.0.1", 0), Rubbish)
-    thread = Thread(target=web.serve_forever)
-    thread.start()
-    stack.callback(thread.join)
-    stack.callback(web.server_close)
-    stack.callback(web.shutdown)
+    address = stack.enter_context(web(saying(b"\xff{{{ fedrec_info 1\n")))
     running(folder, "s/server.json", stack)
-    write_json(
-        folder / "s/server.json", {"pid": os.getpid(), "metrics": f"127.0.0.1:{web.server_port}"}
-    )
+    write_json(folder / "s/server.json", {"pid": os.getpid(), "metrics": address})
     server = rows(folder, "server")["server"]
     assert server.up
     assert "do not answer" in server.why

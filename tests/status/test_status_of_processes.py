@@ -1,12 +1,8 @@
 """`fedrec status` beside a real aggregator with certificates, and serving's routes: up, then
 down."""
 
-import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -19,30 +15,10 @@ from fedrec.transport.channel import Access
 from fedrec_aggregator.main import run
 from fedrec_aggregator.settings import load
 from fedrec_server.serving.counts import ServingCounts
-from tests.waiting import HANG_S, until
+from tests.threads import saying, serving, web
+from tests.waiting import until
 
 pytestmark = pytest.mark.processes
-
-
-@contextmanager
-def aggregator(path: Path) -> Iterator[Address]:
-    """The process's own main, in a thread."""
-    ready = threading.Event()
-    stop = threading.Event()
-    told = list[Address]()
-
-    def listening(address: Address) -> None:
-        told.append(address)
-        ready.set()
-
-    thread = threading.Thread(target=lambda: run(load(path), ready=listening, stop=stop))
-    thread.start()
-    assert ready.wait(HANG_S)
-    try:
-        yield told[0]
-    finally:
-        stop.set()
-        thread.join()
 
 
 def test_the_aggregator_is_asked_over_grpc_with_the_certificate_of_whose_settings_name_it(
@@ -62,7 +38,7 @@ def test_the_aggregator_is_asked_over_grpc_with_the_certificate_of_whose_setting
     )
     server = tmp_path / "server.toml"
     client = tmp_path / "client.toml"
-    with aggregator(own) as address:
+    with serving(run, load(own)) as address:
         table = f'pins = "c/pins.toml"\n[aggregator]\naddress = "{address}"\nca = "c/ca.pem"\n'
         server.write_text(
             'state = "s"\npublic = { path = "p" }\nlink = { insecure = true '
@@ -114,29 +90,17 @@ def test_serving_is_asked_by_its_health_route_and_its_metrics(tmp_path: Path) ->
     statuses = {"/health/ready": 200}
     counts.swapped("loaded", 1)
 
-    class Door(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            self.send_response(statuses.get(self.path, 200))
-            self.end_headers()
-
-        def log_message(self, *_: Any) -> None:
-            pass
-
-    web = ThreadingHTTPServer(("127.0.0.1", 0), Door)
-    thread = threading.Thread(target=web.serve_forever)
-    thread.start()
-    watched = counts.served(Address("127.0.0.1", 0))
-    (tmp_path / "serving.toml").write_text(
-        f'http = "127.0.0.1:{web.server_port}"\ngrpc = ""\nmetrics = "{watched.address}"\n'
-    )
-    [up] = overview.asked([tmp_path / "serving.toml"])
-    assert (up.up, up.version, up.phase, up.epsilon_left) == (True, "7.7", "serving", None)
-    assert up.last_success_s is not None
-    statuses["/health/ready"] = 503
-    [draining] = overview.asked([tmp_path / "serving.toml"])
-    assert (draining.up, "not ready" in draining.why) == (False, True)
-    web.shutdown()
-    web.server_close()
-    watched.close()
-    thread.join()
+    with (
+        web(lambda to: saying(b"", statuses.get(to.path, 200))(to)) as http,
+        counts.served(Address("127.0.0.1", 0)) as watched,
+    ):
+        (tmp_path / "serving.toml").write_text(
+            f'http = "{http}"\ngrpc = ""\nmetrics = "{watched.address}"\n'
+        )
+        [up] = overview.asked([tmp_path / "serving.toml"])
+        assert (up.up, up.version, up.phase, up.epsilon_left) == (True, "7.7", "serving", None)
+        assert up.last_success_s is not None
+        statuses["/health/ready"] = 503
+        [draining] = overview.asked([tmp_path / "serving.toml"])
+        assert (draining.up, "not ready" in draining.why) == (False, True)
     assert not overview.asked([tmp_path / "serving.toml"])[0].up
