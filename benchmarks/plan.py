@@ -31,7 +31,7 @@ from fedrec.privacy.accounting import Ledger, mu_for
 from fedrec.randomness import Streams
 from fedrec.recipes import prepare
 from fedrec.run.data.datasets import load_dataset, load_split, public_facts
-from fedrec.run.job import limit_of, run_id
+from fedrec.run.job import limit_of
 from fedrec.run.outcomes import evaluate
 from fedrec.run.planned_error import fitted, left_out
 from fedrec.run.planning import plan, round_bytes
@@ -138,7 +138,7 @@ def _trained(
     started = time.process_time()
     for done in train(prepared.recipe, link, prepared.recipe.begin()):
         seconds += time.process_time() - started
-        received += round_bytes(run_id(scenario), prepared.plan, done.question, told)
+        received += round_bytes(scenario.run_id(), prepared.plan, done.question, told)
         told = dict(done.question.public)
         started = time.process_time()
     sent = link.bytes_up / events.num_users

@@ -8,15 +8,13 @@ without it. Ids are words, as in a file that somebody brings.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 
-from fedrec.data.kinds import KINDS, assumed
 from fedrec.data.planted import PlantedShape, planted
-from fedrec.registry import require
-from fedrec.settings import Scenario
 from fedrec.settings_tables.data import DataSettings
 
 PERSON = "a-person"
@@ -25,36 +23,21 @@ _OF_PERSON = 10  # events: enough for every split to leave some to train on
 _RATINGS = (1.0, 5.0)
 
 
-@dataclass(frozen=True)
-class Neighbours:
-    """One scenario on two files that differ in one person's rows."""
-
-    inside: Scenario
-    outside: Scenario
-
-
-def planted_neighbours(scenario: Scenario, folder: Path) -> Neighbours:
-    """Write both files into `folder`.
-
-    The scenario's recipe, model, split and privacy stay; its data gives way to the planted."""
-    rated = KINDS[assumed(scenario.data.kind)].rated
-    clicks = not rated or "ratings" not in require(scenario.recipe).kinds
-    rows = _rows(scenario.seed)
-    both = []
+def planted_neighbours(seed: int, folder: Path, *, clicks: bool) -> Iterator[DataSettings]:
+    """Write two files into `folder`, with the person and without, and yield where each is."""
+    rows = _rows(seed)
     for name, kept in (("with", rows), ("without", [row for row in rows if row[0] != PERSON])):
         path = folder / f"{name}.csv"
         header, width = ("user,item,timestamp", 3) if clicks else ("user,item,timestamp,rating", 4)
         path.write_text(
             "\n".join([header, *(",".join(map(str, row[:width])) for row in kept)]) + "\n"
         )
-        data = DataSettings(
+        yield DataSettings(
             path=str(path),
             format="table",
             columns={name: name for name in ("user", "item", "timestamp", "rating")[:width]},
             rating_range=None if clicks else _RATINGS,
         )
-        both.append(scenario.model_copy(update={"data": data}))
-    return Neighbours(*both)
 
 
 def _rows(seed: int) -> list[tuple[str, str, int, int]]:

@@ -43,6 +43,7 @@ from fedrec.arrays import Float64s, Int64s
 from fedrec.auditing.bounds import separation_bound
 from fedrec.auditing.finding import Finding
 from fedrec.auditing.planted_files import planted_neighbours
+from fedrec.data.kinds import KINDS, assumed
 from fedrec.factorization.facts import PublicFacts
 from fedrec.federation.messages import ClientStep, Question, Recipe, Release, Shared, train
 from fedrec.federation.releases import noise_stds, release
@@ -53,6 +54,7 @@ from fedrec.privacy.calibration import Plan
 from fedrec.privacy.guarantee import Guarantee
 from fedrec.randomness import Streams, SystemStreams, noise_from
 from fedrec.recipes import prepare
+from fedrec.registry import require
 from fedrec.run.data.datasets import load_dataset, load_split, public_facts
 from fedrec.settings import Scenario
 
@@ -148,9 +150,13 @@ def whole_finding(scenario: Scenario, *, runs: int = 0) -> Finding:
     """A lower bound of epsilon from `runs` trainings with the person and as many without; 0:
     `runs_for` the claim."""
     with tempfile.TemporaryDirectory(prefix="audit-") as folder:
-        pair = planted_neighbours(scenario, Path(folder))
-        (facts, inside), (_, outside) = (_world(one) for one in (pair.inside, pair.outside))
-    made = prepare(pair.inside, facts)
+        rated = KINDS[assumed(scenario.data.kind)].rated
+        clicks = not rated or "ratings" not in require(scenario.recipe).kinds
+        (facts, inside), (_, outside) = (
+            _world(scenario.model_copy(update={"data": data}))
+            for data in planted_neighbours(scenario.seed, Path(folder), clicks=clicks)
+        )
+    made = prepare(inside.scenario, facts)
     prepared = Trainable(made.recipe, made.steps, made.plan)
     claim = prepared.plan.guarantee
     if not claim.private:

@@ -97,7 +97,7 @@ class Job:
     @property
     def run(self) -> str:
         """The run's id."""
-        return run_id(self.scenario)
+        return self.scenario.run_id()
 
     @property
     def limit(self) -> Guarantee:
@@ -146,11 +146,6 @@ class Carried:
     state: State
     released: bytes
     reported: int
-
-
-def run_id(scenario: Scenario) -> str:
-    """Return the run's id: the same scenario is the same run."""
-    return f"{scenario.recipe}-{scenario.digest()[:16]}"
 
 
 J = TypeVar("J", bound=AnyJob)

@@ -36,7 +36,6 @@ from fedrec.privacy.calibration import Plan
 from fedrec.privacy.guarantee import Guarantee
 from fedrec.randomness import Streams
 from fedrec.recipes import prepare
-from fedrec.run.job import run_id
 from fedrec.run.planned_error import expected
 from fedrec.settings import RecipeScenario, Scenario
 
@@ -244,7 +243,7 @@ def _rehearsed(
         server_s = (
             time.process_time() - started - _REPEATS * (measured["map_s"] + measured["noise_s"])
         )
-        down = round_bytes(run_id(scenario), prepared.plan, done.question, told)
+        down = round_bytes(scenario.run_id(), prepared.plan, done.question, told)
         rounds.append({**measured, "bytes_down": down, "server_s": max(server_s, 0.0)})
         told = done.question.public
         started = time.process_time()

@@ -7,7 +7,6 @@ round was released once.
 
 from __future__ import annotations
 
-import json
 import re
 import secrets
 from collections.abc import Iterator, Mapping
@@ -19,8 +18,6 @@ from typing import Any
 
 from fedrec.errors import ProtocolError, RunError
 from fedrec.privacy.calibration import Plan
-from fedrec.recipes import client_recipe
-from fedrec.settings import Scenario
 from fedrec.storage import read_json, release_file, write_bytes, write_json
 
 FORMAT = "fedrec-run/1"
@@ -70,17 +67,6 @@ class RunNotes:
     def keep(self, folder: Path) -> None:
         """Durable when this returns."""
         write_json(folder / "run.json", {"format": FORMAT, **asdict(self)})
-
-
-def trains(scenario: Scenario, public_digest: str) -> dict[str, Any]:
-    """Everything that decides the result of a run, but for who takes part."""
-    chosen: dict[str, Any] = json.loads(client_recipe(scenario))
-    return {
-        **chosen,
-        "seed": scenario.seed,
-        "features": scenario.data.features,
-        "public": public_digest,
-    }
 
 
 def open_notes(folder: Path, wanted: Mapping[str, Any], run: str | None) -> RunNotes:

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Annotated
 
@@ -116,6 +117,9 @@ def engine(
     --backend ray."""
     from fedrec.settings import load
     from fedrec_server.settings import load as load_server
-    from fedrec_simulations.runtimes.ray_engine import run
+    from fedrec_simulations.runtimes.ray_engine import serve
 
-    run(load(scenario, ()), load_server(settings), clients, ray)
+    # SIGTERM ends it at once: Ray's own processes see it gone, and the rounds go on after the last
+    # checkpoint. In the main thread, Ray would answer it by waiting for its other threads
+    with ThreadPoolExecutor(1) as thread:
+        thread.submit(serve, load(scenario, ()), load_server(settings), clients, ray).result()
