@@ -16,8 +16,7 @@ from fedrec.auditing import whole
 from fedrec.auditing.bounds import mu_of_moments, separation_bound
 from fedrec.auditing.command import run
 from fedrec.auditing.finding import Finding
-from fedrec.auditing.planted_files import PERSON, planted_neighbours
-from fedrec.auditing.whole import Seen, runs_for, whole_finding
+from fedrec.auditing.whole import PERSON, Seen, planted_neighbours, runs_for, whole_finding
 from fedrec.data.interactions import Dataset
 from fedrec.data.splits import Split
 from fedrec.federation import releases
