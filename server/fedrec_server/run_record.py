@@ -1,9 +1,5 @@
-"""Record of a run, `run.json`: what makes it the same run after a crash. Its id, what it trains,
-its plan, and the ledger it has seen.
-
-Every release as it came, on the server's disk: what `fedrec inspect` shows, and proof that a
-round was released once.
-"""
+"""Record of a run, `run.json`, which makes it the same run after a crash: its id, what it trains,
+its plan, the ledger it has seen, and every release."""
 
 from __future__ import annotations
 
@@ -139,7 +135,11 @@ def _words(kept: Mapping[str, Any], wanted: Mapping[str, Any], key: str) -> str:
 def keep_release(folder: Path, run: str, round: int, content: bytes) -> None:
     """Make a release durable in the folder of its training.
 
-    Raises ProtocolError where the same round was released with other bytes before."""
+    Raises ProtocolError where the same round was released with other bytes before.
+
+    Releases lie on the server's disk as they came: what `fedrec inspect` shows, and proof that a
+    round was released once.
+    """
     path = release_file(folder, round)
     if not path.exists():
         write_bytes(path, content)
