@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from fedrec.cli.flags import Json, Overrides
+from fedrec.cli.flags import Json, Overrides, option
 from fedrec.errors import SettingsError
 
 app = typer.Typer(rich_markup_mode=None)
@@ -29,22 +29,11 @@ def demo(
     as_json: Json = False,
     keep: Annotated[
         Path | None,
-        typer.Option(
-            "--keep",
-            metavar="DIR",
-            show_default=False,
-            help="With --deployment: keep all folders and logs here, a new folder.",
-        ),
+        option("--keep", "DIR", "With --deployment: keep all folders and logs here, a new folder."),
     ] = None,
     seed: Annotated[
         int | None,
-        typer.Option(
-            "--seed",
-            metavar="N",
-            min=0,
-            show_default=False,
-            help="With --deployment: who is killed, and when; 0 unless given.",
-        ),
+        option("--seed", "N", "With --deployment: who is killed, and when; 0 unless given.", min=0),
     ] = None,
 ) -> None:
     """See it work on invented data, in any folder and without a network.
