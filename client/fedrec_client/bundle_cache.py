@@ -1,5 +1,11 @@
 """Public bundles on this device, by version: fetched once, checked against their version each time
-they are opened, and bounded and rehearsed before a history is looked at."""
+they are opened, and bounded and rehearsed before a history is looked at.
+
+The server is not trusted with the bundle. It learns whether a query follows the download of one, so
+that may depend on the bundle alone. A bundle is refused on public grounds, and then by a rehearsal:
+histories without anything, with one item, and with all places taken are asked for, and their
+answers thrown away. What fails after that fails for one history, and is not shown (`recommending`).
+"""
 
 from __future__ import annotations
 
@@ -72,12 +78,6 @@ def rehearse(bundle: Bundle, guarantee: Guarantee) -> None:
     """Raises ProtocolError where invented histories cannot be asked for with `guarantee`.
 
     Touches no private data.
-
-    The server is not trusted with the bundle. It learns whether a query follows the download of
-    one, so that may depend on the bundle alone. A bundle is refused on public grounds, and then by
-    a rehearsal: histories without anything, with one item, and with all places taken are asked for,
-    and their answers thrown away. What fails after that fails for one history, and is not shown
-    (`recommending`).
     """
     H = bundle.about.history
     rows = bundle.size + (bundle.about.form == "attention")  # the anonymous item too
