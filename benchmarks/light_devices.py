@@ -42,7 +42,6 @@ from fedrec.preparing import Prepared
 from fedrec.privacy.accounting import Ledger
 from fedrec.randomness import Streams
 from fedrec.recipes import client_recipe, prepare
-from fedrec.run.job import run_id
 from fedrec.settings import load
 from fedrec_aggregator.core import Aggregator, Limits
 from fedrec_aggregator.device_server import device_endpoint
@@ -104,7 +103,7 @@ class People:
         data = self.dataset.interactions
         items = self.dataset.catalogue.item_ids
         recipe = client_recipe(_SCENARIO)
-        return Terms(run_id(_SCENARIO), recipe, data.kind, data.value_range, items)
+        return Terms(_SCENARIO.run_id(), recipe, data.kind, data.value_range, items)
 
     def loopback(self) -> Loopback:
         """All of them in one process."""

@@ -19,8 +19,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from scipy.optimize import least_squares
 
 from benchmarks.results import Row, Tables
+from fedrec.arrays import Float64s
 from fedrec.data.interactions import Interactions
 from fedrec.errors import DataError
 from fedrec.factorization.model import Model
@@ -31,10 +33,9 @@ from fedrec.privacy.accounting import Ledger, mu_for
 from fedrec.randomness import Streams
 from fedrec.recipes import prepare
 from fedrec.run.data.datasets import load_dataset, load_split, public_facts
-from fedrec.run.job import limit_of, run_id
+from fedrec.run.job import limit_of
 from fedrec.run.outcomes import evaluate
-from fedrec.run.planned_error import fitted, left_out
-from fedrec.run.planning import plan, round_bytes
+from fedrec.run.planning import Law, plan, round_bytes
 from fedrec.settings import Scenario, load
 
 EPSILONS = (1.0, 5.0, 20.0, math.inf)
@@ -138,7 +139,7 @@ def _trained(
     started = time.process_time()
     for done in train(prepared.recipe, link, prepared.recipe.begin()):
         seconds += time.process_time() - started
-        received += round_bytes(run_id(scenario), prepared.plan, done.question, told)
+        received += round_bytes(scenario.run_id(), prepared.plan, done.question, told)
         told = dict(done.question.public)
         started = time.process_time()
     sent = link.bytes_up / events.num_users
@@ -189,3 +190,33 @@ def _within(name: str, runs: Sequence[Mapping[str, Any]]) -> Row:
     row["rmse"] = f"{sum(error <= RMSE_BAR for error in errors)} of {len(errors)}"
     row["worst_rmse"] = max(errors, default=None)
     return row
+
+
+def fitted(rows: Sequence[Mapping[str, Any]]) -> Law:
+    """By least squares of log(rmse): rows have users, mu, spread, without_privacy and rmse."""
+    start = np.array([0.16, 2.8, 0.36])
+
+    def misfit(parameters: Float64s) -> Float64s:
+        law = Law(*map(float, parameters))
+        return np.array([math.log(_of(law, row) / row["rmse"]) for row in rows])
+
+    return Law(*map(float, least_squares(misfit, start, x_scale=start).x))
+
+
+def left_out(rows: Sequence[Mapping[str, Any]]) -> list[float]:
+    """Return, for each row, what a law fitted to the rows of the other sources says less what was
+    found."""
+    laws = {
+        source: fitted([row for row in rows if row["source"] != source])
+        for source in {row["source"] for row in rows}
+    }
+    return [_of(laws[row["source"]], row) - row["rmse"] for row in rows]
+
+
+def _of(law: Law, row: Mapping[str, Any]) -> float:
+    return law.rmse(
+        users=row["users"],
+        mu=row["mu"],
+        spread=row["spread"],
+        without_privacy=row["without_privacy"],
+    )

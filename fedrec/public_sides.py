@@ -1,13 +1,5 @@
 """Public input of recipes, from a scenario's [collective] table and public features: the sides of
-DP-CMF, metadata and public people.
-
-Similar items, learned from public users alone (DP-CMF section 4, Curmei et al. 2023).
-
-Implicit matrix factorisation of what they rated highly, then for each item the k others with the
-largest inner product or cosine. The paper learns from a variant of ML-20M in which most of the
-private users of ML-10M rate too, and calls the result public; ours sees the public users and nobody
-else.
-"""
+DP-CMF, metadata and public people."""
 
 from __future__ import annotations
 
@@ -41,7 +33,13 @@ def learned_vectors(
     public_users: FeatureBag, *, threshold: float, rng: np.random.Generator
 ) -> Float32s:
     """(m, WIDTH) item vectors from ratings of at least `threshold`; zero for an item that no public
-    user rated so."""
+    user rated so.
+
+    They come from implicit matrix factorisation of what public users rated highly (DP-CMF section
+    4, Curmei et al. 2023). For each item, the k others with the largest inner product or cosine are
+    similar. The paper learns from a variant of ML-20M in which most of the private users of ML-10M
+    rate too, and calls the result public; ours sees the public users and nobody else.
+    """
     liked = public_users.counts.T.tocoo()
     users, items = (part[liked.data >= threshold] for part in (liked.row, liked.col))
     n, m = liked.shape

@@ -393,6 +393,14 @@ class Scenario(Table):
         )
         return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
+    def run_id(self) -> str:
+        """Id of the run: the same scenario is the same run."""
+        return f"{self.recipe}-{self.digest()[:16]}"
+
+    def written(self) -> dict[str, Any]:
+        """Keys that differ from their defaults, as JSON holds them."""
+        return dict(json.loads(self.model_dump_json(exclude_defaults=True)))
+
     def as_published(self, *, features: bool) -> Scenario:
         """This scenario with the papers' recipe: AM-SSP with features, without any Ada-DPALS, whose
         item vectors are free."""

@@ -1,13 +1,5 @@
-"""Checks of what a server opens, before anything of it is kept: a run's name and plan, and the
-question of a round.
-
-One batch of reports, from bytes to numbers that may be added: nothing of it is trusted, and a
-bad user spoils no other's report.
-
-A batch whose bytes are not a batch for this question is turned away whole. Within a sound one,
-users who are not the sender's are left out, and a report above the radius of a release is scaled
-down to it, as an honest client would have done.
-"""
+"""Checks by the aggregator, which trusts nothing that it is sent: a run's name and plan and a
+round's question before anything is kept, and every batch of reports before it is added."""
 
 from __future__ import annotations
 
@@ -155,7 +147,12 @@ def check(
     """The batch's usable part.
 
     Raises RefusedError where nothing of it is usable. owners: the sender of every enrolled user, by
-    token."""
+    token.
+
+    A batch whose bytes are not a batch for this question is turned away whole. Within a sound one,
+    users who are not the sender's are left out, and a report above the radius of a release is
+    scaled down to it, as an honest client would have done.
+    """
     if len(data) > limits.max_batch_bytes:
         raise refused(
             Refusal.TOO_LARGE,

@@ -1,8 +1,5 @@
 """Public bundles on this device, by version: fetched once, checked against their version each time
-they are opened.
-
-Bounds on a public bundle, checked before a history is looked at: what a server may choose, and a
-rehearsal on invented histories.
+they are opened, and bounded and rehearsed before a history is looked at.
 
 The server is not trusted with the bundle. It learns whether a query follows the download of one, so
 that may depend on the bundle alone. A bundle is refused on public grounds, and then by a rehearsal:
@@ -80,7 +77,8 @@ def require_bounded(bundle: Bundle, bounds: BundleBounds = BundleBounds()) -> No
 def rehearse(bundle: Bundle, guarantee: Guarantee) -> None:
     """Raises ProtocolError where invented histories cannot be asked for with `guarantee`.
 
-    Touches no private data."""
+    Touches no private data.
+    """
     H = bundle.about.history
     rows = bundle.size + (bundle.about.form == "attention")  # the anonymous item too
     invented = np.full((3, H), -1, np.int32)

@@ -6,10 +6,8 @@ role (`privacy.click_accounting`): as part of a history, or as a label. A run is
 before its first answer, and bound then: to its terms, to the data it is about, to the users'
 numbers. Every answer is an entry too: to which question, for which users. So what decides whether
 noise repeats, whether an answer is new and how often a user has answered stands in one SHA-256
-chain, whose head is also kept beside the database; `fedrec.ledgers` says what is noticed of
-going back in time.
-
-Entries of the ledger of clicks: what a run costs and is bound to, what was answered.
+chain, whose head is also kept beside the database; `fedrec.ledgers` says what is noticed of going
+back in time.
 """
 
 from __future__ import annotations

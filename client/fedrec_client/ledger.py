@@ -13,8 +13,6 @@ times are written down and decide nothing, since clocks jump.
 
 Beside the entries lies the newest head that was seen of the aggregator's own ledger
 (`fedrec.federation.ledger_heads`): it is lost or put back with them alone.
-
-Entries of a client's ledger of rounds.
 """
 
 from __future__ import annotations

@@ -12,13 +12,10 @@ is seen by no more than all of them, and all are composed, exactly where they ar
 (`privacy.click_accounting`), however each was chosen after those before. With `max_user_epsilon`
 they are that, too, per user (replace): all clicks of the person exchanged for any others
 (`news.person`), whatever they are, so that what is refused does not depend on them. A fresh answer
-is drawn when the history changes.
-*When* it changes is public: neighbours change at the same moments. So an answer is remembered by
-the number of changes before it (`edit_of`), not by what the history holds: an earlier history that
-comes back is a new one, and every event of it counts as a change, whatever a model takes for a
-click.
-
-Entries of the serving ledger: what was asked and drawn, and what an answer cost.
+is drawn when the history changes. *When* it changes is public: neighbours change at the same
+moments. So an answer is remembered by the number of changes before it (`edit_of`), not by what the
+history holds: an earlier history that comes back is a new one, and every event of it counts as a
+change, whatever a model takes for a click.
 """
 
 from __future__ import annotations

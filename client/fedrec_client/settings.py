@@ -2,8 +2,6 @@
 things are kept.
 
 Relative paths start at the file's folder. `EXAMPLE` is a complete file with mutual TLS.
-
-The leaves that a client lists: of a trusted tree, or of three parties.
 """
 
 from __future__ import annotations

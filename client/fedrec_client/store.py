@@ -3,13 +3,6 @@ and scale.
 
 A shard is the exact native format, a safetensors file: what a launcher divides a data set into,
 byte for byte. Its users may be without events. Every other format is read by `fedrec.data`.
-
-Public arrays of the last question, as this client keeps them: the next question sends what
-differs from them.
-
-A file in the client's state, so that a device that starts for a round and stops after it downloads
-no more than one that stays. Losing it costs one more download. Whether a client has it tells the
-server no more than whether the client got the last question.
 """
 
 from __future__ import annotations
@@ -266,7 +259,13 @@ HELD = "public.safetensors"
 
 @dataclass
 class HeldArrays:
-    """In memory, and in `path` where it is given."""
+    """In memory, and in `path` where it is given.
+
+    The next question sends what differs from these. They lie in the client's state, so that a
+    device that starts for a round and stops after it downloads no more than one that stays. Losing
+    the file costs one more download. Whether a client has it tells the server no more than whether
+    the client got the last question.
+    """
 
     path: Path | None = None
     _arrays: dict[Announced, Array] | None = field(default=None)

@@ -33,7 +33,6 @@ from fedrec.factorization.model import Model, predictor, ranker_of
 from fedrec.factorization.new_items import extended, trained_items
 from fedrec.factorization.released import load
 from fedrec.privacy.guarantee import Guarantee
-from fedrec.settings import Scenario
 from fedrec.storage import finite, read_json, write_json
 
 FORMAT = "fedrec-training/1"
@@ -304,7 +303,7 @@ class Kept:
 
 def write_facts(
     folder: Path,
-    scenario: Scenario,
+    settings: Mapping[str, Any],
     kind: Kind,
     value_range: tuple[float, float],
     titles: Sequence[str] | None,
@@ -315,17 +314,12 @@ def write_facts(
 ) -> None:
     """What `read_released` needs besides the manifest: nothing here is private, and no path of the
     trainer's machine is in it."""
-    chosen = scenario.model_dump(
-        mode="json",
-        include={"recipe", "seed", "model", "privacy"},
-        exclude={"privacy": scenario.unsaid},
-    )
     content = {
         "kind": kind,
         "value_range": value_range,
         "titles": titles,
         "accountants": accountants,
-        "settings": chosen,
+        "settings": settings,
         "not_covered": list(not_covered),
         **({"item_ids": "numbers"} if "item" in whole else {}),
         "spent": list(spent),

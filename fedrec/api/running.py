@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -209,17 +208,13 @@ def audit(
     0
     """
     content, name = (
-        (_as_written(scenario.scenario()), "audit")
+        (scenario.scenario().written(), "audit")
         if isinstance(scenario, Recommender)
         else _content(scenario)
     )
     resolved = validated(nested(settings or {}, onto=content), source=f"audit {name}")
     with one_blas_thread():
         return run_audit(resolved, quick=quick, given=None if data is None else data.source)
-
-
-def _as_written(scenario: Scenario) -> dict[str, Any]:
-    return dict(json.loads(scenario.model_dump_json(exclude_defaults=True)))
 
 
 def scenarios() -> tuple[str, ...]:
@@ -244,7 +239,7 @@ def _digest_of(data: Dataset) -> str:
 
 def _content(scenario: str | Path | Mapping[str, Any] | Scenario) -> tuple[dict[str, Any], str]:
     if isinstance(scenario, Scenario):
-        return _as_written(scenario), scenario.recipe
+        return scenario.written(), scenario.recipe
     if isinstance(scenario, Mapping):
         return nested(scenario), "run"
     if not Path(scenario).exists() and find(str(scenario)) is not None:

@@ -33,7 +33,7 @@ import math
 import tempfile
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
 
@@ -42,7 +42,8 @@ import numpy as np
 from fedrec.arrays import Float64s, Int64s
 from fedrec.auditing.bounds import separation_bound
 from fedrec.auditing.finding import Finding
-from fedrec.auditing.planted_files import planted_neighbours
+from fedrec.data.kinds import KINDS, assumed
+from fedrec.data.planted import PlantedShape, planted
 from fedrec.factorization.facts import PublicFacts
 from fedrec.federation.messages import ClientStep, Question, Recipe, Release, Shared, train
 from fedrec.federation.releases import noise_stds, release
@@ -53,8 +54,10 @@ from fedrec.privacy.calibration import Plan
 from fedrec.privacy.guarantee import Guarantee
 from fedrec.randomness import Streams, SystemStreams, noise_from
 from fedrec.recipes import prepare
+from fedrec.registry import require
 from fedrec.run.data.datasets import load_dataset, load_split, public_facts
 from fedrec.settings import Scenario
+from fedrec.settings_tables.data import DataSettings
 
 _FEW = 16
 """Two blocks that share fewer numbers are taken for independent: their covariance would be a
@@ -66,6 +69,11 @@ _EFFORT = 1_000
 _OFF = 0.05
 """Of a block's standard deviation: what is left when it was measured exactly."""
 _TRAININGS = 40  # on each side: other runs release the same questions again
+
+PERSON = "a-person"
+_SHAPE = PlantedShape(users=60, items=24, events=60 * 7, least_events=4)
+_OF_PERSON = 10  # events: enough for every split to leave some to train on
+_RATINGS = (1.0, 5.0)
 
 Asked = tuple[Question, Release, tuple[Int64s, ...], tuple[Int64s, ...]]
 """A question, its release, and its exact sums with and without the person."""
@@ -148,9 +156,13 @@ def whole_finding(scenario: Scenario, *, runs: int = 0) -> Finding:
     """A lower bound of epsilon from `runs` trainings with the person and as many without; 0:
     `runs_for` the claim."""
     with tempfile.TemporaryDirectory(prefix="audit-") as folder:
-        pair = planted_neighbours(scenario, Path(folder))
-        (facts, inside), (_, outside) = (_world(one) for one in (pair.inside, pair.outside))
-    made = prepare(pair.inside, facts)
+        rated = KINDS[assumed(scenario.data.kind)].rated
+        clicks = not rated or "ratings" not in require(scenario.recipe).kinds
+        (facts, inside), (_, outside) = (
+            _world(scenario.model_copy(update={"data": data}))
+            for data in planted_neighbours(scenario.seed, Path(folder), clicks=clicks)
+        )
+    made = prepare(inside.scenario, facts)
     prepared = Trainable(made.recipe, made.steps, made.plan)
     claim = prepared.plan.guarantee
     if not claim.private:
@@ -316,3 +328,51 @@ def _seen(prepared: Trainable, run: Sequence[Asked]) -> list[Seen]:
                     )
                 )
     return found
+
+
+def planted_neighbours(seed: int, folder: Path, *, clicks: bool) -> Iterator[DataSettings]:
+    """Write two files into `folder`, with the person and without, and yield where each is.
+
+    The person is the first of the file and all its ratings are the highest, so that its reports are
+    as long as they may be; every item it names is named by others too, so that the catalogue is the
+    same without it. Ids are words, as in a file that somebody brings.
+    """
+    rows = _rows(seed)
+    for name, kept in (("with", rows), ("without", [row for row in rows if row[0] != PERSON])):
+        path = folder / f"{name}.csv"
+        header, width = ("user,item,timestamp", 3) if clicks else ("user,item,timestamp,rating", 4)
+        path.write_text(
+            "\n".join([header, *(",".join(map(str, row[:width])) for row in kept)]) + "\n"
+        )
+        yield DataSettings(
+            path=str(path),
+            format="table",
+            columns={name: name for name in ("user", "item", "timestamp", "rating")[:width]},
+            rating_range=None if clicks else _RATINGS,
+        )
+
+
+def _rows(seed: int) -> list[tuple[str, str, int, int]]:
+    """(user, item, time, rating) of everybody, the person first; times rise within a user and are
+    spread over all."""
+    events = planted(replace(_SHAPE), seed=seed).interactions
+    rng = np.random.default_rng(seed)
+    times = np.sort(rng.integers(10**9, 10**9 + 10**8, len(events) + _OF_PERSON))
+    order = rng.permutation(len(times))
+    common = np.argsort(-np.bincount(events.items, minlength=events.num_items), kind="stable")[
+        :_OF_PERSON
+    ]
+    columns = [
+        np.concatenate([np.full(_OF_PERSON, -1), events.users]),
+        np.concatenate([common, events.items]),
+    ]
+    values = np.concatenate([np.full(_OF_PERSON, _RATINGS[1]), events.values])
+    return [
+        (
+            PERSON if user < 0 else f"user-{user:03d}",
+            f"item-{item:03d}",
+            int(times[place]),
+            int(value),
+        )
+        for user, item, place, value in zip(*columns, order, values, strict=True)
+    ]

@@ -3,7 +3,6 @@ follows the server's side of a recipe."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -131,8 +130,7 @@ _ELSEWHERE = {"run", "compare", "evaluation"}
 def settings_of(scenario: Scenario) -> dict[str, Any]:
     """The scenario's keys that differ from their defaults, without paths of the trainer's machine
     and without what only its own ledgers read."""
-    content = json.loads(scenario.model_dump_json(exclude_defaults=True))
-    told = {name: table for name, table in content.items() if name not in _ELSEWHERE}
+    told = {name: table for name, table in scenario.written().items() if name not in _ELSEWHERE}
     privacy = {
         key: value for key, value in told.get("privacy", {}).items() if key not in scenario.unsaid
     }

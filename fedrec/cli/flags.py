@@ -40,38 +40,39 @@ ScenarioFile = Annotated[
 ]
 
 
-def _option(flag: str, metavar: str, words: str) -> Any:
-    return typer.Option(flag, metavar=metavar, show_default=False, help=words)
+def option(flag: str, metavar: str, words: str, **more: Any) -> Any:
+    """An option whose default is not shown. Typed for Annotated, which typer reads."""
+    return typer.Option(flag, metavar=metavar, show_default=False, help=words, **more)
 
 
 User = Annotated[
-    str, _option("--user", "COLUMN", "Column of who it was; guessed where the name is usual.")
+    str, option("--user", "COLUMN", "Column of who it was; guessed where the name is usual.")
 ]
 Item = Annotated[
-    str, _option("--item", "COLUMN", "Column of what it was; guessed where the name is usual.")
+    str, option("--item", "COLUMN", "Column of what it was; guessed where the name is usual.")
 ]
 Rating = Annotated[
-    str, _option("--rating", "COLUMN", "Column of ratings; without --scale every row is a click.")
+    str, option("--rating", "COLUMN", "Column of ratings; without --scale every row is a click.")
 ]
 Scale = Annotated[
     tuple[float, float] | None,
-    _option("--scale", "LOW HIGH", "Lowest and highest rating, which everybody may know: 1 5."),
+    option("--scale", "LOW HIGH", "Lowest and highest rating, which everybody may know: 1 5."),
 ]
 ClicksFrom = Annotated[
     float | None,
-    _option(
+    option(
         "--clicks-from", "LOWEST", "Count ratings, thumbs or plays of so much or more as clicks."
     ),
 ]
 Time = Annotated[
-    str, _option("--time", "COLUMN", "Column of times, by which the last of two ratings is kept.")
+    str, option("--time", "COLUMN", "Column of times, by which the last of two ratings is kept.")
 ]
-Items = Annotated[str, _option("--items", "FILE", "Table of public features, a row for each item.")]
+Items = Annotated[str, option("--items", "FILE", "Table of public features, a row for each item.")]
 EpsilonFlag = Annotated[
-    float | None, _option("--epsilon", "E", "Epsilon of the model, per user; 5 if not given.")
+    float | None, option("--epsilon", "E", "Epsilon of the model, per user; 5 if not given.")
 ]
 DeltaFlag = Annotated[
-    float | None, _option("--delta", "D", "Delta of that epsilon; 1e-5 if not given.")
+    float | None, option("--delta", "D", "Delta of that epsilon; 1e-5 if not given.")
 ]
 
 

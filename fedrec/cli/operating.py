@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from fedrec.cli.flags import scenario_option
+from fedrec.cli.flags import option, scenario_option
 from fedrec.errors import SettingsError
 
 app = typer.Typer(rich_markup_mode=None)
@@ -24,35 +24,22 @@ def certs(
     ],
     clients: Annotated[
         list[str] | None,
-        typer.Option(
-            "--client", metavar="NAME", show_default=False, help="A client; may be repeated."
-        ),
+        option("--client", "NAME", "A client; may be repeated."),
     ] = None,
     aggregator_hosts: Annotated[
         list[str] | None,
-        typer.Option(
-            "--aggregator-host",
-            metavar="NAME",
-            show_default=False,
-            help="Name or address of the aggregator; may be repeated.",
-        ),
+        option("--aggregator-host", "NAME", "Name or address of the aggregator; may be repeated."),
     ] = None,
     server_hosts: Annotated[
         list[str] | None,
-        typer.Option(
-            "--server-host",
-            metavar="NAME",
-            show_default=False,
-            help="Name or address of the server; may be repeated.",
-        ),
+        option("--server-host", "NAME", "Name or address of the server; may be repeated."),
     ] = None,
     serving_hosts: Annotated[
         list[str] | None,
-        typer.Option(
+        option(
             "--serving-host",
-            metavar="NAME",
-            show_default=False,
-            help="Name or address of serving, else the server's; may be repeated.",
+            "NAME",
+            "Name or address of serving, else the server's; may be repeated.",
         ),
     ] = None,
     three_party: Annotated[
@@ -63,24 +50,14 @@ def certs(
     ] = False,
     leaves: Annotated[
         list[str] | None,
-        typer.Option(
-            "--leaf",
-            metavar="NAME[=HOST]",
-            show_default=False,
-            help="A leaf below the aggregator (docs/scale.md); repeatable.",
-        ),
+        option("--leaf", "NAME[=HOST]", "A leaf below the aggregator (docs/scale.md); repeatable."),
     ] = None,
     days: Annotated[
         int, typer.Option("--days", metavar="N", min=1, max=825, help="How long they are valid.")
     ] = 90,
     renew: Annotated[
         list[str] | None,
-        typer.Option(
-            "--renew",
-            metavar="NAME",
-            show_default=False,
-            help="Renew NAME.pem, as client-hospital or ca; may be repeated.",
-        ),
+        option("--renew", "NAME", "Renew NAME.pem, as client-hospital or ca; may be repeated."),
     ] = None,
     new_key: Annotated[
         bool,
@@ -140,21 +117,17 @@ def certs(
 def doctor(
     aggregator: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", show_default=False, help="Settings of an aggregator."),
+        option("--aggregator", "FILE", "Settings of an aggregator."),
     ] = None,
-    client: Annotated[
-        Path | None, typer.Option(metavar="FILE", show_default=False, help="Settings of a client.")
-    ] = None,
-    server: Annotated[
-        Path | None, typer.Option(metavar="FILE", show_default=False, help="Settings of a server.")
-    ] = None,
+    client: Annotated[Path | None, option("--client", "FILE", "Settings of a client.")] = None,
+    server: Annotated[Path | None, option("--server", "FILE", "Settings of a server.")] = None,
     serving: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", show_default=False, help="Settings of a serving process."),
+        option("--serving", "FILE", "Settings of a serving process."),
     ] = None,
     device: Annotated[
         Path | None,
-        typer.Option(metavar="DIR", show_default=False, help="State folder of fedrec recommend."),
+        option("--device", "DIR", "State folder of fedrec recommend."),
     ] = None,
     scenario: Annotated[Path | None, scenario_option()] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
@@ -249,9 +222,7 @@ def inspect(
             metavar="FOLDER", help="State folder of a party or device, or one that holds several."
         ),
     ],
-    round: Annotated[
-        int | None, typer.Option("--round", metavar="N", show_default=False, help="One round only.")
-    ] = None,
+    round: Annotated[int | None, option("--round", "N", "One round only.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
     """Print every field and byte that left a client, reached the aggregator and reached the server

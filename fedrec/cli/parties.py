@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fedrec.cli.flags import Overrides, scenario_option
+from fedrec.cli.flags import Overrides, option, scenario_option
 
 if TYPE_CHECKING:
     from fedrec.operations.party_settings import LoggedTable
@@ -138,12 +138,7 @@ def server(
     ] = False,
     every: Annotated[
         str,
-        typer.Option(
-            "--every",
-            metavar="DURATION",
-            show_default=False,
-            help="Stay up, and train whenever the model is so old: 12h, 7d.",
-        ),
+        option("--every", "DURATION", "Stay up, and train whenever the model is so old: 12h, 7d."),
     ] = "",
 ) -> None:
     """Run the server: train a scenario with clients and an aggregator that run elsewhere, and keep

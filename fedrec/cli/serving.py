@@ -12,7 +12,7 @@ from typing import Annotated
 
 import typer
 
-from fedrec.cli.flags import Json
+from fedrec.cli.flags import Json, option
 from fedrec.errors import SettingsError
 from fedrec.settings_keys import TABLES
 
@@ -35,31 +35,20 @@ def export(
     ],
     items: Annotated[
         Path | None,
-        typer.Option(
+        option(
             "--items",
-            metavar="FILE",
-            show_default=False,
-            help="Today's table of items: known items, and new ones, which the bundle ranks by "
-            "what is public.",
+            "FILE",
+            "Today's table of items: known items, and new ones, which the bundle ranks by what is "
+            "public.",
         ),
     ] = None,
     similar_items: Annotated[
         Path | None,
-        typer.Option(
-            "--similar-items",
-            metavar="FILE",
-            show_default=False,
-            help="With --items: public pairs, as data.similar_items.",
-        ),
+        option("--similar-items", "FILE", "With --items: public pairs, as data.similar_items."),
     ] = None,
     item_vectors: Annotated[
         Path | None,
-        typer.Option(
-            "--item-vectors",
-            metavar="FILE",
-            show_default=False,
-            help="With --items: public vectors, as data.item_vectors.",
-        ),
+        option("--item-vectors", "FILE", "With --items: public vectors, as data.item_vectors."),
     ] = None,
     as_json: Json = False,
 ) -> None:
@@ -113,30 +102,15 @@ def serve(
     ],
     settings: Annotated[
         Path | None,
-        typer.Option(
-            "--settings",
-            metavar="FILE",
-            show_default=False,
-            help="Settings file (TOML), as in docs/serving.md.",
-        ),
+        option("--settings", "FILE", "Settings file (TOML), as in docs/serving.md."),
     ] = None,
     grpc: Annotated[
         str | None,
-        typer.Option(
-            "--grpc",
-            metavar="HOST:PORT",
-            show_default=False,
-            help="Where gRPC listens; port 0 takes a free one.",
-        ),
+        option("--grpc", "HOST:PORT", "Where gRPC listens; port 0 takes a free one."),
     ] = None,
     http: Annotated[
         str | None,
-        typer.Option(
-            "--http",
-            metavar="HOST:PORT",
-            show_default=False,
-            help="Where HTTP listens; port 0 takes a free one.",
-        ),
+        option("--http", "HOST:PORT", "Where HTTP listens; port 0 takes a free one."),
     ] = None,
     page: Annotated[
         bool,
@@ -220,21 +194,11 @@ def recommend(
     ] = None,
     history: Annotated[
         Path | None,
-        typer.Option(
-            "--history",
-            metavar="FILE",
-            show_default=False,
-            help="Item ids, oldest first, or CSV: item, rating, timestamp.",
-        ),
+        option("--history", "FILE", "Item ids, oldest first, or CSV: item, rating, timestamp."),
     ] = None,
     server: Annotated[
         str,
-        typer.Option(
-            "--server",
-            metavar="URL",
-            show_default=False,
-            help="grpc(s)://host:port or http(s)://host:port.",
-        ),
+        option("--server", "URL", "grpc(s)://host:port or http(s)://host:port."),
     ] = "",
     k: Annotated[int, typer.Option("-k", metavar="N", min=1, help="How many to recommend.")] = 10,
     epsilon: Annotated[
@@ -256,11 +220,10 @@ def recommend(
     delta: Annotated[float, typer.Option(metavar="D", help="Delta of both epsilons.")] = 1e-5,
     renew_every: Annotated[
         float | None,
-        typer.Option(
+        option(
             "--renew-every",
-            metavar="DAYS",
-            show_default=False,
-            help="Count only the answers of the last DAYS days against the limit.",
+            "DAYS",
+            "Count only the answers of the last DAYS days against the limit.",
         ),
     ] = None,
     max_user_epsilon: Annotated[
@@ -273,31 +236,24 @@ def recommend(
     ] = float("inf"),
     state: Annotated[
         Path | None,
-        typer.Option(
-            metavar="DIR",
-            show_default=False,
-            help="Folder of ledger and models; default ~/.local/state/fedrec/recommend.",
+        option(
+            "--state",
+            "DIR",
+            "Folder of ledger and models; default ~/.local/state/fedrec/recommend.",
         ),
     ] = None,
     categories: Annotated[
         list[str] | None,
-        typer.Option(
-            "--category",
-            metavar="NAME",
-            show_default=False,
-            help="Only items in it; may be repeated.",
-        ),
+        option("--category", "NAME", "Only items in it; may be repeated."),
     ] = None,
     candidates: Annotated[
         int | None,
-        typer.Option(
-            metavar="N",
+        option(
+            "--candidates",
+            "N",
+            "Items to request, at least k plus the length of a history; read ones "
+            "are removed here.",
             min=1,
-            show_default=False,
-            help=(
-                "Items to request, at least k plus the length of a history; read ones "
-                "are removed here."
-            ),
         ),
     ] = None,
     local: Annotated[
@@ -326,31 +282,19 @@ def recommend(
     ] = False,
     ca: Annotated[
         str,
-        typer.Option(
-            metavar="FILE", show_default=False, help="Certificate authority of the server (PEM)."
-        ),
+        option("--ca", "FILE", "Certificate authority of the server (PEM)."),
     ] = "",
     pin: Annotated[
         str,
-        typer.Option(
-            metavar="HEX",
-            show_default=False,
-            help="SHA-256 of the server's certificate; any other is refused.",
-        ),
+        option("--pin", "HEX", "SHA-256 of the server's certificate; any other is refused."),
     ] = "",
     certificate: Annotated[
         str,
-        typer.Option(
-            metavar="FILE",
-            show_default=False,
-            help="Your certificate, where the server asks for one (PEM).",
-        ),
+        option("--certificate", "FILE", "Your certificate, where the server asks for one (PEM)."),
     ] = "",
     key: Annotated[
         str,
-        typer.Option(
-            metavar="FILE", show_default=False, help="Private key of your certificate (PEM)."
-        ),
+        option("--key", "FILE", "Private key of your certificate (PEM)."),
     ] = "",
     timeout: Annotated[
         float, typer.Option(metavar="SECONDS", min=0.1, help="Seconds to wait for an answer.")

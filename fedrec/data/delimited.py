@@ -1,46 +1,22 @@
-"""Numeric rating files, fast: `user<sep>item<sep>rating<sep>time` with `::`, a tab or a comma
-between.
-
-The fast path is Polars. It has single-byte separators only, so `1::2::3.5::4` is read as seven
-columns split at `:`; a count of the separators in the file's bytes then proves that every row had
-exactly the declared ones. Only when something fails are the lines read one by one, to name the
-first that is wrong.
-"""
+"""Fields of text files: lines in UTF-8, integers, numbers, and ids as they are written and
+numbered."""
 
 from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
-from typing import NoReturn
 
 import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from fedrec.arrays import Float32s, Int32s, Int64s
+from fedrec.arrays import Int32s
 from fedrec.errors import DataError, MalformedRowError
 
 Ids = npt.NDArray[np.integer]
 
-_BLOCK_BYTES = 1 << 24
 _INTEGER = re.compile(r"[+-]?[0-9]+")
-_COLUMNS = {"user": pl.Int32, "item": pl.Int32, "rating": pl.Float32, "time": pl.Int64}
-
-
-@dataclass(frozen=True)
-class NumericColumns:
-    """Columns in the file's order; the numbers are the file's own ids. users, items: (n,) int32,
-    times: (n,) int64 seconds."""
-
-    path: Path
-    users: Int32s
-    items: Int32s
-    ratings: Float32s
-    times: Int64s
-    first_line: int
 
 
 def require_file(path: Path) -> Path:
@@ -95,34 +71,6 @@ def plain_ids(column: pl.Series) -> pl.Series:
     return frame.select(chosen.alias(column.name))[column.name]
 
 
-def read_numeric(
-    path: Path, *, separator: str, header: tuple[str, ...] | None = None
-) -> NumericColumns:
-    """All rows of a four-column file of numbers.
-
-    Raises DataError when the file is missing or empty, MalformedRowError at the first row that is
-    not four valid numbers.
-    """
-    require_file(path)
-    if header is not None:
-        _check_header(path, separator.join(header))
-    try:
-        frame = _fast(path, separator, header is not None)
-        complete = all(frame[name].null_count() == 0 for name in _COLUMNS)
-    except pl.exceptions.PolarsError as error:
-        refuse_first_malformed(path, separator, header is not None, str(error))
-    if not len(frame):
-        raise DataError(f"{path} holds no ratings", "Download or unpack it again.")
-    if not complete or not _separators_agree(path, separator, len(frame), header):
-        refuse_first_malformed(path, separator, header is not None, "a row is incomplete")
-    users, items, ratings, times = (frame[name].to_numpy() for name in _COLUMNS)
-    if min(users.min(), items.min()) < 0 or not np.isfinite(ratings).all():
-        refuse_first_malformed(
-            path, separator, header is not None, "an id is negative or a rating is not finite"
-        )
-    return NumericColumns(path, users, items, ratings, times, 1 if header is None else 2)
-
-
 def number_ids(ids: Ids) -> tuple[Int32s, Ids]:
     """Ids of any size to 0..k-1 in increasing order: (n,) int32 numbers, and the (k,) ids they
     stand for."""
@@ -150,76 +98,6 @@ def _fits_table(ids: Ids) -> bool:
     return bool(len(ids)) and int(ids.min()) >= 0 and int(ids.max()) < max(1 << 20, 8 * len(ids))
 
 
-def _fast(path: Path, separator: str, has_header: bool) -> pl.DataFrame:
-    types: dict[str, type[pl.DataType]] = {}
-    for place, (name, kind) in enumerate(_COLUMNS.items()):
-        types |= {f"between{place}{n}": pl.String for n in range(len(separator) - 1) if place} | {
-            name: kind
-        }
-    wanted = [place for place, name in enumerate(types) if name in _COLUMNS]
-    return pl.read_csv(
-        path,
-        has_header=False,
-        skip_rows=int(has_header),
-        separator=separator[0],
-        quote_char=None,
-        schema=types,
-        columns=wanted,
-    )
-
-
-def _separators_agree(
-    path: Path, separator: str, rows: int, header: tuple[str, ...] | None
-) -> bool:
-    """Three separators in every row.
-
-    With no row incomplete, the totals can only agree when every row agrees."""
-    whole, single = count_bytes(path, separator.encode(), separator[:1].encode())
-    expected = (len(_COLUMNS) - 1) * (rows + (header is not None))
-    return whole == expected and single == expected * len(separator)
-
-
-def count_bytes(path: Path, *patterns: bytes) -> tuple[int, ...]:
-    """How often each pattern occurs in a file, in blocks of whole lines so that none is cut in
-    two."""
-    found = [0] * len(patterns)
-    with path.open("rb") as file:
-        while block := file.read(_BLOCK_BYTES) + file.readline():
-            found = [
-                count + block.count(pattern) for count, pattern in zip(found, patterns, strict=True)
-            ]
-    return tuple(found)
-
-
-def _check_header(path: Path, expected: str) -> None:
-    with path.open("rb") as file:
-        found = decoded(file.readline(), path, 1).rstrip("\r\n")
-    if found != expected:
-        raise MalformedRowError(path, 1, f"the header {expected!r}", found[:80])
-
-
-def refuse_first_malformed(path: Path, separator: str, has_header: bool, reason: str) -> NoReturn:
-    """Read line by line and raise MalformedRowError at the first bad one; DataError with `reason`
-    when no line explains it."""
-    with path.open("rb") as file:
-        for line, raw in enumerate(file, start=1):
-            if line == 1 and has_header:
-                continue
-            text = decoded(raw, path, line).rstrip("\r\n")
-            fields = text.split(separator)
-            if len(fields) != len(_COLUMNS):
-                raise MalformedRowError(
-                    path, line, f"{len(_COLUMNS)} fields separated by {separator!r}", text[:80]
-                )
-            for field, (expected, valid) in zip(fields, _FIELDS, strict=True):
-                if not valid(field):
-                    raise MalformedRowError(path, line, expected, field[:80])
-    raise DataError(
-        f"{path} cannot be read: {reason.splitlines()[0]}",
-        "Check that the file is in the stated format.",
-    )
-
-
 def is_integer(text: str, *, low: int, high: int) -> bool:
     """Whether the text is an integer in [low, high]."""
     return len(text) <= 20 and _INTEGER.fullmatch(text) is not None and low <= int(text) <= high
@@ -231,15 +109,3 @@ def is_number(text: str) -> bool:
         return math.isfinite(float(text)) and text.strip() == text and "_" not in text
     except ValueError:
         return False
-
-
-def _is_id(text: str) -> bool:
-    return is_integer(text, low=0, high=2**31 - 1)
-
-
-_FIELDS: tuple[tuple[str, Callable[[str], bool]], ...] = (
-    ("a user id, an integer from 0", _is_id),
-    ("an item id, an integer from 0", _is_id),
-    ("a rating, a finite number", is_number),
-    ("a time in whole seconds", lambda text: is_integer(text, low=-(2**63), high=2**63 - 1)),
-)

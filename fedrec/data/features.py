@@ -1,15 +1,6 @@
 """Public item features: sparse bags per category (year, genre, person, word ...).
 
-Public by type: may go anywhere.
-
-Films: `metadata.jsonl`: one JSON object a film with what a film database prints about it, as one
-feature bag per category.
-
-Keys: `movieId` (required) and any of `title`, `year`, `genre`, `director`, `writer`, `actors`,
-`plot`, `language`, `country`, `runtime`, `rated` (the certificate) and `production` (the studio);
-values are strings, lists inside them are separated by commas, roles stand in parentheses ("Pete
-Docter (original story by)"). Missing keys are missing values. Nothing here tells how popular a film
-is.
+Features are public by type: they may go anywhere.
 """
 
 from __future__ import annotations
@@ -257,6 +248,15 @@ def read_metadata(
     what a single item carries is no feature but a name). Films that are not in `item_ids` are
     passed over. Raises DataError on a missing file or one that knows no item, MalformedRowError on
     a line that is not such an object or names a film twice.
+
+    The file is `metadata.jsonl`: one JSON object a film with what a film database prints about it,
+    as one feature bag per category.
+
+    Keys: `movieId` (required) and any of `title`, `year`, `genre`, `director`, `writer`, `actors`,
+    `plot`, `language`, `country`, `runtime`, `rated` (the certificate) and `production` (the
+    studio); values are strings, lists inside them are separated by commas, roles stand in
+    parentheses ("Pete Docter (original story by)"). Missing keys are missing values. Nothing here
+    tells how popular a film is.
     """
     records = read_records(path)
     found = [records.get(item, {}) for item in item_ids]

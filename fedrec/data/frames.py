@@ -1,11 +1,8 @@
-"""Data frames as data sets: polars, pandas and Arrow tables, or a mapping of columns, with a row
-for each rating or click.
+"""Data frames as data sets, and back as RecBole's files: polars, pandas and Arrow tables, or a
+mapping of columns, with a row for each rating or click.
 
 The rows go the way of a Parquet file (`fedrec.data.tables`), so a frame and the file that it was
 read from are the same data set.
-
-RecBole's atomic files written from a data set: `.inter` of events and `.item` of public features
-(`tables.read_recbole` reads them).
 """
 
 from __future__ import annotations

@@ -17,20 +17,22 @@ from __future__ import annotations
 
 import csv
 from codecs import BOM_UTF8
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NoReturn
 
 import numpy as np
+import polars as pl
 
+from fedrec.arrays import Float32s, Int32s, Int64s
 from fedrec.data.delimited import (
     Ids,
-    NumericColumns,
     decoded,
     is_integer,
+    is_number,
     number_ids,
     positions_in,
-    read_numeric,
     require_file,
 )
 from fedrec.data.features import PublicFeatures, bag_of, read_metadata, title_bags, title_year
@@ -45,7 +47,14 @@ from fedrec.data.interactions import (
     digest_file,
 )
 from fedrec.data.resolving import Duplicates, OutOfRange, Policies, Rows, resolve
-from fedrec.data.text_tables import stray_quote
+from fedrec.data.text_tables import (
+    Layout,
+    read_columns,
+    require_width,
+    rows_of,
+    stray_quote,
+    unreadable,
+)
 from fedrec.errors import DataError, MalformedRowError
 
 # The order of the flags in `u.item`.
@@ -165,8 +174,75 @@ def _events(
     )
 
 
+@dataclass(frozen=True)
+class NumericColumns:
+    """Columns in the file's order; the numbers are the file's own ids. users, items: (n,) int32,
+    times: (n,) int64 seconds."""
+
+    path: Path
+    users: Int32s
+    items: Int32s
+    ratings: Float32s
+    times: Int64s
+    first_line: int
+
+
+def read_numeric(path: Path, form: MovieLensFormat) -> NumericColumns:
+    """All rows of a ratings file, four numbers a row.
+
+    Raises DataError when the file is missing or empty, MalformedRowError at the first row that is
+    not four valid numbers.
+    """
+    names = form.header or tuple(_TYPES)
+    layout = Layout(require_file(path), form.separator, form.header is not None, names)
+    if form.header is not None:
+        with path.open("rb") as file:
+            found = decoded(file.readline(), path, 1).rstrip("\r\n")
+        if found != form.separator.join(names):
+            expected = f"the header {form.separator.join(names)!r}"
+            raise MalformedRowError(path, 1, expected, found[:80])
+    columns = dict(zip(_TYPES, names, strict=True))
+    frame = read_columns(layout, columns, _TYPES, _refuse)
+    if not len(frame):
+        raise DataError(f"{path} holds no ratings", "Download or unpack it again.")
+    if any(frame[name].null_count() for name in _TYPES):
+        _refuse(layout, columns, "a row is incomplete")
+    users, items, ratings, times = (frame[name].to_numpy() for name in _TYPES)
+    if min(users.min(), items.min()) < 0 or not np.isfinite(ratings).all():
+        _refuse(layout, columns, "an id is negative or a rating is not finite")
+    return NumericColumns(path, users, items, ratings, times, layout.first_line)
+
+
+def _refuse(layout: Layout, columns: Mapping[str, str], reason: str) -> NoReturn:
+    """See `text_tables.refuse_first_malformed`: here every field is a number."""
+    for line, fields in rows_of(layout):
+        require_width(layout, line, fields)
+        for field, (expected, valid) in zip(fields, _FIELDS, strict=True):
+            if not valid(field):
+                raise MalformedRowError(layout.path, line, expected, field[:80])
+    raise unreadable(layout, reason)
+
+
+def _is_id(text: str) -> bool:
+    return is_integer(text, low=0, high=2**31 - 1)
+
+
+_TYPES: dict[str, type[pl.DataType]] = {
+    "user": pl.Int32,
+    "item": pl.Int32,
+    "rating": pl.Float32,
+    "time": pl.Int64,
+}
+_FIELDS: tuple[tuple[str, Callable[[str], bool]], ...] = (
+    ("a user id, an integer from 0", _is_id),
+    ("an item id, an integer from 0", _is_id),
+    ("a rating, a finite number", is_number),
+    ("a time in whole seconds", lambda text: is_integer(text, low=-(2**63), high=2**63 - 1)),
+)
+
+
 def _read_ratings(path: Path, form: MovieLensFormat) -> NumericColumns:
-    columns = read_numeric(path, separator=form.separator, header=form.header)
+    columns = read_numeric(path, form)
     steps = columns.ratings / np.float32(form.step)
     if (off := np.flatnonzero(steps != np.round(steps))).size:
         expected = f"a rating in steps of {form.step:g}"
@@ -262,11 +338,7 @@ def _texts(file: Iterable[bytes], path: Path, encoding: str) -> Iterator[str]:
 
 def _film_100k(fields: list[str]) -> Film | None:
     """Id, title, release date, video release date, URL, 19 flags."""
-    if (
-        len(fields) != 24
-        or not is_integer(fields[0], low=0, high=2**31 - 1)
-        or not set(fields[5:]) <= {"0", "1"}
-    ):
+    if len(fields) != 24 or not _is_id(fields[0]) or not set(fields[5:]) <= {"0", "1"}:
         return None
     genres = tuple(
         genre
@@ -284,14 +356,14 @@ def _film_100k(fields: list[str]) -> Film | None:
 
 def _film_dat(fields: list[str]) -> Film | None:
     """Id, title (which may itself hold the separator), genres."""
-    if len(fields) < 3 or not is_integer(fields[0], low=0, high=2**31 - 1):
+    if len(fields) < 3 or not _is_id(fields[0]):
         return None
     title = "::".join(fields[1:-1])
     return Film(int(fields[0]), title, _genres(fields[-1]), title_year(title))
 
 
 def _film_csv(fields: list[str]) -> Film | None:
-    if len(fields) != 3 or not is_integer(fields[0], low=0, high=2**31 - 1):
+    if len(fields) != 3 or not _is_id(fields[0]):
         return None
     return Film(int(fields[0]), fields[1], _genres(fields[2]), title_year(fields[1]))
 

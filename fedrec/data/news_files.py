@@ -33,7 +33,7 @@ import numpy as np
 
 from fedrec.data.behaviors import Unknown, read_behaviors, read_growing
 from fedrec.data.clicklog import ClickLog, OrderedRatings, by_time
-from fedrec.data.delimited import decoded, number_ids, positions_in, read_numeric, require_file
+from fedrec.data.delimited import decoded, number_ids, positions_in, require_file
 from fedrec.data.features import (
     FeatureBag,
     PublicFeatures,
@@ -45,7 +45,15 @@ from fedrec.data.features import (
 from fedrec.data.impressions import Impressions, News
 from fedrec.data.interactions import Catalogue, Dataset
 from fedrec.data.keyed_hash import below, number_words
-from fedrec.data.movielens import ML_1M, ML_10M, Film, MovieLensFormat, film_features, read_films
+from fedrec.data.movielens import (
+    ML_1M,
+    ML_10M,
+    Film,
+    MovieLensFormat,
+    film_features,
+    read_films,
+    read_numeric,
+)
 from fedrec.data.read import detect, read
 from fedrec.errors import DataError, MalformedRowError
 from fedrec.randomness import Streams
@@ -313,7 +321,7 @@ def _values(bag: FeatureBag) -> Sequence[tuple[str, ...]]:
 
 
 def _in_order(path: Path, form: MovieLensFormat, films: Sequence[Film]) -> OrderedRatings:
-    rows = read_numeric(path, separator=form.separator, header=form.header)
+    rows = read_numeric(path, form)
     users, user_ids = number_ids(rows.users)
     items = positions_in(rows.items, np.array([film.id for film in films]))
     if (unknown := np.flatnonzero(items < 0)).size:

@@ -13,7 +13,7 @@ import csv
 import gzip
 import re
 import zlib
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -152,13 +152,18 @@ def _layout(
 
 
 def read_columns(
-    layout: Layout, columns: Mapping[str, str], types: Mapping[str, type[pl.DataType]]
+    layout: Layout,
+    columns: Mapping[str, str],
+    types: Mapping[str, type[pl.DataType]],
+    refuse: Callable[[Layout, Mapping[str, str], str], NoReturn] | None = None,
 ) -> pl.DataFrame:
     """The columns named by role, of the given types, every row with as many fields as the first.
 
-    columns: role to name. Raises DataError where a column is missing, MalformedRowError at the
+    columns: role to name. refuse: names the first bad row, with the reason in general; None:
+    `refuse_first_malformed`. Raises DataError where a column is missing, MalformedRowError at the
     first row that is too long or too short or whose number is none.
     """
+    refuse = refuse or refuse_first_malformed
     path = layout.path
     names = layout.names
     separator = layout.separator
@@ -207,11 +212,11 @@ def read_columns(
             scan(None)
             # a quote within a field ends it for one reader of CSV and not for another
             if _quotes_within(layout) and sum(1 for _ in rows_of(layout)) != len(frame):
-                refuse_first_malformed(layout, columns, "quotes are not in pairs")
+                refuse(layout, columns, "quotes are not in pairs")
         elif (separators, parts) != _expected(layout, len(frame)):
-            refuse_first_malformed(layout, columns, "rows differ in length")
+            refuse(layout, columns, "rows differ in length")
     except (pl.exceptions.PolarsError, *_DAMAGED) as error:
-        refuse_first_malformed(layout, columns, str(error))
+        refuse(layout, columns, str(error))
     return frame.select(**{role: pl.col(str(place)) for role, place in places.items()})
 
 
@@ -226,13 +231,7 @@ def refuse_first_malformed(
     counted: what to say of all rows without a value, remedy: of one."""
     first_time = ""
     for line, fields in rows_of(layout):
-        if len(fields) != len(layout.names):
-            raise MalformedRowError(
-                layout.path,
-                line,
-                f"{len(layout.names)} fields separated by {_word(layout.separator)}",
-                layout.separator.join(fields)[:80],
-            )
+        require_width(layout, line, fields)
         for role, name in columns.items():
             text = fields[layout.names.index(name)]
             if role == "timestamp":
@@ -261,7 +260,23 @@ def refuse_first_malformed(
                 if raw.count(b'"') % 2:
                     odd = csv.Error(decoded(raw, layout.path, line).rstrip()[:80])
                     raise stray_quote(layout.path, line, odd)
-    raise DataError(
+    raise unreadable(layout, reason)
+
+
+def require_width(layout: Layout, line: int, fields: Sequence[str]) -> None:
+    """Raises MalformedRowError where a row has not as many fields as the first."""
+    if len(fields) != len(layout.names):
+        raise MalformedRowError(
+            layout.path,
+            line,
+            f"{len(layout.names)} fields separated by {_word(layout.separator)}",
+            layout.separator.join(fields)[:80],
+        )
+
+
+def unreadable(layout: Layout, reason: str) -> DataError:
+    """A file of which no row explains why it cannot be read."""
+    return DataError(
         f"{layout.path} cannot be read: {reason.splitlines()[0]}",
         "Check that the file is whole and in the stated format.",
     )

@@ -11,8 +11,8 @@ shown.
 Verdicts are paired: model and control are measured on the same users, and what counts is the
 standard error of their difference.
 
-Predictions that know no taste: global mean, item means, item + user bias. The rows every table
-starts with.
+Global mean, item means, and item + user bias know no taste: they are the rows every table starts
+with.
 
 They are computed from train without noise, so their guarantee is none at all (`NON_PRIVATE`), and
 they are for comparison only.

@@ -19,13 +19,12 @@ counted.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 import numba
 import numpy as np
 import numpy.typing as npt
-from scipy.special import stdtrit
 
 from fedrec.arrays import Float64s, Int64s
 from fedrec.data.impressions import Impressions
@@ -72,22 +71,6 @@ class ImpressionMetrics:
         return {
             name: None if math.isnan(value) else value for name, value in numbers.items()
         } | counts
-
-
-@dataclass(frozen=True)
-class Interval:
-    """A mean over `runs` seeds and its confidence interval; low and high are not numbers for a
-    single run."""
-
-    mean: float
-    low: float
-    high: float
-    runs: int
-    confidence: float
-
-    def as_dict(self) -> dict[str, float | int | None]:
-        """Plain values for JSON, None in the place of what is not a number."""
-        return {name: None if math.isnan(value) else value for name, value in vars(self).items()}
 
 
 def evaluate_impressions(
@@ -147,25 +130,6 @@ def impression_metrics(scores: npt.NDArray[np.floating], impressions: Impression
     clicked = impressions.clicked
     map_ranges(lambda a, b: _measure(scores, clicked, ptr, earned, values, a, b), len(impressions))
     return values
-
-
-def interval(values: Sequence[float], *, confidence: float = 0.95) -> Interval:
-    """Student's t interval of the mean of at least one value.
-
-    Raises ValueError otherwise, or on a confidence outside (0, 1)."""
-    if not values or not 0 < confidence < 1:
-        raise ValueError(
-            f"an interval needs a value and a confidence in (0, 1), found {list(values)} and "
-            f"{confidence}"
-        )
-    n = len(values)
-    mean = float(np.mean(values))
-    half = (
-        float(stdtrit(n - 1, (1 + confidence) / 2) * np.std(values, ddof=1) / math.sqrt(n))
-        if n > 1
-        else math.nan
-    )
-    return Interval(mean, mean - half, mean + half, n, confidence)
 
 
 def history_swap(

@@ -1,12 +1,10 @@
-"""Errors of predicted ratings: RMSE and MAE, over all events and by popularity of the item.
+"""Errors of predicted ratings, over all events and by popularity of the item (RMSE and MAE), and
+means of numbers over seeds with their intervals.
 
 Predictions are aligned with the events of the target `Interactions`, sorted by user, then item.
 
 Popular and rare items are the slices in which every metric is also shown (AM-SSP Fig. 9). Under
 privacy the rare items suffer first, and one average over all of them hides it.
-
-Means over seeds with their 95% intervals: Student's t on what the seeds gave, paired where two
-systems share them.
 """
 
 from __future__ import annotations
@@ -163,7 +161,10 @@ def mean_and_error(values: Sequence[float]) -> tuple[float, float]:
 
 def interval(values: Sequence[float]) -> Interval:
     """Interval of the mean of independent values: the t quantile of n - 1 degrees of freedom times
-    the standard error."""
+    the standard error.
+
+    Over seeds it is paired where two systems share them (`paired`).
+    """
     mean, error = mean_and_error(values)
     return Interval(
         mean,

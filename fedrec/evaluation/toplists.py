@@ -4,9 +4,6 @@ memory.
 Users are scored in blocks (one BLAS product, at most `_BLOCK_NUMBERS` float32), and a compiled
 selection keeps the k best of each row in a heap. Equal scores are in the order of a hash of their
 rows (`numerics.ties`), so that a list never depends on blocks or threads, nor on what ids mean.
-
-Items that lie close to a few chosen ones: the look inside a model that a person can judge
-(Ada-DPALS Table 3).
 """
 
 from __future__ import annotations
@@ -286,7 +283,10 @@ def nearest(
     V: npt.NDArray[np.floating], queries: npt.NDArray[np.integer], *, k: int = 5
 ) -> tuple[Neighbours, ...]:
     """The k nearest of each query among (m, d) item vectors; a zero vector is similar to nothing
-    (0). Of equal ones the smaller key is first (`numerics.ties`)."""
+    (0). Of equal ones the smaller key is first (`numerics.ties`).
+
+    They are the look inside a model that a person can judge (Ada-DPALS Table 3).
+    """
     lengths = np.linalg.norm(V, axis=1, keepdims=True)
     directions = (V / np.where(lengths > 0, lengths, 1)).astype(np.float64)
     return tuple(_of(directions, int(query), k) for query in queries)

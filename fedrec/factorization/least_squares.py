@@ -3,17 +3,6 @@
 Every user's (or item's) system is summed and solved by one thread in a fixed order, eight systems
 abreast, so its solution is the same bit for bit whatever the batch and whatever the number of
 threads.
-
-Alternating minimisation of clicks without privacy (Hu, Koren and Volinsky 2008), a state per
-iteration; of ratings: `variational`.
-
-Item statistics, fast in float32, and the aggregator's sums of reports, exact in integers.
-
-A_j = sum w u u' (AM-SSP eq. 5, Krichene et al. 2024) is kept packed: the upper triangle in
-`numpy.triu_indices` order, because the gradient step that reads it is bound by memory. The exact
-sums take integers of at most 15 bits, so every product has at most 45 bits and 256 of them add up
-in float64 without rounding before they go to int64: the result does not depend on the order of
-users, on shards or on threads.
 """
 
 from __future__ import annotations
@@ -264,6 +253,12 @@ def item_statistics(
     U: (n_users, d). targets, weights: (events,), where `order.positions` says; in the order's own
     order where that is empty, which is faster. b is not weighted again, so pass w y for targets.
     Raises ValueError where the columns do not have one entry per event.
+
+    A_j = sum w u u' (AM-SSP eq. 5, Krichene et al. 2024) is kept packed: the upper triangle in
+    `numpy.triu_indices` order, because the gradient step that reads it is bound by memory. The
+    exact sums take integers of at most 15 bits, so every product has at most 45 bits and 256 of
+    them add up in float64 without rounding before they go to int64: the result does not depend on
+    the order of users, on shards or on threads.
     """
     for name, column in (("targets", targets), ("weights", weights)):
         if column is not None and len(column) != len(order.users):

@@ -172,11 +172,6 @@ class PartialSums:
         return b"".join([_HEAD.pack(_MAGIC, len(header)), header, *sums])
 
 
-def partial_bytes(specs: Sequence[BlockSpec]) -> int:
-    """The longest message that frozen sums of these blocks make."""
-    return _HEAD.size + _MOST_HEADER_BYTES + sum(8 * spec.rows * spec.columns for spec in specs)
-
-
 def read_partial(content: bytes, specs: Sequence[BlockSpec]) -> PartialSums:
     """The message, its form checked.
 

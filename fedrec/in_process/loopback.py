@@ -1,16 +1,5 @@
-"""Transport in process: all users and the aggregator in one loop, with the same messages as over a
-network.
-
-A `Link` with three aggregators in this process: a simulation, which protects nobody from whoever
-runs it.
-
-Every report is shared, and each aggregator sums, noises and masks what it holds; the server adds
-three outputs. The releases are those of `in_process.loopback.Loopback` with the same plan, which
-adds the same three noises to plain sums, byte for byte.
-
-Trusted curator in process: one party that is sent everybody's data as it is, for recipes that
-no sum of reports can train.
-"""
+"""Transport in process: all users in one loop with one aggregator, with three, or with a trusted
+curator, and the same messages as over a network."""
 
 from __future__ import annotations
 
@@ -102,7 +91,13 @@ _BATCH_BYTES = 2**26
 
 @dataclass
 class ThreeAggregators:
-    """Three aggregators, and the devices, plan and ledger of `devices`."""
+    """Three aggregators, and the devices, plan and ledger of `devices`.
+
+    Every report is shared, and each aggregator sums, noises and masks what it holds; the server
+    adds three outputs. The releases are those of `Loopback` with the same plan, which adds the same
+    three noises to plain sums, byte for byte. It is a simulation, which protects nobody from
+    whoever runs it.
+    """
 
     devices: Loopback
 

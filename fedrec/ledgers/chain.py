@@ -1,14 +1,8 @@
-"""Chain of entries, each closed by a SHA-256 over all before it: none can be changed or dropped
-unseen.
+"""Chain of entries, each closed by a SHA-256 over all before it, so that none can be changed or
+dropped unseen; and the file beside a ledger that remembers its newest head.
 
 The chain holds no secret: who can write the whole ledger can make it again. What goes back in time
-is noticed by who keeps a head (`head_file`, and other parties).
-
-Small file beside a ledger that remembers its newest head.
-
-What is noticed of going back in time: a ledger older than the head file beside it, or without one.
-What is not: the whole folder, or the disk, put back to an earlier state together. So a backup of
-such a folder is there to be read, not to be restored.
+is noticed by who keeps a head (`HeadFile`, and other parties).
 """
 
 from __future__ import annotations
@@ -111,7 +105,12 @@ def _exact(value: Any) -> Any:
 
 class HeadFile:
     """`ledger.head.json` beside `ledger.sqlite`. may_lack: whether an earlier version wrote ledgers
-    of this sort without one."""
+    of this sort without one.
+
+    What is noticed of going back in time: a ledger older than the head file beside it, or without
+    one. What is not: the whole folder, or the disk, put back to an earlier state together. So a
+    backup of such a folder is there to be read, not to be restored.
+    """
 
     def __init__(self, ledger: Path, *, may_lack: bool = False) -> None:
         self.ledger = ledger

@@ -2,8 +2,6 @@
 
 A last line without its end was cut off by a crash while it was written: nothing left for it, and it
 is dropped.
-
-Lock of a file in a state folder: one process at a time.
 """
 
 from __future__ import annotations

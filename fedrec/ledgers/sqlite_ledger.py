@@ -1,14 +1,5 @@
-"""Ledger in a table of SQLite, with a head file beside it; one process at a time.
-
-Jumps of the machine's clock, kept beside a ledger's entries.
-
-Not in the chain: times decide nothing.
-
-Transactions of a ledger in SQL, which are on disk when they have ended.
-
-Who writes the ledger cannot always know whether a commit that is said to have failed is on disk:
-where that is in doubt, the ledger is read again, and what stands there is spent.
-"""
+"""Ledger in a table of SQLite, with a head file beside it: one process at a time, transactions that
+are on disk when they have ended, and jumps of the machine's clock."""
 
 from __future__ import annotations
 
@@ -30,7 +21,11 @@ from fedrec.operations.clock import LEAST_S, ClockJump
 
 class DurableLedger:
     """A ledger in a database of which this process holds the lock. `_db`: a connection whose
-    transactions are begun and ended by statements; `_load` reads it anew."""
+    transactions are begun and ended by statements; `_load` reads it anew.
+
+    Who writes the ledger cannot always know whether a commit that is said to have failed is on
+    disk: where that is in doubt, the ledger is read again, and what stands there is spent.
+    """
 
     _db: Any
     _failures: tuple[type[Exception], ...] = (sqlite3.Error,)
@@ -98,7 +93,10 @@ Jumps = tuple[tuple[int, ClockJump], ...]
 
 
 def write_jump(database: sqlite3.Connection, after: int, jump: ClockJump) -> None:
-    """Keep a jump, in the transaction of the caller."""
+    """Keep a jump, in the transaction of the caller.
+
+    It is not in the chain: times decide nothing.
+    """
     database.execute("INSERT INTO clock VALUES (?, ?, ?)", (after, jump.expected_s, jump.now_s))
 
 

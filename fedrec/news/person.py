@@ -6,26 +6,18 @@ impressions, exchanged for any others, no more of them, or for none. That somebo
 how many impressions they were shown, and when they ask, is the same in both.
 
 Proof, release by release (`of_person`); a click-level release says (epsilon, delta) of one place,
-and this of c of them.
-- A mean of public rows (`additive`): c terms of the sum change, each by at most the table's
-  diameter S, so c mu by the triangle inequality. Reached: c clicks on one item against c on another
-  that is S away. So group privacy (Dong, Roth, Su 2022, Thm 2.14) is exact here. c <= H: a window
-  has H places.
-- Attention weights (`attention`): any two histories are at most sqrt2 theta apart, however many
-  clicks differ: mu. With padding p, all c changed clicks are hidden with probability p^c, and then
-  nothing differs; else each output is a mixture of Gaussian releases no further apart, also from
-  the hidden one. So `padding`'s proof holds with p^c in the place of p.
-- A gradient (`local_update.NoisedGradients`): any two data sets of a user are 2 theta apart: mu.
-- Answers of labels: an impression's answer is epsilon-private whatever changes in it, so l
-  impressions are l pure releases.
-Any other Gaussian release is taken as the first, which holds for all of them. What one person's
-data sees is composed exactly (`privacy.mixtures`), each release chosen after those before.
-
-Price for a person of a scenario's plan, before anybody is asked: training by variant, answers of
-serving, and a limit per user.
-
-`person` prices the releases; here they are taken from a scenario, which needs the variants and so
-torch.
+and this of c of them. - A mean of public rows (`additive`): c terms of the sum change, each by at
+most the table's diameter S, so c mu by the triangle inequality. Reached: c clicks on one item
+against c on another that is S away. So group privacy (Dong, Roth, Su 2022, Thm 2.14) is exact here.
+c <= H: a window has H places. - Attention weights (`attention`): any two histories are at most
+sqrt2 theta apart, however many clicks differ: mu. With padding p, all c changed clicks are hidden
+with probability p^c, and then nothing differs; else each output is a mixture of Gaussian releases
+no further apart, also from the hidden one. So `padding`'s proof holds with p^c in the place of p. -
+A gradient (`local_update.NoisedGradients`): any two data sets of a user are 2 theta apart: mu. -
+Answers of labels: an impression's answer is epsilon-private whatever changes in it, so l
+impressions are l pure releases. Any other Gaussian release is taken as the first, which holds for
+all of them. What one person's data sees is composed exactly (`privacy.mixtures`), each release
+chosen after those before.
 """
 
 from __future__ import annotations

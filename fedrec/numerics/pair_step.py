@@ -1,18 +1,8 @@
-"""Loops of one stochastic gradient step: the product of two rows and their exchange as vectors of
-eight, and fresh normal numbers: a counter goes in, a row of normals comes out, and nothing is
-stored or reused.
+"""Loops of one stochastic gradient step: the product of two rows, their exchange as vectors of
+eight, and fresh normal numbers.
 
 Rows are `width` numbers, a multiple of 8, of flat C-contiguous arrays of one float type. A row of
 users and a row of items never overlap, which numba's own loops would test for at every event.
-
-
-Philox4x32-10 (Salmon et al. 2011) turns (position, row, round, table) under a 64-bit key into four
-words; Box and Muller turn two words into two normals, with the single-precision polynomials of
-Cephes for log, sine and cosine, so that the loop runs in vector registers. A row's numbers depend
-on key and counter alone: neither threads nor the order of rows shows in them.
-
-Philox is no cipher, and the tails end at 6.56 standard deviations: good enough for a Markov chain.
-Noise that pays for a guarantee comes from `fedrec.privacy.gaussian` alone.
 """
 
 from __future__ import annotations
@@ -200,6 +190,15 @@ def fill_normals(
 
     A length that the compiler knows makes the loop over a short row run in vector registers too:
     three times as fast.
+
+    Philox4x32-10 (Salmon et al. 2011) turns (position, row, round, table) under a 64-bit key into
+    four words; Box and Muller turn two words into two normals, with the single-precision
+    polynomials of Cephes for log, sine and cosine, so that the loop runs in vector registers. A
+    row's numbers depend on key and counter alone: neither threads nor the order of rows shows in
+    them.
+
+    Philox is no cipher, and the tails end at 6.56 standard deviations: good enough for a Markov
+    chain. Noise that pays for a guarantee comes from `fedrec.privacy.gaussian` alone.
     """
     key_0 = u32(key)
     key_1 = u32(u64(key) >> u64(32))

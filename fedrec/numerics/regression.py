@@ -4,8 +4,6 @@ tested against, and what few users take, whom compiling would cost more than sol
 A user's n ratings are t_e = x_e' w + noise of variance v_e, w ~ N(0, I). With K = X X' + V the
 posterior mean of w is G t for the gain G = X' K^-1 = (I + X' V^-1 X)^-1 X' V^-1. Users are padded
 to one number of ratings by rows of zeros with variance 1 and target 0, which change nothing.
-
-Leading eigenvectors of a positive semidefinite matrix that is known by its products alone.
 """
 
 from __future__ import annotations

@@ -17,7 +17,6 @@ import json
 import logging
 import logging.handlers
 import os
-import shutil
 import signal
 import sys
 import threading
@@ -187,21 +186,6 @@ def say_failure(
         remedy=remedy,
         **fields,
     )
-
-
-def cut(path: Path, *, max_bytes: int) -> Path:
-    """The log of a child process that holds it open to append: one that is longer is copied to
-    `.log.1`, then emptied. Returns `path`.
-
-    What the child writes between the two is lost: it is Flower's log, not ours. A disk without room
-    for the copy loses the copy.
-    """
-    with suppress(OSError):
-        if path.exists() and path.stat().st_size > max_bytes:
-            with suppress(OSError):
-                shutil.copyfile(path, path.with_suffix(".log.1"))
-            os.truncate(path, 0)
-    return path
 
 
 def reason(failure: BaseException) -> tuple[str, str]:

@@ -1,13 +1,8 @@
-"""Numbers for Prometheus: one registry per process, the same names in every party; and of the
-machine under a party, read at each scrape: free disk, memory, and when its certificates expire.
+"""Numbers for Prometheus: one registry per process, with the same names in every party, and gauges
+of the machine under a party, which are read at each scrape.
 
 Counts, sizes, times and budgets only, labelled by codes and never by user, sender or item: a scrape
 shows no more than the server may know (DESIGN.md, who sees what).
-
-Large blocks go back to the system as soon as they are freed: models that were replaced, scores of a
-batch, a message that was answered. glibc raises the size from which it does so to the largest block
-that was freed, up to 32 MiB, and keeps what is smaller, for every thread that held some: after a
-few swaps and batches a server held 20 MB and several models more than it used.
 """
 
 from __future__ import annotations
@@ -278,7 +273,14 @@ _ARENAS = 2
 
 def keep_little() -> None:
     """Makes this process keep little freed memory; where the C library is not glibc, nothing
-    happens."""
+    happens.
+
+    Large blocks go back to the system as soon as they are freed: models that were replaced, scores
+    of a batch, a message that was answered. glibc raises the size from which it does so to the
+    largest block that was freed, up to 32 MiB, and keeps what is smaller, for every thread that
+    held some: after a few swaps and batches a server held 20 MB and several models more than it
+    used.
+    """
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None) if sys.platform == "linux" else None
     if mallopt is not None:
         mallopt(_MMAP_THRESHOLD, _LARGE_BYTES)

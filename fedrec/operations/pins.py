@@ -1,5 +1,5 @@
 """Pins of all parties' keys: a file with the SHA-256 of every party's public key, by the identity
-in its certificate.
+in its certificate; renewal of certificates, and files that are read again when they change.
 
     "fedrec:aggregator:aggregator" = "9f86d0..."
     "fedrec:client:hospital" = "60303a..."
@@ -7,14 +7,6 @@ in its certificate.
 A certificate says a role and a name because its authority believed so. A pin says which key they
 belong to, whoever signs: with it, not even the authority's key can pose as somebody. A public key
 outlives its certificate, so a renewal that keeps the key changes no pin.
-
-Renewal of development certificates: a new time of validity for the same role, name and hosts.
-
-With the same key nothing else changes: pins are of keys. With a new key every party needs the new
-pins.toml, and refuses the renewed party until it has them. The authority is renewed with its own
-key always: what it vouched for stays vouched for.
-
-Files that a party reads again while it runs: after SIGHUP, and when one of them was changed.
 """
 
 from __future__ import annotations
@@ -106,6 +98,10 @@ def renew(folder: Path, name: str, *, days: int, new_key: bool = False) -> Path:
 
     Raises SettingsError where the certificate or its authority is not in the folder, and on a new
     key for the authority.
+
+    With the same key nothing else changes: pins are of keys. With a new key every party needs the
+    new pins.toml, and refuses the renewed party until it has them. The authority is renewed with
+    its own key always: what it vouched for stays vouched for.
     """
     if new_key and name == AUTHORITY:
         raise SettingsError(

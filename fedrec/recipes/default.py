@@ -1,17 +1,5 @@
-"""The default recipe: of ratings `factorization.default`, of clicks `factorization.clicks`.
-
-It chooses its settings from public numbers.
-
-Public people, whose ratings teach the default recipe: the recipe itself, trained on them alone
-without noise.
-
-It leaves a model, which is where the private steps start, and for every number of it an observation
-with a variance: an item that few of them rated is hardly observed. The private observations of
-later steps are weighed beside it (`earlier.beside_known`).
-
-Guarantee: none is needed and none is spent. Everything here is a function of public data, and no
-private user may be among these people: see `data.public_sources`.
-"""
+"""The default recipe, which chooses its settings from public numbers: for ratings
+`factorization.default_ratings`, for clicks `factorization.default_clicks`."""
 
 from __future__ import annotations
 
@@ -64,6 +52,15 @@ def learned(
 
     people_counts: (m,) counts expected of the private users, were they like these people.
     people_observed, people_precision: (m, d + 1) of the bias and the first d deviations of phi.
+
+    Public people's ratings teach the recipe: it is trained on them alone, without noise.
+
+    It leaves a model, which is where the private steps start, and for every number of it an
+    observation with a variance: an item that few of them rated is hardly observed. The private
+    observations of later steps are weighed beside it (`earlier.beside_known`).
+
+    Guarantee: none is needed and none is spent. Everything here is a function of public data, and
+    no private user may be among these people: see `data.public_sources`.
     """
     nothing_private = non_private(1e-5, "user")
     settings = settings_for(

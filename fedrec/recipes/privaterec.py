@@ -68,34 +68,8 @@ def implied(content: dict[str, Any]) -> dict[str, Any]:
 
 def check(scenario: Scenario) -> str:
     """Contradictions of [news], [data], [split] and [privacy]."""
-    return _of_data(scenario.data, scenario.split) or _of_variant(scenario)
-
-
-def _of_data(data: DataSettings, split: SplitSettings) -> str:
-    if data.format not in NEWS_FORMATS:
-        return (
-            f'recipe = "privaterec" needs data.format to be one of {", ".join(NEWS_FORMATS)}; '
-            f"found {data.format!r}"
-        )
-    if spoken := [
-        key
-        for key in ("validation", "test", "separator", "keep_users", "keep_items", "planted")
-        if getattr(data, key)
-    ]:
-        return f"data.{spoken[0]} is of ratings and clicks, not of news"
-    if (data.format == "planted-news") != (not data.path):
-        return "planted-news needs no data.path, and every other format of news needs one"
-    if split.kind not in (kinds := NEWS_SPLITS[data.format]):
-        return f'split.kind = "{split.kind}" does not divide {data.format}: use {", ".join(kinds)}'
-    if split.cuts is not None:
-        return (
-            "split.cuts cut ratings and clicks in time: news finds its own cut, and says that it "
-            "is not covered"
-        )
-    return ""
-
-
-def _of_variant(scenario: Scenario) -> str:
+    if found := _of_data(scenario.data, scenario.split):
+        return found
     if (known := find(scenario.news.variant)) is None:
         near = get_close_matches(scenario.news.variant, names(), n=1)
         meant = f"did you mean {near[0]!r}? " if near else ""
@@ -144,6 +118,30 @@ def _of_variant(scenario: Scenario) -> str:
         return f'collective.{min(scenario.collective.chosen())} needs recipe = "dp-cmf"'
     if scenario.model.chosen():
         return "model.* belongs to ratings and clicks; news models are chosen in [news]"
+    return ""
+
+
+def _of_data(data: DataSettings, split: SplitSettings) -> str:
+    if data.format not in NEWS_FORMATS:
+        return (
+            f'recipe = "privaterec" needs data.format to be one of {", ".join(NEWS_FORMATS)}; '
+            f"found {data.format!r}"
+        )
+    if spoken := [
+        key
+        for key in ("validation", "test", "separator", "keep_users", "keep_items", "planted")
+        if getattr(data, key)
+    ]:
+        return f"data.{spoken[0]} is of ratings and clicks, not of news"
+    if (data.format == "planted-news") != (not data.path):
+        return "planted-news needs no data.path, and every other format of news needs one"
+    if split.kind not in (kinds := NEWS_SPLITS[data.format]):
+        return f'split.kind = "{split.kind}" does not divide {data.format}: use {", ".join(kinds)}'
+    if split.cuts is not None:
+        return (
+            "split.cuts cut ratings and clicks in time: news finds its own cut, and says that it "
+            "is not covered"
+        )
     return ""
 
 

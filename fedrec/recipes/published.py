@@ -1,26 +1,6 @@
-"""The papers' recipe, made sound: AM-SSP with features, Ada-DPALS and DPALS without; see
-`factorization.ssp`.
-
-Values that the published recipe takes for ratings where a scenario leaves them open: AM-SSP with
-features, Ada-DPALS without, by epsilon.
-
-Neither paper prints its settings by epsilon. These were chosen as their authors would have: on
-validation ratings, for each epsilon, on one data set (MovieLens 1M, tens of settings an epsilon;
-`research/scenarios/am_ssp_figure1.toml` and research/docs/study.md say how), and an epsilon in
-between takes the nearest one's in ratio. On validation ratings of five other data sets (MovieLens
-100K, and planted ones of 1 to 40 users an item; epsilon 0.5, 1, 5 and 20) they were .014 (AM-SSP)
-and .010 (Ada-DPALS) of RMSE above the best of 17 and 12 settings, on average; plain values for
-every epsilon .033 and .041. Carried over by mu times users per item, in the place of epsilon, they
-were .014 and .036 above it, so sizes decide nothing here. Where an item has 40 users they are .03
-above the best.
-
-The papers' own conversions, on request and for reproduction: what they promise, and what is true
-of it.
-
-AM-SSP Thm 2 takes sigma = w_bar sqrt(8 log(1/delta)) / epsilon. It needs epsilon < log(1/delta),
-and covers ONE item update: S outer steps spend sqrt(S) times as much. The resulting plan says "not
-established" and what exact accounting gives.
-"""
+"""The papers' recipe, made sound: AM-SSP with features, Ada-DPALS and DPALS without
+(`factorization.am_ssp`), with values by epsilon where a scenario leaves them open, and the papers'
+own conversions on request."""
 
 from __future__ import annotations
 
@@ -54,6 +34,10 @@ def am_ssp_plan(guarantee: Guarantee, shares: Mapping[str, float], *, steps: int
     A pair with sigma / w_bar = s is two releases of mu = 1 / s, so a step has mu^2 = epsilon^2 / (4
     log(1/delta)) and the run `steps` times that. `shares` divide it as in `calibrate`. Raises
     ValueError for an infinite epsilon: nothing to convert.
+
+    AM-SSP Thm 2 takes sigma = w_bar sqrt(8 log(1/delta)) / epsilon. It needs epsilon <
+    log(1/delta), and covers ONE item update: S outer steps spend sqrt(S) times as much. The
+    resulting plan says "not established" and what exact accounting gives.
     """
     if not guarantee.private:
         raise ValueError("no privacy needs no conversion")
@@ -126,7 +110,18 @@ def steady(epsilon: float, *, features: bool) -> Choice:
 
 
 def choice_for(epsilon: float, *, features: bool) -> Choice:
-    """The nearest epsilon's; infinite takes its own alone."""
+    """The nearest epsilon's; infinite takes its own alone.
+
+    Neither paper prints its settings by epsilon. These were chosen as their authors would have: on
+    validation ratings, for each epsilon, on one data set (MovieLens 1M, tens of settings an
+    epsilon; `research/scenarios/am_ssp_figure1.toml` and research/docs/study.md say how), and an
+    epsilon in between takes the nearest one's in ratio. On validation ratings of five other data
+    sets (MovieLens 100K, and planted ones of 1 to 40 users an item; epsilon 0.5, 1, 5 and 20) they
+    were .014 (AM-SSP) and .010 (Ada-DPALS) of RMSE above the best of 17 and 12 settings, on
+    average; plain values for every epsilon .033 and .041. Carried over by mu times users per item,
+    in the place of epsilon, they were .014 and .036 above it, so sizes decide nothing here. Where
+    an item has 40 users they are .03 above the best.
+    """
     known = WITH_FEATURES if features else WITHOUT_FEATURES
     if math.isinf(epsilon):
         return known[math.inf]

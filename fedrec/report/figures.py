@@ -1,21 +1,29 @@
-"""Charts of a page as files: SVG, PDF and PNG of each, and its numbers as CSV.
-
-A chart of a page as a picture file of its own.
-"""
+"""Charts of a page as files: SVG, PDF and PNG of each, and its numbers as CSV."""
 
 from __future__ import annotations
 
 import html
 import io
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from xml.etree import ElementTree
 
 from fedrec.errors import RunError, SettingsError
-from fedrec.report.drawn import figure
+from fedrec.extras import require
+from fedrec.report.page import stylesheet
 from fedrec.storage import write_bytes
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+_ANCHORS = {"start": "left", "middle": "center", "end": "right"}
+_PIXELS = 12.0  # of the page's text
+_NARROWER = 0.9  # matplotlib's own letters are wider than a browser's
+Style = Mapping[str, str]
 
 
 def standalone(drawn: str) -> str:
@@ -102,3 +110,139 @@ def write(page: Path, folder: Path, formats: Sequence[str] = FORMATS) -> list[Pa
     for path, content in made:
         write_bytes(path, content)
     return [path for path, _ in made]
+
+
+def figure(svg: str) -> Figure:
+    """A chart's SVG drawn with matplotlib: the same shapes, in the colours of the light page; one
+    pixel is one point. It reads what `svg.py` writes (lines, paths of straight pieces, circles,
+    text) and the rules of page.css that a chart uses. Raises SettingsError where matplotlib is
+    missing."""
+    require("plot", "a figure")
+    from matplotlib.figure import Figure
+
+    root = ElementTree.fromstring(svg)
+    width, height = (float(number) for number in root.attrib["viewBox"].split()[2:])
+    made = Figure(figsize=(width / 72, height / 72), dpi=72)
+    axes = made.add_axes((0.0, 0.0, 1.0, 1.0))
+    axes.set_xlim(0, width)
+    axes.set_ylim(height, 0)
+    axes.set_axis_off()
+    rules = _rules(stylesheet())
+    for layer, shape in enumerate(root.iter()):
+        style = _style(shape.attrib, rules)
+        match shape.tag.rpartition("}")[2]:
+            case "line":
+                at = {name: float(shape.attrib[name]) for name in ("x1", "y1", "x2", "y2")}
+                axes.plot((at["x1"], at["x2"]), (at["y1"], at["y2"]), zorder=layer, **_pen(style))
+            case "path":
+                for piece in _pieces(shape.attrib["d"]):
+                    axes.plot(*zip(*piece, strict=True), zorder=layer, **_pen(style))
+            case "circle":
+                x, y, r = (float(shape.attrib[name]) for name in ("cx", "cy", "r"))
+                edge: dict[str, Any] = {
+                    "mec": style.get("stroke", "none"),
+                    "mew": float(style.get("stroke-width", 1)),
+                }
+                axes.plot(
+                    (x,),
+                    (y,),
+                    "o",
+                    ms=2 * r,
+                    mfc=style["fill"],
+                    clip_on=False,
+                    zorder=layer,
+                    **edge,
+                )
+            case "text":
+                _write(axes, shape, style, layer)
+    return made
+
+
+def _write(axes: Any, shape: ElementTree.Element, style: Style, layer: int) -> None:
+    from matplotlib.patheffects import withStroke
+
+    drawn = axes.text(
+        float(shape.attrib["x"]),
+        float(shape.attrib["y"]),
+        (shape.text or "").replace("$", r"\$"),
+        ha=_ANCHORS[shape.attrib.get("text-anchor", "start")],
+        va="baseline",
+        color=style["fill"],
+        fontsize=_NARROWER * float(style.get("font-size", f"{_PIXELS}px").removesuffix("px")),
+        fontweight="bold" if int(style.get("font-weight", 400)) >= 600 else "normal",
+        zorder=layer,
+    )
+    if "paint-order" in style:
+        drawn.set_path_effects(
+            [
+                withStroke(
+                    linewidth=float(style["stroke-width"].removesuffix("px")),
+                    foreground=style["stroke"],
+                )
+            ]
+        )
+
+
+def _pen(style: Style) -> dict[str, Any]:
+    pen: dict[str, Any] = {
+        "color": style.get("stroke", style["fill"]),
+        "lw": float(style.get("stroke-width", 1)),
+        "clip_on": False,
+    }
+    pen |= {
+        "alpha": float(style.get("opacity", 1)),
+        "solid_capstyle": "round",
+        "solid_joinstyle": "round",
+    }
+    if dashes := [float(number) for number in style.get("stroke-dasharray", "").split()]:
+        # matplotlib counts them in line widths
+        pen["linestyle"] = (0, [length / pen["lw"] for length in dashes])
+    return pen
+
+
+def _pieces(route: str) -> list[list[tuple[float, float]]]:
+    """Points of each piece of "M x y L x y ... M x y"."""
+    found = [
+        [tuple(map(float, point.split())) for point in part.split("L")]
+        for part in route.split("M")
+        if part
+    ]
+    return [[(x, y) for x, y in piece] for piece in found]
+
+
+def _rules(css: str) -> list[tuple[frozenset[str], Style]]:
+    """Classes and what they set, of the rules that are about charts, in the light page's
+    colours."""
+    colours = dict(re.findall(r"(--[\w-]+): (#\w+);", css[: css.index("@media")]))
+    ruled = [(frozenset[str](), {"fill": colours["--ink"]})]
+    for line in css[: css.index("\n@media (max-width")].splitlines():
+        for selectors, body in re.findall(r"([^{}]+)\{([^{}]*)\}", line):
+            set_to = dict(part.strip().split(": ", 1) for part in body.split(";") if ": " in part)
+            named = {
+                name: re.sub(r"var\((--[\w-]+)\)", lambda match: colours[match[1]], value)
+                for name, value in set_to.items()
+            }
+            matched = (
+                re.fullmatch(r"(?:svg )?((?:\.[\w-]+)+)", selector.strip())
+                for selector in selectors.split(",")
+            )
+            ruled += [
+                (frozenset(match[1].strip(".").split(".")), named) for match in matched if match
+            ]
+    return sorted(ruled, key=lambda rule: len(rule[0]))
+
+
+def _style(attributes: Mapping[str, str], rules: list[tuple[frozenset[str], Style]]) -> Style:
+    """Return an element's style as a browser would compute it: rules by how many classes they name,
+    then what the element says itself."""
+    classes = set(attributes.get("class", "").split())
+    style = dict[str, str]()
+    for needed, set_to in rules:
+        if needed <= classes:
+            style |= set_to
+    own = dict(part.split(":", 1) for part in attributes.get("style", "").split(";") if ":" in part)
+    return (
+        style
+        | {name: attributes[name] for name in ("stroke-dasharray",) if name in attributes}
+        | own
+    )

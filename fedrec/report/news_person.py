@@ -2,19 +2,8 @@
 labels, and measured linkage.
 
 Linkage is measured with the run's bundle and the client's code: every test person makes two queries
-on the same history, each with noise of its own, and `news.linkage` says how many of the second are
+on the same history, each with noise of its own, and `linkage` says how many of the second are
 matched to their first. Nothing here is private: it reads histories.
-
-Linkage: which of two lists of noised answers are of one person? The share that the best matcher
-known gets right.
-
-Two releases on the same histories with independent noise, as a report of training and a query, or
-two fresh answers. The matcher knows everything public, all answers, and the law of the noise; it
-takes true coefficients for Gaussian over people, with mean and covariance estimated from the
-answers themselves. Then the second answer b given the first a is Gaussian about the posterior mean
-m + G (a - m) with covariance C - G C + s_b^2 I, G = C (C + s_a^2 I)^-1, and every b goes to the
-person with the largest likelihood: no matcher is right more often where the prior is true. It is an
-attack: what it finds is a lower bound of what can be found, and no guarantee.
 """
 
 from __future__ import annotations
@@ -94,7 +83,19 @@ class Linkage:
 def linkage(first: Answers, second: Answers) -> Linkage:
     """Row k of both is of one person.
 
-    Raises ValueError on lists of different shapes, or fewer than two people."""
+    Raises ValueError on lists of different shapes, or fewer than two people.
+
+    The share is what the best matcher known gets right.
+
+    Two releases on the same histories with independent noise, as a report of training and a query,
+    or two fresh answers. The matcher knows everything public, all answers, and the law of the
+    noise; it takes true coefficients for Gaussian over people, with mean and covariance estimated
+    from the answers themselves. Then the second answer b given the first a is Gaussian about the
+    posterior mean m + G (a - m) with covariance C - G C + s_b^2 I, G = C (C + s_a^2 I)^-1, and
+    every b goes to the person with the largest likelihood: no matcher is right more often where the
+    prior is true. It is an attack: what it finds is a lower bound of what can be found, and no
+    guarantee.
+    """
     if first.values.shape != second.values.shape or len(first.values) < 2:
         raise ValueError(
             f"need two lists of the same 2 or more people, found shapes {first.values.shape} "

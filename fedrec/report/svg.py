@@ -1,11 +1,6 @@
 """The few shapes that the charts are drawn from.
 
 Colours are classes of the page, so that charts follow light and dark.
-
-Colour of each method: one everywhere, in the pages' charts and in matplotlib's pictures.
-
-A page has colours of its own for light and dark (`--c1` ... in page.css); pictures take those of
-the light page. All have a contrast of 4.5:1 or more against the page.
 """
 
 from __future__ import annotations
@@ -201,6 +196,9 @@ def chosen(names: Iterable[str]) -> dict[str, tuple[int, bool]]:
 
     Known methods have their own, and so has the model of a run; others take the first that no line
     has.
+
+    A page has colours of its own for light and dark (`--c1` ... in page.css); pictures take those
+    of the light page. All have a contrast of 4.5:1 or more against the page.
     """
     listed = list(dict.fromkeys(names))
     known = {**{name: 1 for name in listed if name.startswith("fedrec ")}, **SLOTS}

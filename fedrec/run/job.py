@@ -1,19 +1,5 @@
 """Job of a runtime: one training with its private data, every round of it that was carried, the
-runtime that needs no other process, and the shards of clients elsewhere.
-
-Choice of a runtime: who carries a training's messages. All give the same bytes.
-
-A runtime takes a job and yields every step that is left of it. `loopback` plays all parts in
-one loop, and needs no process. Runtimes that play real parties are offered by an installed package:
-
-    [project.entry-points."fedrec.runtimes"]
-    flower = "fedrec_simulations.runtimes.in_process:flower"
-
-`flower` runs aggregator, server and clients with ledgers over Flower's `Grid` in this process,
-`flower-ray` over Flower's simulation engine; `processes` starts each as a process of its own. Each
-carries jobs of ratings, clicks and news alike. `partitions` and `ray` take partitioned data instead
-(`fedrec.run.partitions`): in this process part by part, or on a Ray cluster.
-"""
+runtime that needs no other process, and the shards of clients elsewhere."""
 
 from __future__ import annotations
 
@@ -97,7 +83,7 @@ class Job:
     @property
     def run(self) -> str:
         """The run's id."""
-        return run_id(self.scenario)
+        return self.scenario.run_id()
 
     @property
     def limit(self) -> Guarantee:
@@ -146,11 +132,6 @@ class Carried:
     state: State
     released: bytes
     reported: int
-
-
-def run_id(scenario: Scenario) -> str:
-    """Return the run's id: the same scenario is the same run."""
-    return f"{scenario.recipe}-{scenario.digest()[:16]}"
 
 
 J = TypeVar("J", bound=AnyJob)
@@ -279,6 +260,18 @@ class RuntimeChoice:
     Ray on this machine. ship: whether its nodes are sent this package. Raises SettingsError where
     there is less than one client, and where Ray is asked for and is not installed or has nothing to
     do.
+
+    A runtime takes a job and yields every step that is left of it. `loopback` plays all parts in
+    one loop, and needs no process. Runtimes that play real parties are offered by an installed
+    package:
+
+        [project.entry-points."fedrec.runtimes"]
+        flower = "fedrec_simulations.runtimes.in_process:flower"
+
+    `flower` runs aggregator, server and clients with ledgers over Flower's `Grid` in this process,
+    `flower-ray` over Flower's simulation engine; `processes` starts each as a process of its own.
+    Each carries jobs of ratings, clicks and news alike. `partitions` and `ray` take partitioned
+    data instead (`fedrec.run.partitions`): in this process part by part, or on a Ray cluster.
     """
 
     runtime: Name = "loopback"

@@ -19,7 +19,6 @@ from fedrec.factorization.new_items import public_directions
 from fedrec.factorization.released import save
 from fedrec.privacy.guarantee import Guarantee
 from fedrec.public_data import PublicData
-from fedrec.run.job import run_id
 from fedrec.run.training import Trained
 from fedrec.serving.exporting import Origin, PublicItems
 from fedrec.serving.model_bundles import SERVING_FILES, ServingFacts, serve_items
@@ -150,9 +149,14 @@ def keep_model(
     save(folder, trained.model, about=about)
     titles = catalogue.titles
     opinions = asdict(trained.opinions())
+    chosen = scenario.model_dump(
+        mode="json",
+        include={"recipe", "seed", "model", "privacy"},
+        exclude={"privacy": scenario.unsaid},
+    )
     write_facts(
         folder,
-        scenario,
+        chosen,
         facts.kind,
         facts.value_range,
         titles,
@@ -187,7 +191,7 @@ def keep_model(
         scenario,
         FactorizationInputs(known, facts.num_users),
         released,
-        run=run_id(scenario),
+        run=scenario.run_id(),
         plan=plan,
     )
 

@@ -47,7 +47,7 @@ from fedrec.privacy.guarantee import Guarantee
 from fedrec.recipes import client_recipe
 from fedrec.run.data.budget import DataBudget
 from fedrec.run.data.datasets import words_of_data
-from fedrec.run.job import RuntimeChoice, run_id
+from fedrec.run.job import RuntimeChoice
 from fedrec.run.training import Trained
 from fedrec.settings import Scenario
 
@@ -327,7 +327,7 @@ class Run:
         ids of the items."""
         data = self.split.train
         recipe = client_recipe(self.scenario)
-        run = run_id(self.scenario)
+        run = self.scenario.run_id()
         return len(
             deflated(
                 pack_terms(

@@ -35,7 +35,7 @@ from fedrec.run.job import Job, RuntimeChoice, loopback
 from fedrec.run.model_folder import keep_model
 from fedrec.run.outcomes import BY_RULE, Outcome, Run, baselines, evaluate, ranked, ranked_fold
 from fedrec.run.run_folder import inputs_of
-from fedrec.run.training import Trained, Work, epsilons_of, stage, train_one
+from fedrec.run.training import Trained, Work, stage, train_each, train_published
 from fedrec.run.workload import Setting, cautions
 from fedrec.serving.exporting import Export
 from fedrec.serving.model_bundles import bundle_of
@@ -115,16 +115,7 @@ class Ratings:
 
     def train(self, setting: Setting) -> dict[float, Trained]:
         """See `Workload`."""
-        scenario = setting.scenario
-        if scenario.compare.published and not self.facts.rated:  # before anything is trained
-            raise SettingsError(
-                "compare.published is for ratings, but this data holds clicks", "Leave it out."
-            )
-        work = self._work(setting)
-        return {
-            e: train_one(scenario.with_epsilon(e), work, setting.folder)
-            for e in epsilons_of(scenario.privacy, scenario.compare)
-        }
+        return train_each(setting.scenario, self._work(setting))
 
     def evaluate(self, setting: Setting, trained: dict[float, Trained]) -> FinishedRun:
         """See `Workload`."""
@@ -132,7 +123,10 @@ class Ratings:
         split = self.split
         console = setting.console
         rivals, models, limits = rivals_of(scenario, split, console, self.facts)
-        published = _published(scenario, self._work(setting), rivals)
+        published = {
+            e: (t, _evaluate(scenario.evaluation, t.model, split, rivals))
+            for e, t in train_published(scenario, self._work(setting)).items()
+        }
         beside = {e: {BY_RULE: outcome} for e, (_, outcome) in published.items()}
         simple = dict[str, tuple[Guarantee, Outcome]]()
         if scenario.compare.als:
@@ -305,24 +299,6 @@ class FinishedRun:
                 seeded=plan.guarantee.private and privacy.noise == "seeded",
             ),
         ]
-
-
-def _published(
-    scenario: Scenario, work: Work, rivals: Mapping[str, Outcome]
-) -> dict[float, tuple[Trained, Outcome]]:
-    """`recipe = "published"` at the same epsilons, with verdicts of its own, where the scenario
-    asks for it."""
-    if not scenario.compare.published:
-        return {}
-    theirs = scenario.as_published(features=work.facts.features is not None)
-    trained = {
-        e: train_one(theirs.with_epsilon(e), work, work.folder / "published")
-        for e in epsilons_of(scenario.privacy, scenario.compare)
-    }
-    return {
-        e: (t, _evaluate(theirs.evaluation, t.model, work.split, rivals))
-        for e, t in trained.items()
-    }
 
 
 def simple_of(

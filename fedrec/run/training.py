@@ -23,6 +23,7 @@ from rich.table import Column
 from fedrec.certificates.writing import ReleasedRound, digest_of
 from fedrec.data.interactions import Interactions
 from fedrec.data.splits import Fold, Split
+from fedrec.errors import SettingsError
 from fedrec.evaluation.ranking import evaluate_ranking
 from fedrec.evaluation.ratings import rating_metrics
 from fedrec.evaluation.toplists import dot_product
@@ -311,6 +312,27 @@ class Work:
 
 VALIDATED_BY = {"ratings": "RMSE", "clicks": "NDCG@20"}
 """What a model is validated by, by kind of data."""
+
+
+def train_each(scenario: Scenario, work: Work) -> dict[float, Trained]:
+    """A training at every epsilon that the scenario names. Raises SettingsError before the first
+    where it compares clicks with the papers' recipe."""
+    if scenario.compare.published and not work.facts.rated:
+        raise SettingsError(
+            "compare.published is for ratings, but this data holds clicks", "Leave it out."
+        )
+    epsilons = epsilons_of(scenario.privacy, scenario.compare)
+    return {e: train_one(scenario.with_epsilon(e), work, work.folder) for e in epsilons}
+
+
+def train_published(scenario: Scenario, work: Work) -> dict[float, Trained]:
+    """The papers' recipe at the same epsilons, where the scenario asks for it."""
+    if not scenario.compare.published:
+        return {}
+    theirs = scenario.as_published(features=work.facts.features is not None)
+    epsilons = epsilons_of(scenario.privacy, scenario.compare)
+    folder = work.folder / "published"
+    return {e: train_one(theirs.with_epsilon(e), work, folder) for e in epsilons}
 
 
 def train_one(scenario: Scenario, work: Work, folder: Path) -> Trained:

@@ -14,14 +14,6 @@ need a product of products. Recipes ask for svec(x x') as a plain vector instead
 Where clients are checked (`federation.hostile_clients`), a matrix's two factors are both x, and its
 coefficient is the question's. Four slack numbers follow for every bound, and the client's own
 noise: nothing but the checks reads these.
-
-Four whole numbers whose squares add up to a given one (Lagrange 1770): the slack that makes a
-bound an equation.
-
-A number is divided by four as long as it can be, which scales the four by two. Of what is left, n,
-the first is the square root or one less, and a table has the other three. For n is 1, 2 or 3 modulo
-4: with an even first in the first two cases, an odd one in the third, the rest is 1 or 2 modulo 4,
-and such a number is a sum of three squares (Legendre 1798).
 """
 
 from __future__ import annotations
@@ -63,7 +55,15 @@ LARGEST = 1 << 34
 def four_squares(numbers: Int64s) -> Int64s:
     """(n, 4), none negative.
 
-    Raises ValueError on a number that is negative, or `LARGEST` or more."""
+    Raises ValueError on a number that is negative, or `LARGEST` or more.
+
+    Every whole number is such a sum (Lagrange 1770): the slack that makes a bound an equation.
+
+    A number is divided by four as long as it can be, which scales the four by two. Of what is left,
+    n, the first is the square root or one less, and a table has the other three. For n is 1, 2 or 3
+    modulo 4: with an even first in the first two cases, an odd one in the third, the rest is 1 or 2
+    modulo 4, and such a number is a sum of three squares (Legendre 1798).
+    """
     if numbers.size and not 0 <= int(numbers.min()) <= int(numbers.max()) < LARGEST:
         raise ValueError(
             f"numbers must lie in 0..{LARGEST - 1}, found "

@@ -11,21 +11,8 @@ numbers, whatever x is, without breaking AES-256: a number minus a uniform one i
 needs fresh seeds for every user, round and attempt: two rows under one seed differ by the
 difference of what they hide. Any two aggregators have x.
 
-Masks that three aggregators add to what they give away, and that cancel in the sum.
-
-Aggregator i makes a key k_i and gives it to aggregator i - 1, so that each knows two of three. Its
-mask is F(k_i) - F(k_(i+1)), with F a pseudo-random function to Z_2^64; the three add up to zero.
-
-Why. An aggregator's sum of products is of shares, one of which another aggregator may lack but can
-work out from a report that it guesses: together with the server it would compare, and know. The
-mask of an honest aggregator holds F of a key that the adversary lacks, so that what two honest
-aggregators give away tells no more than their sum does. Masks must be of one use: the context names
-what is masked.
-
-Z_2^64: uniform numbers from a seed, and exact sums of products.
-
-Numbers are uint64 and wrap; a signed integer is its residue, and `numpy`'s view as int64 reads it
-back where it lies in [-2^63, 2^63).
+Numbers of Z_2^64 are uint64 and wrap; a signed integer is its residue, and `numpy`'s view as int64
+reads it back where it lies in [-2^63, 2^63).
 """
 
 from __future__ import annotations
@@ -164,6 +151,18 @@ def zero_share(own: bytes, following: bytes, context: bytes, count: int) -> UInt
     each of 32 bytes.
 
     context: run, round, attempt and what is masked; used once.
+
+    A mask is added to what an aggregator gives away, and the three masks cancel in the sum.
+
+    Aggregator i makes a key k_i and gives it to aggregator i - 1, so that each knows two of three.
+    Its mask is F(k_i) - F(k_(i+1)), with F a pseudo-random function to Z_2^64; the three add up to
+    zero.
+
+    Why. An aggregator's sum of products is of shares, one of which another aggregator may lack but
+    can work out from a report that it guesses: together with the server it would compare, and know.
+    The mask of an honest aggregator holds F of a key that the adversary lacks, so that what two
+    honest aggregators give away tells no more than their sum does. Masks must be of one use: the
+    context names what is masked.
     """
     return _of(own, context, count) - _of(following, context, count)
 

@@ -44,7 +44,7 @@ from fedrec.news.variant import train_news
 from fedrec.randomness import Streams
 from fedrec.run.data.news import catalogue_of, load_news
 from fedrec.run.news_run import serving_guarantee
-from fedrec.settings import Scenario, load
+from fedrec.settings import load
 from fedrec_research.trials import Asked, Row, trial
 from fedrec_research.weights import Weights, glove, minilm
 
@@ -192,19 +192,21 @@ def row(
     with torch.no_grad():
         served.model.news = _Encoded(served.model.encode_news(np.arange(train.num_news + 1)))
     counts = np.bincount(train.candidates[train.clicked], minlength=train.num_news)
-    bare = serving_guarantee(math.inf, scenario.privacy.delta)
-    unnoised = Streams(scenario.seed).key("serving/inf")
+    privacy = scenario.privacy
+    streams = Streams(scenario.seed)
+    bare = serving_guarantee(math.inf, privacy.delta)
+    unnoised = streams.key("serving/inf")
     swapped = history_swap(
         lambda asked: served.serve(asked, guarantee=bare, key=unnoised),
         test,
-        rng=Streams(scenario.seed).numpy("news-history-swap"),
+        rng=streams.numpy("news-history-swap"),
     )
     popular = evaluate_impressions(counts[test.candidates].astype(np.float32), test).auc
-    found = {f"{noise}": _served(scenario, served, test, noise) for noise in NOISES}
+    found = {f"{noise}": _served(served, test, noise, privacy.delta, streams) for noise in NOISES}
     if served.model.basis:
         with patch.object(attention, "renormalise_softplus", attention.renormalise_relu):
             for noise in NOISES:
-                found[noise + RELU] = _served(scenario, served, test, noise)
+                found[noise + RELU] = _served(served, test, noise, privacy.delta, streams)
         with patch.object(attention, "renormalise_relu", attention.renormalise_softplus):
             scores = served.serve(test, guarantee=bare, key=unnoised)
         found["gaussian"]["SoftPlus at inf"] = float(evaluate_impressions(scores, test).auc)
@@ -231,20 +233,22 @@ class _Encoded(nn.Module):
 
 
 def _served(
-    scenario: Scenario, model: ModelRecommender, test: Impressions, noise: attention.ServingNoise
+    model: ModelRecommender,
+    test: Impressions,
+    noise: attention.ServingNoise,
+    delta: float,
+    streams: Streams,
 ) -> Row:
     one = replace(model, noise=noise)
     found: dict[str, Any] = {}
     for epsilon in EPSILONS:
         scores = one.serve(
             test,
-            guarantee=serving_guarantee(epsilon, scenario.privacy.delta),
-            key=Streams(scenario.seed).key(f"serving/{epsilon:g}"),
+            guarantee=serving_guarantee(epsilon, delta),
+            key=streams.key(f"serving/{epsilon:g}"),
         )
         found[f"auc at {epsilon:g}"] = float(evaluate_impressions(scores, test).auc)
-    return found | {
-        "signal over noise at 10": _signal_over_noise(scenario.privacy.delta, one, test)
-    }
+    return found | {"signal over noise at 10": _signal_over_noise(delta, one, test)}
 
 
 def _signal_over_noise(delta: float, served: ModelRecommender, test: Impressions) -> float:

@@ -7,12 +7,6 @@ choice is the server's. Hence the guarantee does not count on it: nothing is amp
 the aggregator charge every round as if everybody were in it. A client's own ledger charges the
 rounds that it was asked in, which is exact for its users, because nobody's data have a part in the
 choice.
-
-A client that is restarted in the middle of a round still takes part: it is asked again before
-the round is closed without it.
-
-Words on a round that waits for its quorum, or missed it: never a smaller round without a
-warning.
 """
 
 from __future__ import annotations
@@ -109,6 +103,9 @@ class EveryClient:
     A question asked twice is answered with the same reports, which are counted once. A client that
     stays away is not waited for in the next round, unless it has joined or answered again. cohorts:
     which clients a round asks, None for all.
+
+    A client that is restarted in the middle of a round still takes part: it is asked again before
+    the round is closed without it.
     """
 
     clients: Broadcast

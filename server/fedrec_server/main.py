@@ -5,9 +5,6 @@
 
 It may be ended at any moment, by kill -9 too: the same command goes on after the last checkpoint,
 and clients connect again.
-
-Log of a server that waits: every half minute what it waits for, since when, and which party does
-not answer.
 """
 
 from __future__ import annotations

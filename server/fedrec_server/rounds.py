@@ -36,7 +36,7 @@ from fedrec.settings import RecipeScenario, Scenario
 from fedrec.storage import Checkpoints, finite, release_file, write_bytes
 from fedrec_server.cohorts import Cohorts, EveryClient, QuorumLog, require_sampled
 from fedrec_server.gathering import Gathering, gather
-from fedrec_server.run_record import RunNotes, keep_release, only_one, open_notes, trains
+from fedrec_server.run_record import RunNotes, keep_release, only_one, open_notes
 
 
 @dataclass(frozen=True)
@@ -118,10 +118,15 @@ def run_rounds(
     if cohort < 1:
         require_sampled(scenario.recipe, public.kind)
     with only_one(folder):
-        notes = open_notes(folder, trains(scenario, public.digest()), run)
-        terms = Terms(
-            notes.run, client_recipe(scenario), public.kind, public.value_range, public.items
-        )
+        recipe = client_recipe(scenario)
+        trains = {  # all that decides the result, but for who takes part
+            **json.loads(recipe),
+            "seed": scenario.seed,
+            "features": scenario.data.features,
+            "public": public.digest(),
+        }
+        notes = open_notes(folder, trains, run)
+        terms = Terms(notes.run, recipe, public.kind, public.value_range, public.items)
         every = EveryClient(clients, absent_s, gathering.pause_s, gathering.sleep, gathering.clock)
         cohorts = every.cohorts = Cohorts(notes.run, cohort) if cohort < 1 else None
         resumed = notes.plan is not None

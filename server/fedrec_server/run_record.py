@@ -1,13 +1,8 @@
-"""Record of a run, `run.json`: what makes it the same run after a crash. Its id, what it trains,
-its plan, and the ledger it has seen.
-
-Every release as it came, on the server's disk: what `fedrec inspect` shows, and proof that a
-round was released once.
-"""
+"""Record of a run, `run.json`, which makes it the same run after a crash: its id, what it trains,
+its plan, the ledger it has seen, and every release."""
 
 from __future__ import annotations
 
-import json
 import re
 import secrets
 from collections.abc import Iterator, Mapping
@@ -19,8 +14,6 @@ from typing import Any
 
 from fedrec.errors import ProtocolError, RunError
 from fedrec.privacy.calibration import Plan
-from fedrec.recipes import client_recipe
-from fedrec.settings import Scenario
 from fedrec.storage import read_json, release_file, write_bytes, write_json
 
 FORMAT = "fedrec-run/1"
@@ -70,17 +63,6 @@ class RunNotes:
     def keep(self, folder: Path) -> None:
         """Durable when this returns."""
         write_json(folder / "run.json", {"format": FORMAT, **asdict(self)})
-
-
-def trains(scenario: Scenario, public_digest: str) -> dict[str, Any]:
-    """Everything that decides the result of a run, but for who takes part."""
-    chosen: dict[str, Any] = json.loads(client_recipe(scenario))
-    return {
-        **chosen,
-        "seed": scenario.seed,
-        "features": scenario.data.features,
-        "public": public_digest,
-    }
 
 
 def open_notes(folder: Path, wanted: Mapping[str, Any], run: str | None) -> RunNotes:
@@ -153,7 +135,11 @@ def _words(kept: Mapping[str, Any], wanted: Mapping[str, Any], key: str) -> str:
 def keep_release(folder: Path, run: str, round: int, content: bytes) -> None:
     """Make a release durable in the folder of its training.
 
-    Raises ProtocolError where the same round was released with other bytes before."""
+    Raises ProtocolError where the same round was released with other bytes before.
+
+    Releases lie on the server's disk as they came: what `fedrec inspect` shows, and proof that a
+    round was released once.
+    """
     path = release_file(folder, round)
     if not path.exists():
         write_bytes(path, content)

@@ -11,13 +11,6 @@ what they cost together.
 An entry is written before its training asks anybody, and its guarantee before the first question.
 It is finished by the last of four steps: model, bundle, link, entry. A crash in between repeats
 them, to the same bytes.
-
-Cost of one more training beside what was spent: said before anybody is asked, and refused where
-it is known not to fit.
-
-The aggregator and every client keep ledgers of their own, over all runs and whatever this server
-says; a client's limit is known to the client alone, which refuses to join. What is computed here is
-for the operator.
 """
 
 from __future__ import annotations
@@ -317,7 +310,12 @@ def words(promised: Guarantee, before: Sequence[TrainingRun], budget: Budget | N
 
 def require_affordable(promised: Guarantee, budget: Budget | None) -> None:
     """Raises RefusedError (`BUDGET`) where the aggregator's limit leaves less than this training
-    takes."""
+    takes.
+
+    The aggregator and every client keep ledgers of their own, over all runs and whatever this
+    server says; a client's limit is known to the client alone, which refuses to join. What is
+    computed here is for the operator.
+    """
     if budget is None or math.isinf(budget.left_epsilon):
         return
     left, spent = (

@@ -4,12 +4,13 @@
 from __future__ import annotations
 
 import json
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from fedrec.cli.flags import Json, Overrides
+from fedrec.cli.flags import Json, Overrides, option
 from fedrec.errors import SettingsError
 
 app = typer.Typer(rich_markup_mode=None)
@@ -28,22 +29,11 @@ def demo(
     as_json: Json = False,
     keep: Annotated[
         Path | None,
-        typer.Option(
-            "--keep",
-            metavar="DIR",
-            show_default=False,
-            help="With --deployment: keep all folders and logs here, a new folder.",
-        ),
+        option("--keep", "DIR", "With --deployment: keep all folders and logs here, a new folder."),
     ] = None,
     seed: Annotated[
         int | None,
-        typer.Option(
-            "--seed",
-            metavar="N",
-            min=0,
-            show_default=False,
-            help="With --deployment: who is killed, and when; 0 unless given.",
-        ),
+        option("--seed", "N", "With --deployment: who is killed, and when; 0 unless given.", min=0),
     ] = None,
 ) -> None:
     """See it work on invented data, in any folder and without a network.
@@ -116,6 +106,9 @@ def engine(
     --backend ray."""
     from fedrec.settings import load
     from fedrec_server.settings import load as load_server
-    from fedrec_simulations.runtimes.ray_engine import run
+    from fedrec_simulations.runtimes.ray_engine import serve
 
-    run(load(scenario, ()), load_server(settings), clients, ray)
+    # SIGTERM ends it at once: Ray's own processes see it gone, and the rounds go on after the last
+    # checkpoint. In the main thread, Ray would answer it by waiting for its other threads
+    with ThreadPoolExecutor(1) as thread:
+        thread.submit(serve, load(scenario, ()), load_server(settings), clients, ray).result()

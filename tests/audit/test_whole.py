@@ -16,8 +16,7 @@ from fedrec.auditing import whole
 from fedrec.auditing.bounds import mu_of_moments, separation_bound
 from fedrec.auditing.command import run
 from fedrec.auditing.finding import Finding
-from fedrec.auditing.planted_files import PERSON, planted_neighbours
-from fedrec.auditing.whole import Seen, runs_for, whole_finding
+from fedrec.auditing.whole import PERSON, Seen, planted_neighbours, runs_for, whole_finding
 from fedrec.data.interactions import Dataset
 from fedrec.data.splits import Split
 from fedrec.federation import releases
@@ -168,13 +167,13 @@ def test_the_operating_systems_noise_is_attacked_where_the_scenario_asks_for_it(
 
 
 def test_the_two_files_differ_in_one_persons_rows_alone(tmp_path: Path) -> None:
-    pair = planted_neighbours(scenario_of("ratings"), tmp_path)
+    pair = planted_neighbours(1, tmp_path, clicks=False)
+    one, other = (load_dataset(Scenario(data=data)) for data in pair)
     inside, outside = (
         (tmp_path / f"{name}.csv").read_text().splitlines() for name in ("with", "without")
     )
     assert [line for line in inside if not line.startswith(PERSON)] == outside
     assert inside[1].startswith(PERSON)
-    one, other = (load_dataset(scenario) for scenario in (pair.inside, pair.outside))
     assert set(one.catalogue.item_ids) == set(other.catalogue.item_ids)
     assert set(one.catalogue.user_ids) - set(other.catalogue.user_ids) == {PERSON}
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from benchmarks.plan import summary
-from fedrec.run.planned_error import Law
+from fedrec.run.planning import Law
 from tests.partitions.test_planned_error import made_up
 
 

@@ -16,9 +16,9 @@ from fedrec.auditing.command import Audit
 from fedrec.auditing.finding import Finding
 from fedrec.cli.main import guarded
 from fedrec.privacy.guarantee import Guarantee
-from fedrec.report import charts, comparison, dots, drawn, page
+from fedrec.report import charts, comparison, dots, page
 from fedrec.report.content import BucketBars, LineChart, Point
-from fedrec.report.figures import FORMATS, charts_of
+from fedrec.report.figures import FORMATS, charts_of, figure
 from fedrec.report.svg import LIGHT, SLOTS, chosen
 from tests.simulations.test_report import example
 
@@ -117,7 +117,7 @@ def test_a_drawing_has_the_page_s_shapes_where_the_page_has_them() -> None:
     )
     svg = str(charts.lines_against(chart, name="c")).split("</svg>")[0].partition("<svg ")[2]
     root = ElementTree.fromstring(f"<svg {svg}</svg>")
-    axes = drawn.figure(f"<svg {svg}</svg>").axes[0]
+    axes = figure(f"<svg {svg}</svg>").axes[0]
     dots_at = [(float(e.attrib["cx"]), float(e.attrib["cy"])) for e in root.iter("circle")]
     marked = [line for line in axes.get_lines() if line.get_marker() == "o"]
     assert [(line.get_xdata()[0], line.get_ydata()[0]) for line in marked] == dots_at  # type: ignore[index]

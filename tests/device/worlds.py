@@ -29,7 +29,6 @@ from fedrec.privacy.guarantee import Guarantee
 from fedrec.randomness import Streams
 from fedrec.recipes import client_recipe
 from fedrec.run.data.datasets import load_dataset, load_split, public_facts
-from fedrec.run.job import run_id
 from fedrec.settings import load
 from fedrec_aggregator.core import Aggregator, Limits
 from fedrec_aggregator.device_content import PublishedContent
@@ -75,7 +74,7 @@ def world() -> World:
     )
     data = split.train
     terms = Terms(
-        run_id(scenario),
+        scenario.run_id(),
         client_recipe(scenario),
         data.kind,
         data.value_range,

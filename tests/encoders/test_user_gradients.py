@@ -1,4 +1,4 @@
-"""Gradients per user against backward on that user alone, and the two cuts against each other."""
+"""Gradients per user against backward on that user alone, and what it names."""
 
 from typing import Any
 
@@ -10,14 +10,11 @@ import torch
 from torch.nn import functional
 
 from fedrec.data.impressions import News
-from fedrec.encoders import user_gradients
-from fedrec.encoders.news_model import NewsModel, NewsModelSettings, naml, nrms, plm_nr
+from fedrec.encoders.news_model import NewsModel, NewsModelSettings, naml, needed_news, nrms, plm_nr
 from fedrec.encoders.tokens import tokenise, word_vectors
 from fedrec.encoders.user_gradients import (
     UserExamples,
     per_user_gradients,
-    pull_back,
-    seam_gradients,
     softmax_loss,
 )
 from fedrec.randomness import Streams
@@ -102,31 +99,6 @@ def test_a_users_gradient_is_that_of_the_user_alone(kind: str, basis: int, relea
     assert not found[1].any()
 
 
-@pytest.mark.parametrize(("kind", "basis", "released"), CASES)
-def test_the_seam_pulled_back_is_the_gradient(
-    kind: str, basis: int, released: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    model = a_model(kind, basis=basis)
-    examples = some_examples(released=released)
-    monkeypatch.setattr(user_gradients, "_MAX_NUMBERS", 1500)  # two users at a time, or three
-    batches = list(seam_gradients(model, examples))
-    assert len(batches) > 1
-    whole = list(per_user_gradients(model, examples))
-    rows = [
-        (items, news, users)
-        for batch in batches
-        for items, news, users in zip(batch.items, batch.news, batch.users, strict=True)
-    ]
-    for k, (items, news, users) in enumerate(rows):
-        assert not news[items < 0].any()
-        text = (
-            pull_back(model, items[items >= 0], news[items >= 0])
-            if (items >= 0).any()
-            else np.zeros(len(whole[k]) - len(users))
-        )
-        np.testing.assert_allclose(np.concatenate([text, users]), whole[k], rtol=1e-3, atol=2e-6)
-
-
 @pytest.mark.parametrize("kind", KINDS)
 def test_released_weights_make_the_history_irrelevant_bit_by_bit(kind: str) -> None:
     """The coupling test: same released values and labels, another history, the same upload."""
@@ -139,24 +111,21 @@ def test_released_weights_make_the_history_irrelevant_bit_by_bit(kind: str) -> N
         per_user_gradients(model, examples), per_user_gradients(model, other), strict=True
     ):
         assert one.tobytes() == two.tobytes()
-    for left, right in zip(
-        seam_gradients(model, examples), seam_gradients(model, other), strict=True
-    ):
-        assert (left.items.tobytes(), left.news.tobytes(), left.users.tobytes()) == (
-            right.items.tobytes(),
-            right.news.tobytes(),
-            right.users.tobytes(),
-        )
 
 
 def test_a_gradient_with_its_history_names_the_history() -> None:
-    """Why `printed` is not established: candidates apart, only clicked news have a gradient at the
-    seam."""
+    """Why `printed` is not established: candidates apart, only the vectors of clicked news have a
+    gradient."""
     model = a_model("nrms", basis=B)
     examples = some_examples()
-    (batch,) = seam_gradients(model, examples)
     k = 4
-    named = set(batch.items[k][np.abs(batch.news[k]).max(1) > 0].tolist()) - set(
+    step = needed_news(examples.history[k], examples.candidates[k], num_news=M)
+    news = model.encode_news(step.items).detach().requires_grad_()
+    places = step.history[None], step.candidates, np.asarray(examples.labels[k], np.int64)
+    history, candidates, labels = map(torch.from_numpy, places)
+    softmax_loss(model.forward(news, history, candidates), labels).backward()
+    assert news.grad is not None
+    named = set(step.items[news.grad.abs().amax(1).numpy() > 0].tolist()) - set(
         examples.candidates[k].ravel().tolist()
     )
     clicked = set(examples.history[k].tolist()) - {-1}

@@ -17,7 +17,6 @@ from fedrec.evaluation.impressions import (
     evaluate_impressions,
     history_swap,
     impression_metrics,
-    interval,
     with_swapped_histories,
 )
 
@@ -169,25 +168,3 @@ def test_a_model_that_reads_the_history_falls_to_chance_when_swapped_and_one_tha
 def test_one_user_alone_cannot_be_swapped() -> None:
     with pytest.raises(ValueError, match="at least 2"):
         with_swapped_histories(shown([[1, 0]]), rng=np.random.default_rng(0))
-
-
-def test_an_interval_is_students_and_covers_as_often_as_it_says() -> None:
-    found = interval([1.0, 2, 3])
-    assert (found.mean, found.runs) == (2.0, 3)
-    # t table, 2 degrees of freedom, 97.5%
-    assert found.high - 2 == pytest.approx(4.302653 / math.sqrt(3), rel=1e-6)
-    draws = np.random.default_rng(5).standard_normal((2000, 3))
-    covered = sum((x := interval(row.tolist(), confidence=0.9)).low <= 0 <= x.high for row in draws)
-    assert abs(covered - 1800) < 5 * math.sqrt(2000 * 0.09)  # p < 1e-6
-
-
-def test_a_single_seed_has_no_width() -> None:
-    assert interval([0.7]).as_dict() == {
-        "mean": 0.7,
-        "low": None,
-        "high": None,
-        "runs": 1,
-        "confidence": 0.95,
-    }
-    with pytest.raises(ValueError, match="needs a value"):
-        interval([])

@@ -176,15 +176,3 @@ def test_kill_9_while_files_rotate_loses_no_line(tmp_path: Path) -> None:
         logs.say(log, "said", round=-1)
         logs.close(log)
         assert lines_of(file)[-1]["round"] == -1
-
-
-def test_the_log_of_a_child_is_cut_while_the_child_goes_on_writing(tmp_path: Path) -> None:
-    path = tmp_path / "child.log"
-    with path.open("ab", buffering=0) as child:
-        child.write(b"a" * 100)
-        assert logs.cut(path, max_bytes=1_000) == path
-        child.write(b"b" * 1_000)
-        logs.cut(path, max_bytes=1_000)
-        child.write(b"c")
-    assert path.read_bytes() == b"c"
-    assert path.with_suffix(".log.1").read_bytes() == b"a" * 100 + b"b" * 1_000

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
+from benchmarks.plan import fitted, left_out
 from fedrec.errors import SettingsError
 from fedrec.privacy.accounting import mu_for
-from fedrec.run.planned_error import LAW, OFF, Law, expected, fitted, left_out
-from fedrec.run.planning import plan
+from fedrec.run.planning import LAW, OFF, Law, expected, plan
 from fedrec.settings import load
 
 KEPT = Path(__file__).parents[2] / "benchmarks" / "results" / "plan.json"

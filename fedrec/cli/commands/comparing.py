@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from fedrec.cli.flags import Json
+from fedrec.cli.flags import Json, option
 
 app = typer.Typer(rich_markup_mode=None)
 
@@ -61,10 +61,10 @@ def compare(
     ] = "",
     output: Annotated[
         Path | None,
-        typer.Option(
-            metavar="FILE",
-            show_default=False,
-            help="Also write compare.html, .csv, .pdf, .svg or .png, by the file's suffix.",
+        option(
+            "--output",
+            "FILE",
+            "Also write compare.html, .csv, .pdf, .svg or .png, by the file's suffix.",
         ),
     ] = None,
     as_json: Json = False,
@@ -182,12 +182,7 @@ def schema(
     ] = False,
     search: Annotated[
         str,
-        typer.Option(
-            "--search",
-            metavar="WORD",
-            show_default=False,
-            help="Explain every key with this word in its name or its meaning.",
-        ),
+        option("--search", "WORD", "Explain every key with this word in its name or its meaning."),
     ] = "",
 ) -> None:
     """Explain keys of scenarios, which --set takes. Without a flag: print the JSON schema, with

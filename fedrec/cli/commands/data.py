@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from fedrec.cli.flags import Json, Overrides
+from fedrec.cli.flags import Json, Overrides, option
 
 app = typer.Typer(
     name="data",
@@ -94,11 +94,10 @@ def data_texts(
     ],
     column: Annotated[
         list[str] | None,
-        typer.Option(
+        option(
             "--column",
-            metavar="NAME",
-            show_default=False,
-            help="Column of text, as often as needed; else title, plot, description and the like.",
+            "NAME",
+            "Column of text, as often as needed; else title, plot, description and the like.",
         ),
     ] = None,
 ) -> None:

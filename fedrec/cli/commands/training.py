@@ -22,6 +22,7 @@ from fedrec.cli.flags import (
     ScenarioFile,
     Time,
     User,
+    option,
     own_data,
 )
 
@@ -141,7 +142,7 @@ def simulate(
     scenario: ScenarioFile = None,
     data: Annotated[
         str,
-        typer.Option("--data", metavar="PATH", show_default=False, help="File or folder of data."),
+        option("--data", "PATH", "File or folder of data."),
     ] = "",
     user: User = "",
     item: Item = "",
@@ -266,22 +267,19 @@ def simulate(
             raise SettingsError(
                 "--resume continues one run, and --seeds makes several", "Leave one of the two out."
             )
-        found = run_seeds(settings, seeds=seeds, name=name, quiet=as_json, choice=choice)
-        if as_json:
-            typer.echo(json.dumps(found))
-        return
-    if choice.partitioned:
+        result = run_seeds(settings, seeds=seeds, name=name, quiet=as_json, choice=choice)
+    elif choice.partitioned:
         from fedrec.run.partitions.run import run as run_over_partitions
 
         result = run_over_partitions(
             settings, name=name, resume=resume, quiet=as_json, choice=choice
         )
-        if as_json:
-            typer.echo(json.dumps(result))
-        return
-    from fedrec.run.simulate import run
+    else:
+        from fedrec.run.simulate import run
 
-    result = run(settings, name=name, resume=resume, quiet=as_json, choice=choice, details=verdicts)
+        result = run(
+            settings, name=name, resume=resume, quiet=as_json, choice=choice, details=verdicts
+        )
     if as_json:
         typer.echo(json.dumps(result))
 
@@ -293,32 +291,28 @@ def account(
     as_json: Json = False,
     users: Annotated[
         int,
-        typer.Option(metavar="N", show_default=False, help="Users, to plan before there is data."),
+        option("--users", "N", "Users, to plan before there is data."),
     ] = 0,
     items: Annotated[
         int,
-        typer.Option(metavar="N", show_default=False, help="Items, to plan before there is data."),
+        option("--items", "N", "Items, to plan before there is data."),
     ] = 0,
     person: Annotated[
         list[Path] | None,
-        typer.Option(
-            metavar="LEDGER",
-            show_default=False,
-            help="Instead: what one person paid by this ledger; may be repeated.",
+        option(
+            "--person", "LEDGER", "Instead: what one person paid by this ledger; may be repeated."
         ),
     ] = None,
     clicks: Annotated[
         int | None,
-        typer.Option(
-            metavar="N", min=0, show_default=False, help="With --person: clicks of its history."
-        ),
+        option("--clicks", "N", "With --person: clicks of its history.", min=0),
     ] = None,
     delta: Annotated[
         float | None,
-        typer.Option(
-            metavar="DELTA",
-            show_default=False,
-            help="With --person: at which epsilon is stated; 1e-5 where it is not given.",
+        option(
+            "--delta",
+            "DELTA",
+            "With --person: at which epsilon is stated; 1e-5 where it is not given.",
         ),
     ] = None,
 ) -> None:
@@ -379,22 +373,20 @@ def plan_training(
     overrides: Overrides = None,
     without_privacy: Annotated[
         float,
-        typer.Option(
+        option(
             "--without-privacy",
-            metavar="RMSE",
+            "RMSE",
+            "Test error of a factorisation without privacy, as a guess. Guessed for you if 0.",
             min=0,
-            show_default=False,
-            help="Test error of a factorisation without privacy, as a guess. Guessed for you if 0.",
         ),
     ] = 0.0,
     spread: Annotated[
         float,
-        typer.Option(
+        option(
             "--spread",
-            metavar="STD",
+            "STD",
+            "Standard deviation of ratings, as a guess. Guessed from the scale if 0.",
             min=0,
-            show_default=False,
-            help="Standard deviation of ratings, as a guess. Guessed from the scale if 0.",
         ),
     ] = 0.0,
     cores: Annotated[
@@ -464,9 +456,7 @@ def audit(
     ] = False,
     output: Annotated[
         Path | None,
-        typer.Option(
-            metavar="FILE", show_default=False, help="Also write the findings as a page, FILE.html."
-        ),
+        option("--output", "FILE", "Also write the findings as a page, FILE.html."),
     ] = None,
 ) -> None:
     """Attack a scenario's mechanisms and print, for each attack, a lower bound of epsilon beside

@@ -5,12 +5,6 @@ Each party is read from its own disk and says only what it has: a client what it
 sent and what its ledger was charged, a device that asks for recommendations the answers it paid
 for, the aggregator what it counted, charged and released (it never keeps a report), the server what
 it got. Nothing is asked over a network.
-
-Contents of a server's folder: the run, what every client told it, what the aggregator told it,
-and the releases.
-
-Contents of ledgers of clicks: a client of news, what each run cost; a device that asks for
-recommendations, each answer it paid for.
 """
 
 from __future__ import annotations

@@ -2,14 +2,6 @@
 
 Guarantee (user, add/remove): that of `ssp`, with the proof; every report goes through
 `federation.reports.bounded`, so that it has joint L2 norm at most the radius of its release.
-
-Symmetric matrices u u' as plain vectors, for sums that take a coefficient and a vector: svec(A)
-= (A_ii, sqrt(2) A_ij).
-
-svec keeps the Frobenius norm, so a row c svec(u u') is bounded as the matrix c u u' is, and noise
-of std s on svec is noise of std s / sqrt(2) off the diagonal. Three aggregators sum products of two
-factors (`fedrec.sharing.layout`): an outer block of many rows has three. Rounded is svec here, and
-u there, so sums differ in their last bits.
 """
 
 from __future__ import annotations
@@ -35,7 +27,13 @@ from fedrec.randomness import Streams
 
 
 def svec(U: Float64s) -> Float64s:
-    """(n, d(d+1)/2) svec(u u') of every row u of U (n, d)."""
+    """(n, d(d+1)/2) svec(u u') of every row u of U (n, d).
+
+    svec keeps the Frobenius norm, so a row c svec(u u') is bounded as the matrix c u u' is, and
+    noise of std s on svec is noise of std s / sqrt(2) off the diagonal. Three aggregators sum
+    products of two factors (`fedrec.sharing.layout`): an outer block of many rows has three.
+    Rounded is svec here, and u there, so sums differ in their last bits.
+    """
     rows, columns = triangle(U.shape[1])
     return np.asarray(U[:, rows] * U[:, columns] * _factors(U.shape[1]))
 

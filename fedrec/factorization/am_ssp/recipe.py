@@ -22,15 +22,6 @@ weighted sum and public (SOUNDNESS: inside, it is private); the mean is of per-u
 by half the scale; SSP1's resamples are charged in full. Three aggregators sum A as svec(u u')
 (`factorization.svec`), whose noise is smaller off the diagonal by sqrt(2) than the papers' iid
 triangle.
-
-The item update without features, in closed form: theta_j from (A_j, b_j) alone (Ada-DPALS Alg. 1
-l. 7, Krichene et al. 2023).
-
-Guarantee: post-processing of released statistics, no cost. `ridge` is public, or a function of
-released counts, and is added here, outside the sum over users. Alg. 1 l. 5 prints it inside, as
-w_ij (x x' + lambda I); then lambda I is part of what a user contributes, with norm up to
-sqrt(Gamma^4 + 2 lambda Gamma^2 + d lambda^2) instead of the Gamma^2 that the proof of Thm 3.3 uses
-(5.9 times at d = 32, lambda = Gamma^2).
 """
 
 from __future__ import annotations
@@ -68,6 +59,12 @@ def pseudo_inverse(statistics: ItemStatistics, *, ridge: float | Floats) -> Floa
 
     Directions in which noise left no positive eigenvalue get 0. A small positive one is divided by,
     however small: the printed rule is unstable there, and `projected` is what one wants.
+
+    Guarantee: post-processing of released statistics, no cost. `ridge` is public, or a function of
+    released counts, and is added here, outside the sum over users. Alg. 1 l. 5 prints it inside, as
+    w_ij (x x' + lambda I); then lambda I is part of what a user contributes, with norm up to
+    sqrt(Gamma^4 + 2 lambda Gamma^2 + d lambda^2) instead of the Gamma^2 that the proof of Thm 3.3
+    uses (5.9 times at d = 32, lambda = Gamma^2).
     """
 
     def invert(eigenvalues: Float64s, ridges: Float64s) -> Float64s:

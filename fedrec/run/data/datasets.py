@@ -1,10 +1,4 @@
-"""Data set and checked split from a scenario's data and split tables.
-
-Ways of dividing events into training, validation and test have the names in a scenario's [split].
-
-A data set and a part of one are divided by the same functions; of a part any of the three may be
-empty.
-"""
+"""Data set and checked split from a scenario's data and split tables."""
 
 from __future__ import annotations
 
@@ -59,7 +53,11 @@ class Events:
 @dataclass(frozen=True)
 class Division:
     """One way. timed: whether it needs the times of events. cut: whether it cuts time, where public
-    times may be given; without them it reads the cuts off all events."""
+    times may be given; without them it reads the cuts off all events.
+
+    A data set and a part of one are divided by the same functions; of a part any of the three may
+    be empty.
+    """
 
     divide: Callable[[Events, SplitSettings], Split]
     timed: bool = False

@@ -73,7 +73,7 @@ class Moments:
         return Moments(len(values), first, second, bits)
 
     def merge(self, other: Moments) -> None:
-        """See `protocol.Sums`."""
+        """Add the sums of other parts."""
         self.users += other.users
         self.first = self.first + other.first
         self.second = self.second + other.second
@@ -107,7 +107,7 @@ class TestSums:
     skipped: int = 0
 
     def merge(self, other: TestSums) -> None:
-        """See `protocol.Sums`."""
+        """Add the sums of other parts."""
         for mine, theirs in ((self.ratings, other.ratings), (self.lists, other.lists)):
             for key, moments in theirs.items():
                 if key in mine:

@@ -21,7 +21,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, Protocol, Self
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -165,13 +165,6 @@ def without_times(split: Split) -> Split:
     train = bare(split.train)
     validation, test = folds
     return replace(split, train=train, validation=validation, test=test, cuts=None)
-
-
-class Sums(Protocol):
-    """What a task makes of a part, and of all parts."""
-
-    def merge(self, other: Self) -> None:
-        """Add the sums of other parts. Changes nothing but this value."""
 
 
 class PartTask(Protocol):

@@ -40,7 +40,15 @@ from fedrec.run.partitions.methods import (
 from fedrec.run.partitions.parts import Engine, InThisProcess, Parts, PartTask
 from fedrec.run.ratings import FinishedRun
 from fedrec.run.run_folder import bind, inputs_of, open_folder
-from fedrec.run.training import OnRound, Trained, Work, epsilons_of, progress_bar, stage, train_one
+from fedrec.run.training import (
+    OnRound,
+    Trained,
+    Work,
+    progress_bar,
+    stage,
+    train_each,
+    train_published,
+)
 from fedrec.run.workload import Setting, write_run
 from fedrec.settings import Scenario
 from fedrec.settings_tables.data import EvaluationSettings, SplitSettings
@@ -136,27 +144,14 @@ def _trained(
         features,
         Streams(scenario.seed),
     )
-    if scenario.compare.published and not facts.rated:
-        raise SettingsError(
-            "compare.published is for ratings, but this data holds clicks", "Leave it out."
-        )
     budget = budget_of(scenario.privacy, dataset.provenance.files)
     given = Work(
         facts, replace(some, train=events, validation=Fold(events, events)), folder, work.console,
         over(work.engine, lambda done, of: None),
         budget, on_round, _validation(work, sizes, facts.kind),
     )  # fmt: skip
-    trained = {
-        e: train_one(scenario.with_epsilon(e), given, folder)
-        for e in epsilons_of(scenario.privacy, scenario.compare)
-    }
-    theirs = dict[float, Trained]()
-    if scenario.compare.published:
-        rule = scenario.as_published(features=facts.features is not None)
-        theirs = {
-            e: train_one(rule.with_epsilon(e), given, folder / "published")
-            for e in epsilons_of(scenario.privacy, scenario.compare)
-        }
+    trained = train_each(scenario, given)
+    theirs = train_published(scenario, given)
     rivals, models, limits = _rivals(scenario, some, sizes, dataset, work)
     own = {f"epsilon {e:g}": t.model for e, t in trained.items()} | {
         f"published {e:g}": t.model for e, t in theirs.items()

@@ -78,6 +78,7 @@ def of_scenario(scenario: Scenario, epsilons: Sequence[float] = EPSILONS) -> Row
     train = split.train
     fold = split.test
     liked = liked_of(scenario, split.train.kind, split.train.value_range)
+    streams = Streams(scenario.seed)
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         training = Training(scenario, facts, train, split.validation, folder)
@@ -90,7 +91,7 @@ def of_scenario(scenario: Scenario, epsilons: Sequence[float] = EPSILONS) -> Row
             dataset.catalogue.item_ids, dataset.catalogue.titles, dataset.features
         )
         about, arrays = factorization_bundle(
-            released, catalogue, origin, liked=liked, streams=Streams(scenario.seed)
+            released, catalogue, origin, liked=liked, streams=streams
         )
         write(folder / FILE, about, arrays)
         bundle = read(folder / FILE)
@@ -105,16 +106,19 @@ def of_scenario(scenario: Scenario, epsilons: Sequence[float] = EPSILONS) -> Row
                     window,
                     fold,
                     epsilon=e,
-                    key=Streams(scenario.seed).key(f"serving/{e:g}"),
+                    key=streams.key(f"serving/{e:g}"),
                 )
                 for e in epsilons
             }
+            model = training.result.model
             readers = [
-                _readers(link, bundle, scenario, training.result.model, train, known, epsilons)
+                _readers(
+                    link, bundle, training.result.model, train, known, epsilons, liked, streams
+                )
                 for known in three_readers.threes(dataset.features, train)
             ]
             link.close()
-    methods = {**_simple(training.result.model, train, fold), **lists}
+    methods = {**_simple(model, train, fold), **lists}
     groups = _groups((window >= 0).sum(1), about.history)
     return {
         "users": fold.targets.num_users,
@@ -132,22 +136,19 @@ def of_scenario(scenario: Scenario, epsilons: Sequence[float] = EPSILONS) -> Row
 def _readers(
     link: GrpcServer,
     bundle: Bundle,
-    scenario: Scenario,
     model: Model,
     train: Interactions,
     known: dict[str, Int64s],
     epsilons: Sequence[float],
+    liked: float,
+    streams: Streams,
 ) -> Row:
     """What three readers share."""
     one, many = (three_readers.events(known, train, draws=n) for n in (1, three_readers.DRAWS))
-    window = latest_liked(
-        many,
-        places=bundle.about.history,
-        liked=liked_of(scenario, train.kind, train.value_range),
-    )
+    window = latest_liked(many, places=bundle.about.history, liked=liked)
     lists = {"exact": _exact(model, one)[None]}
     for e in epsilons:
-        key = Streams(scenario.seed).key(f"readers/{', '.join(known)}/{e:g}")
+        key = streams.key(f"readers/{', '.join(known)}/{e:g}")
         found = through(link, bundle, window, Fold(many, many), epsilon=e, key=key)
         lists[f"{e:g}"] = found.reshape(three_readers.DRAWS, len(known), K)
     return {

@@ -6,9 +6,6 @@ what is public.
 
 Real files of a real deployment on one machine: mutual TLS on loopback, an authority of its own,
 free ports.
-
-Parties: what ratings, clicks and news share of them; what each says for itself is in
-`workloads.RatingsParties` and `workloads.NewsParties`.
 """
 
 from __future__ import annotations

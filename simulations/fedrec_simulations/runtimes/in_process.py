@@ -1,15 +1,8 @@
 """The runtime `flower`: real parties in one process, which meet at the same seam as over a network.
 
 The server's loop, every client's ledger and checks, the aggregator's core and its release ledger
-are those of a deployment. Rounds are Flower messages over `grid.InProcessGrid`; the aggregator's
-endpoints are called directly.
-
-Flower's `Grid` in one process: nodes are ClientApps that are called where they stand. No
-network, no SuperLink, no Ray.
-
-What runs over a SuperLink runs here unchanged: our own ServerApp and ClientApp, and Flower's
-strategies (`FedAdam(...).start(grid=...)`). A node keeps its `Context` between messages, and may
-host any number of users.
+are those of a deployment. Rounds are Flower messages over `InProcessGrid`, without network,
+SuperLink or Ray; the aggregator's endpoints are called directly.
 """
 
 from __future__ import annotations
@@ -49,6 +42,10 @@ class InProcessGrid(Grid):
     A node that raises answers with Flower's error "ClientApp raised an exception", as over a
     SuperLink; a node that is not there answers "node unavailable". Messages are copied on the way,
     so that no node sees what another did to its own.
+
+    What runs over a SuperLink runs here unchanged: our own ServerApp and ClientApp, and Flower's
+    strategies (`FedAdam(...).start(grid=...)`). A node keeps its `Context` between messages, and
+    may host any number of users.
     """
 
     def __init__(self, apps: Mapping[int, App]) -> None:

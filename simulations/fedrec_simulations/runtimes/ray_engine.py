@@ -15,7 +15,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Generator, Sequence
-from concurrent.futures import CancelledError, ThreadPoolExecutor
+from concurrent.futures import CancelledError
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from threading import Event
@@ -101,16 +101,6 @@ def start_server(files: PartyFiles, company: Supervisor, folder: str) -> None:
 
 
 # --- the server's process ---
-
-
-def run(
-    scenario: Scenario, settings: ServerSettings, clients: Sequence[Path], folder: Path
-) -> None:
-    """Train to the end as `serve` does, and SIGTERM ends it at once: Ray's own processes see it
-    gone, and the rounds go on after the last checkpoint."""
-    # in the main thread, Ray would answer SIGTERM by waiting for its other threads
-    with ThreadPoolExecutor(1) as thread:
-        thread.submit(serve, scenario, settings, clients, folder).result()
 
 
 def serve(
