@@ -129,6 +129,6 @@ def fails(cause: str) -> NoReturn:
     """Raises RunError: the certificate does not hold."""
     raise RunError(
         f"the certificate does not hold: {printable(cause)}",
-        "Do not rely on this model's guarantee. Copy the whole folder again; if that does not help, "
-        "ask who made it, and the aggregators' operators.",
+        "Do not rely on this model's guarantee. Copy the whole folder again, or ask who made it "
+        "and the aggregators' operators.",
     ) from None
