@@ -14,7 +14,7 @@ import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NoReturn
 
 from fedrec.errors import RunError
 from fedrec.federation.ledger_heads import STATEMENT, next_hash, signed_bytes
@@ -61,13 +61,13 @@ def require_signed(
     statements = content["statements"]
     parties = 1 if plan.aggregation == "trusted" else 3
     if len(statements) not in {0, parties}:
-        _fails(f"{len(statements)} aggregators signed, of {parties}")
+        fails(f"{len(statements)} aggregators signed, of {parties}")
     found = tuple(
         _holding(one, content, plan, sha256, [three[place] for three in outputs])
         for place, one in enumerate(statements)
     )
     if len({one.pin for one in found if one.pin}) != len([one for one in found if one.pin]):
-        _fails("two aggregators have one key")
+        fails("two aggregators have one key")
     return found
 
 
@@ -81,27 +81,28 @@ def _holding(
     text = signed["statement"]
     name, pin = "in the server's process", ""
     if signed["certificate"]:
-        name, pin = signer_of(signed["certificate"].encode())
+        called, pin = signer_of(signed["certificate"].encode())
+        name = printable(called)
         signature = bytes.fromhex(signed["signature"])
         if not signature_holds(signed["certificate"].encode(), signed_bytes(text), signature):
-            _fails(f"aggregator {name} did not sign its statement")
+            fails(f"aggregator {name} did not sign its statement")
     said = json.loads(text)
     if (said["format"], said["run"], said["plan"]) != (STATEMENT, content["run"], plan.digest()):
-        _fails(f"aggregator {name} speaks of another run or plan")
+        fails(f"aggregator {name} speaks of another run or plan")
     heads = [said["since"]["head"]]
     for entry in said["entries"]:
         heads.append(next_hash(heads[-1], entry))
     if heads[-1] != said["head"]:
-        _fails(f"the ledger of aggregator {name} does not lead to its head")
-    charged = dict[str, float]()
+        fails(f"the ledger of aggregator {name} does not lead to its head")
+    charged = list[tuple[str, float]]()
     for entry in said["charges"]:
         if hashlib.sha256(entry.encode()).hexdigest() not in said["entries"]:
-            _fails(f"the ledger of aggregator {name} does not hold a charge that it states")
+            fails(f"the ledger of aggregator {name} does not hold a charge that it states")
         charge = json.loads(entry)
         if charge["run"] == content["run"]:
-            charged[charge["release"]] = charge["mu"]
-    if charged != {release.name: release.mu for release in plan.releases}:
-        _fails(f"the ledger of aggregator {name} has not charged what the plan promises")
+            charged.append((charge["release"], charge["mu"]))
+    if sorted(charged) != sorted((release.name, release.mu) for release in plan.releases):
+        fails(f"the ledger of aggregator {name} has not charged what the plan promises")
     whole = plan.aggregation == "trusted"
     # news scales no sum by who reported, and counts nobody
     compared = ("question", "reported") if content["users"] else ("question",)
@@ -109,18 +110,25 @@ def _holding(
         [[one[key] for key in compared] for one in told["rounds"]] for told in (content, said)
     )
     if stated != rounds or not all(one["head"] in heads for one in said["rounds"]):
-        _fails(f"aggregator {name} released other rounds")
+        fails(f"aggregator {name} released other rounds")
     released = sha256 if whole else [
         hashlib.sha256(bytes.fromhex(one["output"]) + output).hexdigest()
         for one, output in zip(said["rounds"], outputs, strict=True)
     ]  # fmt: skip
     if [one["release"] for one in said["rounds"]] != list(released):
-        _fails(f"aggregator {name} released other bytes")
+        fails(f"aggregator {name} released other bytes")
     return Signed(name, pin, said["since"]["number"] + len(said["entries"]), said["head"], whole)
 
 
-def _fails(cause: str) -> None:
+def printable(text: str) -> str:
+    """What a forger wrote, without what a terminal would obey."""
+    return "".join(sign for sign in text if sign.isprintable())
+
+
+def fails(cause: str) -> NoReturn:
+    """Raises RunError: the certificate does not hold."""
     raise RunError(
-        f"the certificate does not hold: {cause}",
-        "Do not rely on this model's guarantee; ask who made it, and the aggregators' operators.",
-    )
+        f"the certificate does not hold: {printable(cause)}",
+        "Do not rely on this model's guarantee. Copy the whole folder again, or ask who made it "
+        "and the aggregators' operators.",
+    ) from None

@@ -10,12 +10,12 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 import numpy as np
 
 from fedrec.certificates.inputs import Arrays, ServerSide, read_inputs, settings_of
-from fedrec.certificates.statements import Signed, require_signed
+from fedrec.certificates.statements import Signed, fails, require_signed
 from fedrec.certificates.writing import (
     FILE,
     FOLDER,
@@ -181,9 +181,9 @@ def verify(folder: str | Path, *, up_to_rounding: bool = False) -> Verified:
     except RunError:
         raise
     except FedRecError as failure:
-        _fails(failure.cause)
+        fails(failure.cause)
     except Exception as failure:  # whatever a forger made the recipe meet
-        _fails(f"{type(failure).__name__}: {failure}")
+        fails(f"{type(failure).__name__}: {failure}")
 
 
 def _verified(folder: Path, *, up_to_rounding: bool) -> Verified:
@@ -287,7 +287,7 @@ def _told_again(
     for number, round in enumerate(content["rounds"]):
         question = recipe.ask(state)
         if question is None:
-            _fails(f"round {number} is released, and its recipe asks no such round")
+            fails(f"round {number} is released, and its recipe asks no such round")
         digest = digest_of(question, run=content["run"], plan=recipe.plan)
         _require(digest == round["question"], f"round {number} asked another question")
         release = (folder / round_file(number)).read_bytes()
@@ -378,11 +378,4 @@ _LARGEST_ROUNDING = 1e-4
 
 def _require(holds: bool, otherwise: str) -> None:
     if not holds:
-        _fails(otherwise)
-
-
-def _fails(cause: str) -> NoReturn:
-    raise RunError(
-        f"the certificate does not hold: {cause}",
-        "Do not rely on this model's guarantee; copy the whole folder again from whoever made it.",
-    ) from None
+        fails(otherwise)

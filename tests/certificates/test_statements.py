@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from fedrec.certificates import statements
 from fedrec.certificates.statements import require_signed
 from fedrec.certificates.verifying import verify
 from fedrec.certificates.writing import round_file
@@ -29,13 +30,14 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, KeyPair, KeyP
     return model, one, other
 
 
-def stated(model: Path, *, factor: float = 1.0) -> dict[str, Any]:
+def stated(model: Path, *, factor: float = 1.0, times: int = 1) -> dict[str, Any]:
     """What the ledger of an aggregator would say of the run, after two entries of others. factor:
-    of each mu that it charged, over the plan's."""
+    of each mu that it charged, over the plan's; times: how often it charged all of them."""
     content = parsed(model)
     plan = Plan.of(content["plan"])
     charges = [
         json.dumps({"run": content["run"], "release": one.name, "mu": factor * one.mu})
+        for _ in range(times)
         for one in plan.releases
     ]
     entries = [hashlib.sha256(charge.encode()).hexdigest() for charge in charges]
@@ -136,6 +138,34 @@ def test_charges_of_another_mu_than_the_plan_s_do_not_hold(
     target = copied(model, tmp_path / "model")
     sealed(target, statements=[signed(stated(model, factor=factor), one)])
     with pytest.raises(RunError, match="has not charged what the plan promises"):
+        verify(target)
+
+
+def test_a_release_that_was_charged_twice_does_not_hold(
+    world: tuple[Path, KeyPair, KeyPair], tmp_path: Path
+) -> None:
+    """It was made twice, then, and one of the two lies here."""
+    model, one, _ = world
+    target = copied(model, tmp_path / "model")
+    sealed(target, statements=[signed(stated(model, times=2), one)])
+    with pytest.raises(RunError, match="has not charged what the plan promises"):
+        verify(target)
+
+
+def test_a_signer_s_name_writes_no_line_of_its_own(
+    world: tuple[Path, KeyPair, KeyPair], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Certificates name whom they like, and a terminal prints it."""
+    model, one, _ = world
+    target = copied(model, tmp_path / "model")
+    sealed(target, statements=[signed(stated(model), one)])
+    pin = pins(one.certificate.read_bytes()).public_key
+    named = ("one\x1b[2J\nrests on trust\n  nothing", pin)
+    monkeypatch.setattr(statements, "signer_of", lambda _: named)
+    (found,) = verify(target).signed
+    assert found.name == "one[2Jrests on trust  nothing"
+    (target / "\nholds: model").write_text("")
+    with pytest.raises(RunError, match="does not name holds: model"):
         verify(target)
 
 

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from fedrec.certificates.verifying import verify
 from fedrec.errors import RefusedError, SettingsError
 from fedrec.federation.protocol import Answer
 from fedrec.storage import read_json
@@ -81,6 +82,7 @@ def test_only_who_is_asked_reports_and_pays_and_the_aggregator_charges_every_rou
     assert set(world.charges) == {release["name"] for release in run["plan"]["releases"]}
     manifest = (world.folder / "server" / "model" / "manifest.json").read_text()
     assert all(f'"asked": {line["asked"]}' in manifest for line in rounds)
+    assert verify(world.folder / "server").difference == 0
 
 
 def test_a_run_with_cohorts_that_is_stopped_goes_on_to_the_same_bytes(new_world: NewWorld) -> None:

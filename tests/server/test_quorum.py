@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from fedrec.certificates.verifying import verify
 from fedrec.errors import ProtocolError, RefusedError
 from fedrec.federation.protocol import Answer
 from fedrec.federation.round_driver import Patience
@@ -156,6 +157,7 @@ def test_without_a_share_the_aggregators_minimum_cohort_is_all(new_world: NewWor
         (0, 13),
         (0, 13),
     ]
+    assert verify(world.folder / "server").difference == 0
 
 
 @pytest.mark.parametrize(

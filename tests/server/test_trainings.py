@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from fedrec.certificates.verifying import verify
 from fedrec.errors import RefusedError, RunError, SettingsError, UnreachableError
 from fedrec.federation.protocol import Budget, Refusal, refused
 from fedrec.operations.metrics import Metrics
@@ -326,6 +327,9 @@ def test_a_second_training_begins_with_the_release_of_the_first_and_asks_for_les
     assert trainings.runs.finished.total.epsilon == pytest.approx(
         world.endpoint.ledger.spends().epsilon, rel=1e-6
     )
+    for run in (first, trainings.runs.finished):
+        found = verify(world.folder / "server" / "runs" / run.run)
+        assert (found.difference, found.guarantee.epsilon) == (0.0, 5.0)
 
 
 def test_a_training_that_goes_on_after_a_crash_began_with_the_same(
