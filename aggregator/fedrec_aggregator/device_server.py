@@ -3,6 +3,7 @@ of its own."""
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,10 +14,13 @@ import uvicorn
 from fedrec.errors import RunError, SettingsError
 from fedrec.operations.addresses import Address
 from fedrec.transport.connection_limits import ConnectionLimits, bounded
+from fedrec.transport.server_tls import RenewedContext
 from fedrec_aggregator.core import Aggregator
 from fedrec_aggregator.device_content import PublishedContent, at_address, in_folder
 from fedrec_aggregator.device_intake import DeviceIntake, application
 from fedrec_aggregator.settings_tables import DevicesTable
+
+log = logging.getLogger(__name__)
 
 _CALLS_AT_ONCE = 1_000
 _LOOK_S = 0.01
@@ -59,7 +63,16 @@ def device_endpoint(
         ssl_certfile=table.certificate or None,
         ssl_keyfile=table.key or None,
     )
-    server = uvicorn.Server(config)
+    try:
+        config.load()
+    except OSError as failure:  # of ssl too
+        raise SettingsError(
+            f"devices: the certificate cannot be used: {failure}", "Correct the files it names."
+        ) from None
+    server = _DeviceServer(config)
+    if config.ssl is not None:
+        pair = (Path(table.certificate), Path(table.key))
+        server.shown = RenewedContext(config.ssl, *pair, log)
     thread = threading.Thread(target=_served, args=(server,), name="devices")
     thread.start()
     try:
@@ -76,6 +89,16 @@ def device_endpoint(
     finally:
         server.should_exit = True
         thread.join()
+
+
+class _DeviceServer(uvicorn.Server):
+    shown: RenewedContext | None = None
+
+    async def on_tick(self, counter: int) -> bool:
+        """Ten times a second."""
+        if self.shown is not None:
+            self.shown.look()
+        return await super().on_tick(counter)
 
 
 def _served(server: uvicorn.Server) -> None:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from fedrec.cli.flags import Overrides, option, scenario_option
+from fedrec.operations import logs
 
 if TYPE_CHECKING:
     from fedrec.operations.party_settings import LoggedTable
@@ -30,8 +31,6 @@ def _failures_logged(
 ) -> AbstractContextManager[object]:
     """What fails before a party starts stands in its log file too, where it has one; without one
     the terminal says it."""
-    from fedrec.operations import logs
-
     return (
         logs.party_log(
             party, file=Path(file), max_bytes=settings.log_max_bytes, kept=settings.log_files
@@ -75,6 +74,7 @@ def aggregator(settings: Annotated[Path, _settings("docs/deploy.md")]) -> None:
 
     # no preflight: this process imports little, and opens its ledger, port and certificates before
     # all else
+    logs.keep_on_without_streams()
     run(load(settings), source=settings)
 
 
@@ -104,6 +104,7 @@ def client(
     from fedrec_client.main import run
     from fedrec_client.settings import load
 
+    logs.keep_on_without_streams()
     run(
         load(settings),
         new_aggregator_ledger=new_aggregator_ledger,
@@ -166,6 +167,7 @@ def server(
     from fedrec_server.settings import load
 
     every_s = duration_s(every) if every else 0.0
+    logs.keep_on_without_streams()
     chosen = load(settings)
     if again and (standing := ask_standing(Path(chosen.state))):
         typer.echo(f"asked the server that stands there (process {standing}) to train again")

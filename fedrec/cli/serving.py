@@ -14,6 +14,7 @@ import typer
 
 from fedrec.cli.flags import Json, option
 from fedrec.errors import SettingsError
+from fedrec.operations import logs
 from fedrec.settings_keys import TABLES
 
 app = typer.Typer(rich_markup_mode=None)
@@ -174,6 +175,7 @@ def serve(
         typer.echo("\n".join(lines))
         sys.stdout.flush()
 
+    logs.keep_on_without_streams()
     run(
         runs,
         overridden(load(settings) if settings else None, grpc=grpc, http=http),

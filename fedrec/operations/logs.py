@@ -27,6 +27,7 @@ from datetime import UTC, datetime
 from io import TextIOWrapper
 from pathlib import Path
 from types import FrameType
+from typing import Any, TextIO, cast
 
 from fedrec.errors import DataError, FedRecError, MalformedRowError, SettingsError
 
@@ -287,6 +288,32 @@ def _reopened_on_hangup(log: logging.Logger) -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGHUP, before)
+
+
+def keep_on_without_streams() -> None:
+    """A process goes on where nobody reads its standard output or error any more, or their disk is
+    full: what cannot be written there is dropped."""
+    sys.stdout = cast(TextIO, _Dropping(sys.stdout))
+    sys.stderr = cast(TextIO, _Dropping(sys.stderr))
+
+
+class _Dropping:
+    """A standard stream that never fails."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+    def write(self, text: str) -> int:
+        with suppress(OSError):
+            return self._stream.write(text)
+        return len(text)
+
+    def flush(self) -> None:
+        with suppress(OSError):
+            self._stream.flush()
 
 
 def _handler(file: Path | None, max_bytes: int, kept: int) -> logging.Handler:

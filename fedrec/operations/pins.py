@@ -191,6 +191,10 @@ class WatchedFiles:
         self._stamps = stamps
         return due
 
+    def ask(self) -> None:
+        """Make them due."""
+        self._asked.set()
+
     @contextmanager
     def on_hangup(self) -> Iterator[None]:
         """SIGHUP asks for them in the body, besides what it did before; in the main thread only."""
@@ -202,7 +206,7 @@ class WatchedFiles:
         before = signal.getsignal(signal.SIGHUP)
 
         def handle(number: int, frame: FrameType | None) -> None:
-            self._asked.set()
+            self.ask()
             if callable(before):
                 before(number, frame)
 

@@ -1,23 +1,30 @@
-"""TLS of a gRPC server, whose files may be replaced while it runs."""
+"""TLS of servers, whose files may be replaced while they run.
+
+A connection that begins after one of the files was replaced is shown the new one. Files that cannot
+be used change nothing, and a certificate that is not valid yet waits until it is.
+"""
 
 from __future__ import annotations
 
+import logging
+import ssl
+import time
 from pathlib import Path
 
 import grpc
+from cryptography import x509
 
 from fedrec.errors import SettingsError
-from fedrec.operations.pins import WatchedFiles
+from fedrec.operations import logs
+from fedrec.operations.pins import LOOK_S, WatchedFiles
 
 
 def server_credentials(
     certificate: Path, key: Path, client_ca: Path | None = None
 ) -> grpc.ServerCredentials:
-    """TLS with a server's certificate; mutual where an authority for callers is given.
+    """TLS of gRPC with a server's certificate; mutual where an authority for callers is given.
 
-    A connection that begins after one of the files was replaced is shown the new one; files that
-    cannot be used change nothing. Raises SettingsError.
-    """
+    Raises SettingsError."""
     watched = WatchedFiles(path for path in (certificate, key, client_ca) if path)
 
     def configuration() -> grpc.ServerCertificateConfiguration:
@@ -28,13 +35,52 @@ def server_credentials(
 
     def renewed() -> grpc.ServerCertificateConfiguration | None:
         try:
-            return configuration() if watched.due() else None
-        except SettingsError:
+            return configuration() if watched.due() and _has_begun(certificate, watched) else None
+        except (SettingsError, ValueError):
             return None
 
     return grpc.dynamic_ssl_server_credentials(
         configuration(), renewed, require_client_authentication=client_ca is not None
     )
+
+
+class RenewedContext:
+    """A server's context of `ssl` that shows what its files hold now; `look` is to be called every
+    so often, by one thread."""
+
+    def __init__(
+        self, context: ssl.SSLContext, certificate: Path, key: Path, log: logging.Logger
+    ) -> None:
+        self._context = context
+        self._pair = (certificate, key)
+        self._log = log
+        self._watched = WatchedFiles(self._pair)
+        self._looked_s = time.monotonic()
+
+    def look(self) -> None:
+        """Load files that were replaced, for connections that begin from now on. Those that do not
+        belong together are logged, and change nothing."""
+        if (now_s := time.monotonic()) < self._looked_s + LOOK_S:
+            return
+        self._looked_s = now_s
+        if not self._watched.due():
+            return
+        try:
+            ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(*self._pair)
+            if _has_begun(self._pair[0], self._watched):
+                self._context.load_cert_chain(*self._pair)
+                logs.say(self._log, "certificate-reloaded")
+        except (OSError, ValueError) as failure:  # OSError: of ssl too
+            logs.say_failure(self._log, "certificate-not-reloaded", failure)
+
+
+def _has_begun(certificate: Path, watched: WatchedFiles) -> bool:
+    """Whether a certificate is valid already; one that is not makes `watched` due again."""
+    begins = x509.load_pem_x509_certificate(certificate.read_bytes()).not_valid_before_utc
+    begun = begins.timestamp() <= time.time()
+    if not begun:
+        watched.ask()
+    return begun
 
 
 def _read(path: Path) -> bytes:

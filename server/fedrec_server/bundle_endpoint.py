@@ -13,6 +13,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 import io
+import logging
 import os
 import socket
 import ssl
@@ -27,6 +28,9 @@ from typing import Any, Self
 from fedrec.errors import SettingsError
 from fedrec.operations.addresses import Address, Connections
 from fedrec.serving.bundle import FILE
+from fedrec.transport.server_tls import RenewedContext
+
+log = logging.getLogger(__name__)
 
 PATH = "/v1/bundle"
 _PIECE_BYTES = 2**18
@@ -70,6 +74,8 @@ class BundleEndpoint:
                 context.minimum_version = ssl.TLSVersion.TLSv1_2
                 context.load_cert_chain(certificate, key)
             self._server = server = _Server(self, self._listen, context)
+            if context is not None and certificate is not None and key is not None:
+                server.shown = RenewedContext(context, certificate, key, log)
         except (OSError, ssl.SSLError) as failure:
             words = f"publish: {self._listen}: {failure.strerror or failure}"
             raise SettingsError(
@@ -131,6 +137,7 @@ class BundleEndpoint:
 class _Server(ThreadingHTTPServer):
     daemon_threads = True
     allow_reuse_address = True
+    shown: RenewedContext | None = None
 
     def __init__(
         self, endpoint: BundleEndpoint, listen: Address, context: ssl.SSLContext | None
@@ -140,7 +147,13 @@ class _Server(ThreadingHTTPServer):
         self._lock = threading.Lock()
         self._open = 0
         self._of_peer = Connections(_PER_PEER)
+        self.address_family = socket.AF_INET6 if ":" in listen.host else socket.AF_INET
         super().__init__((listen.host, listen.port), _Handler)
+
+    def service_actions(self) -> None:
+        """Twice a second."""
+        if self.shown is not None:
+            self.shown.look()
 
     def process_request(self, request: Any, client_address: Any) -> None:
         """Start the connection's thread, or hang up on one too many."""

@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 
 from fedrec.cli.supervisor import Supervisor
-from fedrec.errors import RefusedError, UnreachableError
+from fedrec.errors import RefusedError, RunError, UnreachableError
 from fedrec.federation.messages import BlockReports, Question, Reports
 from fedrec.federation.report_batches import Batch, pack_reports
 from fedrec.federation.wire import question_digest, question_header, report_digest
@@ -28,6 +28,7 @@ from fedrec.transport.aggregator_api import aggregator_pb2 as pb
 from fedrec.transport.aggregator_api import methods
 from fedrec.transport.aggregator_client import RemoteReleaseEndpoint, RemoteReportEndpoint, Retry
 from fedrec.transport.channel import Access, open_channel
+from fedrec_server.runs import run_folder
 from tests.waiting import HANG_S
 
 pytestmark = pytest.mark.processes
@@ -75,6 +76,31 @@ def test_full_disks_and_a_forger_change_no_byte_and_nothing_leaves_that_is_not_w
         lines = run.rounds()
         assert [line["reported"] for line in lines] == [play.job.data.num_users] * 2
         assert turned_away.items() <= lines[0]["rejected"].items()
+        run.company.stop()
+        assert run.charges() == [name for line in lines for name in line["releases"]]
+
+
+def test_a_server_whose_disk_is_full_waits_or_ends_with_the_reason_and_goes_on_once_it_is_free(
+    play: Any, stage: Callable[..., Any]
+) -> None:
+    class Patient(Supervisor):
+        """Starts again whoever ends with words, as a unit of systemd does after exit code 6."""
+
+        def gives_up(self, name: str, status: int) -> bool:
+            return status != RunError.exit_code
+
+    run = stage(company=Patient(most_starts=1_000))
+    with small_disk(run.files.state("server")) as disk:
+        run.start()
+        run.until(run.is_planned, "plan")
+        fill(disk)
+        run.until(lambda: "No space left" in run.words("server"), "server that cannot write")
+        kept = run_folder(disk) / "rounds.jsonl"
+        assert not kept.exists() or kept.read_text().count("\n") < len(play.states)
+        free(disk)
+        assert list(run.states()) == play.states
+        lines = run.rounds()
+        assert [line["reported"] for line in lines] == [play.job.data.num_users] * 2
         run.company.stop()
         assert run.charges() == [name for line in lines for name in line["releases"]]
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from fedrec.operations.addresses import Address
 from fedrec.operations.certificates import write_development_certificates
 from fedrec.operations.pins import renew
 from tests.waiting import HANG_S, until
@@ -42,13 +43,13 @@ _FILES = {"certificate": ".pem", "key": "-key.pem"}
 
 def shown(address: str) -> bytes | None:
     """The certificate that a new connection sees."""
-    host, _, port = address.rpartition(":")
+    where = Address.of(address)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE
     context.set_alpn_protocols(["h2", "http/1.1"])
     with (
-        socket.create_connection((host, int(port)), timeout=HANG_S) as plain,
+        socket.create_connection((where.host, where.port), timeout=HANG_S) as plain,
         context.wrap_socket(plain) as line,
     ):
         return line.getpeercert(binary_form=True)

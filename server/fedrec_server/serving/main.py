@@ -26,9 +26,10 @@ from fedrec.operations import logs
 from fedrec.operations.addresses import Address
 from fedrec.operations.metrics import keep_little, watch_machine
 from fedrec.operations.party_state import Doing
-from fedrec.operations.pins import LOOK_S, WatchedFiles
+from fedrec.operations.pins import LOOK_S
 from fedrec.storage import write_json
 from fedrec.transport.connection_limits import ConnectionLimits, bounded
+from fedrec.transport.server_tls import RenewedContext
 from fedrec_server.serving.batcher import Batcher
 from fedrec_server.serving.context import ServingContext, Watch
 from fedrec_server.serving.counts import ServingCounts
@@ -283,21 +284,13 @@ def _tell(told: Serving, settings: ServingSettings, stack: ExitStack) -> None:
 
 
 async def _show_renewed(context: ssl.SSLContext | None, tls: TlsTable, log: logging.Logger) -> None:
-    """Certificate and key of HTTP after each renewal, for connections that begin then; gRPC has its
-    own way. Files that do not belong together are logged, and change nothing."""
-    watched = WatchedFiles((tls.certificate, tls.key))
-    while context is not None:
+    """Certificate and key of HTTP after each renewal; gRPC has its own way."""
+    if context is None:
+        return
+    shown = RenewedContext(context, Path(tls.certificate), Path(tls.key), log)
+    while True:
         await asyncio.sleep(LOOK_S)
-        if not watched.due():
-            continue
-        try:
-            probe = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-            probe.load_cert_chain(tls.certificate, tls.key)
-            context.load_cert_chain(tls.certificate, tls.key)
-        except OSError as failure:  # of ssl too
-            logs.say_failure(log, "certificate-not-reloaded", failure)
-            continue
-        logs.say(log, "certificate-reloaded")
+        shown.look()
 
 
 async def _until_told(office: ServingContext, watch: Watch, stop: threading.Event) -> None:
