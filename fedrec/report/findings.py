@@ -32,7 +32,7 @@ from fedrec.report.content import (
 )
 from fedrec.report.departures import departed, departed_in_shares
 from fedrec.run import statement
-from fedrec.run.outcomes import BY_RULE, Outcome, Run, versions
+from fedrec.run.outcomes import BY_RULE, MOST_COMPARED, Outcome, Run, spread_of, versions
 from fedrec.run.training import Trained
 from fedrec.sharing import promises
 from fedrec.storage import Checkpoints
@@ -269,8 +269,10 @@ def _neighbours(run: Run) -> Iterator[NeighbourCard]:
         )
     ]
     models: dict[str, Model] = {_ours(run): run.main.model, **run.rival_models}
+    spreads = {name: one.spread for name, one in {**run.rivals, _ours(run): run.outcome}.items()}
     found = {
-        name: nearest(_taste(model, run.split.train), queries) for name, model in models.items()
+        name: nearest(_taste(model, run.split.train, spreads.get(name)), queries)
+        for name, model in models.items()
     }
     for q, query in enumerate(queries):
         lists = [
@@ -282,9 +284,11 @@ def _neighbours(run: Run) -> Iterator[NeighbourCard]:
         yield NeighbourCard(titles[query], f"{counts[query]:,} in train", tuple(lists))
 
 
-def _taste(model: Model, history: Interactions) -> npt.NDArray[np.float64]:
+def _taste(
+    model: Model, history: Interactions, spread: npt.NDArray[np.float64] | None
+) -> npt.NDArray[np.float64]:
     """Item vectors in which cosine is the correlation of scores over people: centred, in the metric
-    of users' covariance.
+    of users' covariance `spread`, where it is known.
 
     What is the same for everybody, an item's bias or a user's, then says nothing, and the scale of
     a factor does not matter.
@@ -293,8 +297,8 @@ def _taste(model: Model, history: Interactions) -> npt.NDArray[np.float64]:
     V = np.asarray(ranker.item_vectors, np.float64)
     if history.num_users < 2:  # one person has no covariance
         return np.asarray(V - V.mean(axis=0))
-    some = history.users_subset(np.arange(min(history.num_users, 2_000)))
-    moments, axes = np.linalg.eigh(
-        np.atleast_2d(np.cov(np.asarray(ranker.user_vectors(some), np.float64), rowvar=False))
-    )
+    if spread is None:
+        some = history.users_subset(np.arange(min(history.num_users, MOST_COMPARED)))
+        spread = spread_of(ranker.user_vectors(some))
+    moments, axes = np.linalg.eigh(spread)
     return np.asarray((V - V.mean(axis=0)) @ (axes * np.sqrt(np.maximum(moments, 0))))

@@ -6,7 +6,7 @@ are views of.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from importlib import metadata
 from pathlib import Path
@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fedrec import __version__
+from fedrec.arrays import Float64s, Floats
 from fedrec.data.interactions import Dataset, Interactions
 from fedrec.data.kinds import KINDS
 from fedrec.data.splits import Fold, Split
@@ -62,7 +63,7 @@ class Outcome:
     does not apply is None.
 
     verdicts: beside each control, on all of test. by_popularity: the headline metric in each
-    popularity bucket.
+    popularity bucket. spread: `spread_of` the lists' user vectors where train is their history.
     """
 
     ratings: RatingMetrics | None
@@ -70,6 +71,7 @@ class Outcome:
     ranking: RankingReport | None
     verdicts: tuple[Verdict, ...] = ()
     by_popularity: tuple[BucketVerdicts, ...] = ()
+    spread: Float64s | None = None
 
     def metrics(self) -> dict[str, float | int | None]:
         """Flat names for JSON: rmse, mae, ndcg@20, recall@20 (capped), ..., and ranked_users, whose
@@ -126,20 +128,20 @@ def evaluate(
             )
     report = None
     swapped = None
+    spread = None
     if KINDS[fold.targets.kind].ranked(ranking):
         listed = ranked_fold(fold)
+        U = list_vectors(model, listed.history, U if listed is fold else None)
+        spread = spread_of(U) if listed.history is train and train.num_users > 1 else None
         scores = dot_product(
-            np.asarray(
-                list_vectors(model, listed.history, U if listed is fold else None), np.float32
-            ),
-            np.asarray(ranker_of(model).item_vectors, np.float32),
+            np.asarray(U, np.float32), np.asarray(ranker_of(model).item_vectors, np.float32)
         )
         report = ranked(scores, listed, train, cutoffs=cutoffs)
         if rivals is not None and listed.history.num_users > 1:
             swapped = ranked(
                 of_another_user(scores, listed.history.num_users), listed, train, cutoffs=cutoffs
             )
-    found = Outcome(metrics, buckets, report)
+    found = Outcome(metrics, buckets, report, spread=spread)
     if rivals is None:
         return found
     everything = {**rivals, SHUFFLED: Outcome(judged.ratings, judged.rating_buckets, swapped)}
@@ -148,9 +150,17 @@ def evaluate(
 
 def judged_by(found: Outcome, rivals: Mapping[str, Outcome], *, k: int) -> Outcome:
     """Return the outcome with verdicts beside every rival; lists by their first k."""
-    return Outcome(
-        found.ratings, found.rating_buckets, found.ranking, *_verdicts(found, rivals, k=k)
-    )
+    verdicts, by_popularity = _verdicts(found, rivals, k=k)
+    return replace(found, verdicts=verdicts, by_popularity=by_popularity)
+
+
+MOST_COMPARED = 2_000
+"""People whose vectors say by what items differ."""
+
+
+def spread_of(U: Floats) -> Float64s:
+    """(D, D) covariance of the first `MOST_COMPARED` rows of (n, D), n > 1."""
+    return np.atleast_2d(np.cov(np.asarray(U[:MOST_COMPARED], np.float64), rowvar=False))
 
 
 def ranked(

@@ -118,7 +118,7 @@ class GrpcApi:
         self._office.endpoint.require_place()
         request = _parsed(pb.RecommendRequest, message)
         model = self._office.store.get(f"{request.version:016x}")
-        query = Query(coefficients_of(request.coefficients), request.k, request.categories)
+        query = Query(coefficients_of(request.coefficients[:]), request.k, request.categories)
         self._office.endpoint.check(model, query)
         best = await self._office.endpoint.answer(model, query)
         self._office.counts.answered("grpc", time.perf_counter() - arrived_s)
