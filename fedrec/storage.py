@@ -162,8 +162,12 @@ class Checkpoints:
 
     def latest(self) -> dict[str, npt.NDArray[np.generic]] | None:
         """The newest state, or None before the first round."""
-        files = sorted(self.folder.glob("round-*.safetensors"), key=_by_round)
-        return read_arrays(files[-1]) if files else None
+        return None if self.newest is None else read_arrays(self.newest)
+
+    @property
+    def newest(self) -> Path | None:
+        """Its file."""
+        return max(self.folder.glob("round-*.safetensors"), key=_by_round, default=None)
 
 
 def _by_round(path: Path) -> tuple[int, str]:

@@ -144,6 +144,15 @@ class PublicModel:
         lacks."""
         return int((self.window(clicks) >= 0).sum())
 
+    def telling(self, clicks: Clicks) -> int:
+        """How many of these tell anything: one on an item with a public row of zeros, of which
+        nothing is known, does not."""
+        rows = self.window(clicks)
+        rows = rows[rows >= 0]
+        if self.bundle.about.form != "additive":
+            return len(rows)
+        return int(self.bundle.rows[rows].any(axis=1).sum())
+
     @property
     def nothing(self) -> npt.NDArray[np.int32]:
         """(H,) the window of a history without clicks."""

@@ -341,7 +341,16 @@ class Recommender:
     def _warn_of_a_generic_list(self, model: PublicModel, clicks: Clicks) -> None:
         """Before an answer is paid for whose noise hides the clicks; said on this device alone."""
         counted = model.counted(clicks)
-        share = told(model.bundle, counted, guarantee=self.guarantee)
+        telling = model.telling(clicks)
+        if counted and not telling:
+            warn(
+                GenericListWarning(
+                    f"nothing is known of the {counted} items of this history: the list will be "
+                    "what everybody gets, and costs as much as another"
+                )
+            )
+            return
+        share = told(model.bundle, telling, guarantee=self.guarantee)
         if share is None or share >= HIDDEN or not self.guarantee.private:
             return
         said = (

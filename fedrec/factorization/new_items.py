@@ -26,6 +26,7 @@ from fedrec.errors import DataError
 from fedrec.factorization.default_clicks.public_part import link_directions, vector_directions
 from fedrec.factorization.default_ratings.directions import together
 from fedrec.factorization.model import Model, ranker_of
+from fedrec.numerics.regression import regressed
 
 DIRECTIONS = 300
 """Of public sides. NDCG@20 among a tenth of the films of MovieLens 1M that training did not have,
@@ -34,8 +35,6 @@ random order .044."""
 NEW = "new.vectors"
 NEW_RANKED = "new.ranked"
 """Arrays of a released file."""
-_RIDGES = 10.0 ** np.arange(-4, 3.1, 0.5)
-"""Over the mean square of a direction."""
 
 
 @dataclass(frozen=True)
@@ -125,27 +124,3 @@ def public_directions(features: PublicFeatures) -> Float64s:
             "Give columns beside ids and titles, item vectors or similar items.",
         )
     return X
-
-
-def regressed(Y: Float64s, X: Float64s, new: Float64s) -> Float64s:
-    """(n, D) predictions at `new` (n, f) of the ridge regression of Y (m, D) on X (m, f), with an
-    intercept."""
-    m = len(Y)
-    mean = X.mean(axis=0)
-    values, E = np.linalg.eigh((X - mean).T @ (X - mean))
-    kept = values > 1e-9 * max(float(values[-1]), 1e-30)
-    values, E = values[kept], E[:, kept]
-    level = Y.mean(axis=0)
-    told = ((X - mean) @ E).T @ (Y - level)
-    squares = np.sum(told**2, axis=1)
-    whole = float(np.sum((Y - level) ** 2))
-
-    def left_out(ridge: float) -> float:
-        """Generalised cross-validation, times m."""
-        gain = 1 / (values + ridge)
-        residual = whole - float(squares @ (2 * gain - values * gain**2))
-        parameters = 1 + float(np.sum(values * gain))
-        return residual / max(1 - parameters / m, 1e-9) ** 2
-
-    ridge = min(_RIDGES * float(np.mean(values)), key=left_out) if len(values) else 1.0
-    return np.asarray(level + ((new - mean) @ E) @ (told / (values[:, None] + ridge)), np.float64)

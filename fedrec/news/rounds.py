@@ -134,8 +134,8 @@ def train(
     streams: Streams,
     kept: Kept,
 ) -> Iterator[RoundDone]:
-    """Train from `parameters`, or from where it was stopped, yielding what is kept at first (loss
-    not a number) and after every round."""
+    """Train from `parameters`, or from the newest state, yielding what is kept at first (loss not a
+    number) and after every round."""
     state = kept.latest()
     course = Course.of(state) if state else Course.begin(parameters)
     rounds = schedule.rounds(users)
@@ -144,5 +144,5 @@ def train(
         if t <= course.moments.rounds:
             continue
         course, loss = step(course, cohort, schedule.rule)
-        kept.save(course.arrays(), step=t)
+        kept.save(course.arrays(), step=t, last=t == rounds)
         yield RoundDone(t, rounds, loss, course)

@@ -44,6 +44,8 @@ def public_vectors(
     vectors = svd_embedding(
         bags, dimension=dimension, seed=seed, weights=METADATA_WEIGHTS | _NEWS_WEIGHTS
     )
+    said = [np.diff(bag.counts.indptr) > 0 for bag in bags.bags.values()]
+    vectors[~np.any(said, axis=0)] = 0  # centring would give all of these one row
     norm = float(np.sqrt((vectors.astype(np.float64) ** 2).sum(1).mean()))
     return vectors / np.float32(norm or 1.0)
 

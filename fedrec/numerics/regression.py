@@ -4,6 +4,9 @@ tested against, and what few users take, whom compiling would cost more than sol
 A user's n ratings are t_e = x_e' w + noise of variance v_e, w ~ N(0, I). With K = X X' + V the
 posterior mean of w is G t for the gain G = X' K^-1 = (I + X' V^-1 X)^-1 X' V^-1. Users are padded
 to one number of ratings by rows of zeros with variance 1 and target 0, which change nothing.
+
+Leading eigenvectors of a positive semidefinite matrix that is known by its products alone; and the
+ridge regression whose ridge minimises generalised cross-validation (Golub, Heath, Wahba 1979).
 """
 
 from __future__ import annotations
@@ -118,3 +121,31 @@ def leading_eigenvectors(
     values, rotation = np.linalg.eigh(Q.T @ product(Q))
     order = np.argsort(values)[::-1][:rank]
     return np.asarray((Q @ rotation)[:, order]), np.asarray(values[order])
+
+
+_RIDGES = 10.0 ** np.arange(-4, 3.1, 0.5)
+"""Over the mean square of a direction."""
+
+
+def regressed(Y: Float64s, X: Float64s, new: Float64s) -> Float64s:
+    """(n, D) predictions at `new` (n, f) of the ridge regression of Y (m, D) on X (m, f), with an
+    intercept."""
+    m = len(Y)
+    mean = X.mean(axis=0)
+    values, E = np.linalg.eigh((X - mean).T @ (X - mean))
+    kept = values > 1e-9 * max(float(values[-1]), 1e-30)
+    values, E = values[kept], E[:, kept]
+    level = Y.mean(axis=0)
+    told = ((X - mean) @ E).T @ (Y - level)
+    squares = np.sum(told**2, axis=1)
+    whole = float(np.sum((Y - level) ** 2))
+
+    def left_out(ridge: float) -> float:
+        """Generalised cross-validation, times m."""
+        gain = 1 / (values + ridge)
+        residual = whole - float(squares @ (2 * gain - values * gain**2))
+        parameters = 1 + float(np.sum(values * gain))
+        return residual / max(1 - parameters / m, 1e-9) ** 2
+
+    ridge = min(_RIDGES * float(np.mean(values)), key=left_out) if len(values) else 1.0
+    return np.asarray(level + ((new - mean) @ E) @ (told / (values[:, None] + ridge)), np.float64)

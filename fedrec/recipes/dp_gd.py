@@ -43,17 +43,31 @@ def client_steps(
 
 
 def settings_of(scenario: RecipeScenario) -> noisy_descent.DescentSettings:
-    """The scenario's values, as in `recipes.noisy_descent.settings_of`."""
+    """The scenario's values, as in `recipes.noisy_descent.settings_of`.
+
+    Without biases, the paper's model (`ada-dpgd`), vectors alone must learn what popular items
+    have in common: in many steps, and with users who follow them little. Best of 17 settings on
+    validation ratings of MovieLens 100K and planted ones, and of five on those of MovieLens 1M, at
+    epsilon 1, 5 and 20."""
     chosen = scenario.model
     epsilon = scenario.privacy.epsilon
+    if not chosen.biases:
+        return noisy_descent.DescentSettings(
+            dimension=chosen.dimension or 2,
+            steps=chosen.steps or 24,
+            rate=chosen.learning_rate or 1.5,
+            user_ridge=chosen.user_ridge or 20.0,
+            item_ridge=chosen.item_ridge or 10.0,
+            start_std=1.0,
+            biases=False,
+        )
     return noisy_descent.DescentSettings(
-        dimension=chosen.dimension or (3 if not chosen.biases else 1 if epsilon < 3 else 2),
+        dimension=chosen.dimension or (1 if epsilon < 3 else 2),
         steps=chosen.steps or (6 if epsilon < 7 else 12 if epsilon < 15 else 24),
         rate=chosen.learning_rate or (0.7 if epsilon < 15 else 0.5),
         user_ridge=chosen.user_ridge or 2.0,
         item_ridge=chosen.item_ridge or (60.0 if epsilon < 0.75 else 30.0 if epsilon < 3 else 10.0),
-        start_std=0.05 if chosen.biases else 1.0,
-        biases=chosen.biases,
+        start_std=0.05,
     )
 
 

@@ -56,7 +56,7 @@ def loopback(job: NewsJob) -> Generator[Progress | TrainedNews, None, None]:
     """The runtime `loopback`: everybody in this process."""
     from fedrec.news.local_clients import LocalClients  # brings torch
 
-    kept = Kept(job.folder)
+    kept = Kept(job.folder, pause_s=5)
     clients = LocalClients(job.scenario, job.catalogue, job.train, kept)
     yield from train_news(job.scenario, job.catalogue, clients, kept=kept)
 

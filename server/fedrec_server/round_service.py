@@ -19,6 +19,7 @@ from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
+from random import uniform
 from typing import Any, Self
 
 import grpc
@@ -68,7 +69,9 @@ class ServiceLimits:
     waits for its place. least_bytes_s: how fast an answer comes at least, bytes a second, after
     piece_s seconds of grace; a piece of ours is to be taken in piece_s.
     away_s: how long a client may be away before its message is given up. connection_s: how long a
-    connection may wait without a message; the client opens another, with its certificate of then.
+    connection may wait without a message, by chance between half of it and all, so that clients
+    that began to wait together do not come back together; the client opens another, with its
+    certificate of then.
     """
 
     answer_bytes: int = 64 * 2**20
@@ -281,7 +284,7 @@ class RoundService:
             last = ""
             while True:
                 try:
-                    async with asyncio.timeout(self._limits.connection_s):
+                    async with asyncio.timeout(self._limits.connection_s * uniform(0.5, 1.0)):
                         message = await _other_than(last, client, news)
                 except TimeoutError:
                     return

@@ -178,3 +178,19 @@ def test_what_one_user_draws_depends_on_nobody_else(world: tuple[Catalogue, Impr
     np.testing.assert_array_equal(others.coefficients.values, everybody.coefficients.values[1:])
     theirs = np.repeat(train.users > 0, np.diff(train.candidate_ptr))
     np.testing.assert_array_equal(others.labels.reported, everybody.labels.reported[theirs])
+
+
+def test_large_states_that_anybody_can_repeat_lie_a_pause_apart_and_the_last_is_kept(
+    tmp_path: Path,
+) -> None:
+    large = {"x": np.zeros(2**20 + 1)}
+    kept = Kept(tmp_path, pause_s=600)
+    for step in (1, 2):
+        kept.save({**large, "step": np.array(step)}, step=step, last=False)
+    assert kept.latest()["step"] == 1
+    kept.save({"step": np.array(3)}, step=3, last=False)
+    assert kept.latest()["step"] == 3, "small states are kept every time"
+    kept.save({**large, "step": np.array(4)}, step=4)
+    assert kept.latest()["step"] == 4
+    Kept(tmp_path).save({**large, "step": np.array(5)}, step=5, last=False)
+    assert Kept(tmp_path).latest()["step"] == 5, "without a pause every state is kept"

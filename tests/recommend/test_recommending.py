@@ -21,7 +21,7 @@ from fedrec.errors import (
     UnreachableError,
 )
 from fedrec.randomness import Streams
-from fedrec.serving.bundle import Bundle, Texts
+from fedrec.serving.bundle import Bundle, Texts, read
 from fedrec.serving.sizes import Sizes
 from fedrec_client.clicks import Click, Clicks, read_clicks
 from fedrec_client.explaining import shown
@@ -321,3 +321,21 @@ def test_an_answer_that_shows_nothing_is_warned_of_before_it_is_paid_for(
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert not recommender.recommend(CLICKS).fresh  # costs nothing
+
+
+def test_a_history_of_items_of_which_nothing_is_known_is_warned_of_before_it_is_paid_for(
+    opened: Open, served: PlainServer
+) -> None:
+    rows = np.zeros((ITEMS, TOPICS), np.int32)
+    rows[60:] = 2**19 * np.eye(TOPICS, dtype=np.int32)[np.arange(60) % TOPICS]
+    write_bundle(served.paths[0], rows=rows)
+    recommender = opened()
+    unknown = [Click(f"i{j}") for j in range(3)]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        with pytest.raises(GenericListWarning, match="nothing is known of the 3 items"):
+            recommender.recommend(Clicks(tuple(unknown)))
+    assert not recommender.ledger.entries
+    assert not served.queries
+    model = PublicModel(read(served.paths[0]))
+    assert model.telling(Clicks((*unknown, Click("i70")))) == 1

@@ -22,6 +22,7 @@ from fedrec.transport.rounds_api import rounds_pb2 as pb
 from fedrec.transport.rounds_api.pieces import SERVICE, packed, pieces
 from fedrec.transport.rounds_client import RoundsConnection, greet
 from fedrec_client.requests import answering
+from fedrec_server import round_service
 from fedrec_server.broadcast import ClientBroadcast
 from fedrec_server.round_service import MOST_CONNECTIONS, RoundService, ServiceLimits, _Client
 from fedrec_server.settings_tables import LinkTable
@@ -416,6 +417,23 @@ def test_a_connection_that_waited_for_long_is_opened_anew_with_the_certificate_o
         until(lambda: service.nodes(), "it is back")
         assert [answer.client for answer in broadcast(service).join(TERMS)] == ["library"]
         assert len(site.heard) == 1
+
+
+def test_clients_that_began_to_wait_together_do_not_come_back_together(
+    keys: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A thousand connections that ended in one moment, an hour after a round, were all away then."""
+    waits = list[float]()
+
+    def drawn(low: float, high: float) -> float:
+        waits.append(random.Random(len(waits)).uniform(low, high))
+        return waits[-1]
+
+    monkeypatch.setattr(round_service, "uniform", drawn)
+    with RoundService(table(keys)) as service, sites(keys, service, "library", "hospital"):
+        broadcast(service).join(TERMS)
+    assert len(set(waits)) == len(waits) >= 2
+    assert all(0.5 <= wait <= 1 for wait in waits)
 
 
 def test_without_tls_clients_are_believed_and_only_on_this_machine() -> None:

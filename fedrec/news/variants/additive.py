@@ -48,7 +48,7 @@ def train(
     scenario: NewsScenario, catalogue: Catalogue, fleet: NewsClients, kept: Kept
 ) -> Iterator[Progress | TrainedNews]:
     """On reports that are collected once."""
-    from fedrec.news import reports_training
+    from fedrec.news import co_clicks, reports_training
     from fedrec.news.reports_training import collected_arrays, collected_of
 
     table = topics_of(scenario, catalogue)
@@ -109,7 +109,8 @@ def train(
         )
         arrays = {name: p.detach().numpy() for name, p in done.model.named_parameters()}
         spent = got.ledger.epsilon if guarantee.private else guarantee.epsilon
-        yield TrainedNews(AdditiveRecommender(done), guarantee, spent, 1, sent, 0.0, arrays)
+        recommender = AdditiveRecommender(co_clicks.with_untold(done, got))
+        yield TrainedNews(recommender, guarantee, spent, 1, sent, 0.0, arrays)
 
 
 def plan_of(scenario: NewsScenario) -> TrainingPlan:
