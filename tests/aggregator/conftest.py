@@ -1,6 +1,8 @@
 """A tiny population, two clients that each hold half of it, and an aggregator on a clock that only
 a test moves."""
 
+from __future__ import annotations
+
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
@@ -12,7 +14,7 @@ import pytest
 from fedrec.data.interactions import Interactions
 from fedrec.data.keyed_hash import first_words
 from fedrec.federation.messages import BlockReports, Question, ReleaseSpec, Reports
-from fedrec.federation.protocol import Opening
+from fedrec.federation.protocol import Opening, Phase
 from fedrec.federation.report_batches import Batch, pack_reports
 from fedrec.federation.reports import RealBlock, block, bounded
 from fedrec.federation.wire import pack_release, question_digest, question_header
@@ -130,6 +132,17 @@ class World:
         self.aggregator.open_run(self.run, self.plan)
         self.aggregator.open_round(self.opening(self.question(round)))
 
+    def begun(self) -> World:
+        """Everybody is enrolled, and round 0 is open."""
+        self.enroll()
+        self.open()
+        return self
+
+    def check_release(self) -> None:
+        """Round 0 ends with what a loopback releases."""
+        assert self.aggregator.close(self.run, 0).phase is Phase.RELEASED
+        assert self.aggregator.release(self.run, 0) == self.expected()
+
     def enroll(self) -> None:
         for client in (0, 1):
             self.aggregator.enroll(f"client-{client}", self.tokens(self.users_of(client)))
@@ -206,7 +219,4 @@ def make(tmp_path: Path) -> Iterator[Callable[..., World]]:
 @pytest.fixture
 def world(make: Callable[..., World]) -> World:
     """Twelve users of two clients, enrolled, and round 0 open."""
-    one = make()
-    one.enroll()
-    one.open()
-    return one
+    return make().begun()

@@ -27,9 +27,7 @@ RUN = "run-1"
 def test_reports_that_race_with_the_close_are_counted_in_the_release_or_told_that_they_are_late(
     make: Callable[..., Any], seed: int
 ) -> None:
-    world = make(limits=Limits(min_cohort=1))
-    world.enroll()
-    world.open()
+    world = make(limits=Limits(min_cohort=1)).begun()
     world.send([0])
     batches = {user: world.packed([user]) for user in EVERYBODY[1:]}
     order = np.random.default_rng(seed).permutation(EVERYBODY[1:])

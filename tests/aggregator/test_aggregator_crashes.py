@@ -57,8 +57,7 @@ def test_a_crash_around_a_durable_step_ends_in_the_same_release_and_one_charge(
         with pytest.raises(RefusedError):
             world.aggregator.release(RUN, 0)
         world.send(EVERYBODY)
-    assert world.aggregator.close(RUN, 0).phase is Phase.RELEASED
-    assert world.aggregator.release(RUN, 0) == world.expected()
+    world.check_release()
     assert [charge.release for charge in world.aggregator.ledger.spends().charges] == ["s/0", "m/0"]
 
 
@@ -80,8 +79,7 @@ def test_a_crash_around_an_enrolment_or_an_opening_is_mended_by_asking_again(
     world.restart()
     begin()
     world.send(EVERYBODY)
-    assert world.aggregator.close(RUN, 0).phase is Phase.RELEASED
-    assert world.aggregator.release(RUN, 0) == world.expected()
+    world.check_release()
 
 
 def test_a_release_is_written_over_by_a_later_attempt_only_while_nobody_could_have_seen_it(
@@ -140,8 +138,7 @@ def test_a_ledger_that_cannot_be_written_charges_nothing_and_goes_on_when_it_can
     assert world.aggregator.ledger.spends().charges == ()
     assert world.aggregator.enrolled() == 12
     database.execute("PRAGMA query_only = OFF")
-    assert world.aggregator.close(RUN, 0).phase is Phase.RELEASED
-    assert world.aggregator.release(RUN, 0) == world.expected()
+    world.check_release()
 
 
 @pytest.mark.parametrize("commit", [1, 2], ids=["charge", "publish"])
@@ -217,8 +214,7 @@ def test_no_memory_for_the_noise_is_said_clearly_and_the_round_waits(
         patched.setattr("fedrec_aggregator.core.release", exhausted)
         with pytest.raises(RunError, match="no memory"):
             world.aggregator.close(RUN, 0)
-    assert world.aggregator.close(RUN, 0).phase is Phase.RELEASED
-    assert world.aggregator.release(RUN, 0) == world.expected()
+    world.check_release()
 
 
 def test_sums_that_broke_half_way_are_never_released(
@@ -236,8 +232,7 @@ def test_sums_that_broke_half_way_are_never_released(
     assert world.aggregator.close(RUN, 0).phase is Phase.SHORT
     assert world.aggregator.open_round(world.opening()).attempt == 2
     world.send(EVERYBODY)
-    assert world.aggregator.close(RUN, 0).phase is Phase.RELEASED
-    assert world.aggregator.release(RUN, 0) == world.expected()
+    world.check_release()
 
 
 def test_noise_is_drawn_only_after_the_charge_is_durable(world: Any) -> None:

@@ -123,9 +123,7 @@ def test_no_damage_to_a_sound_batch_makes_report_raise_or_loses_count_of_its_use
 @settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(forged())
 def test_a_forged_batch_is_added_clipped_and_nothing_else(make: Any, reports: Reports) -> None:
-    world = make()
-    world.enroll()
-    world.open()
+    world = make().begun()
     users = list(range(reports.num_users))
     batch = world.batch(users)
     receipt = world.aggregator.report(

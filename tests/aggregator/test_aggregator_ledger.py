@@ -75,17 +75,6 @@ def test_an_older_copy_does_not_know_what_the_server_has_seen(world: Any) -> Non
     assert caught.value.code == "stale-ledger"
 
 
-def test_another_ledger_shares_no_head(tmp_path: Path) -> None:
-    heads = set[str]()
-    for name in ("a", "b"):
-        ledger = ReleaseLedger(tmp_path / name, limit=None, clock=lambda: 0.0)
-        heads.add(ledger.head())
-        assert ledger.knows("")
-        assert ledger.knows(ledger.head())
-        ledger.close()
-    assert len(heads) == 2
-
-
 def test_every_head_ever_told_is_known_after_a_restart(world: Any) -> None:
     heads = [world.aggregator.ledger.head()]
     for round in range(2):
@@ -164,19 +153,6 @@ class Memory:
 
     def keep_ledger_head(self, head: LedgerHead) -> None:
         self.head = head
-
-
-def test_whoever_kept_a_head_follows_the_ledger_from_there(world: Any) -> None:
-    memory = Memory()
-    for round in range(3):
-        follow(world.aggregator.growth, memory)
-        assert memory.head.head == world.aggregator.ledger.head()
-        round_of(world, round)
-    before = memory.head
-    world.restart()
-    follow(world.aggregator.growth, memory)
-    assert memory.head.number > before.number
-    assert world.aggregator.ledger.knows(before.head)
 
 
 @pytest.mark.parametrize("since", [0, 1])

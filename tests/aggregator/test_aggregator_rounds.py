@@ -88,8 +88,7 @@ def test_a_short_cohort_releases_and_spends_nothing_and_the_round_opens_anew(wor
     again = world.aggregator.open_round(world.opening())
     assert (again.phase, again.attempt, again.reported) == (Phase.OPEN, 2, 0)
     world.send(EVERYBODY)
-    assert world.aggregator.close(RUN, 0).phase is Phase.RELEASED
-    assert world.aggregator.release(RUN, 0) == world.expected()
+    world.check_release()
 
 
 def test_opening_an_open_round_again_keeps_its_reports(world: Any) -> None:
@@ -184,9 +183,7 @@ def test_batches_users_and_events_above_the_operators_limits_are_too_large(
         Limits(min_cohort=1, max_users_per_batch=2),
         Limits(min_cohort=1, max_events_per_user=3),
     ):
-        world = make(limits=limits)
-        world.enroll()
-        world.open()
+        world = make(limits=limits).begun()
         turned_away = receipt(world, world.packed([1, 2, 3])).rejected
         assert turned_away == {"too-large": min(3, limits.max_users_per_batch)}
         world.stop()
@@ -204,9 +201,7 @@ def test_a_report_after_the_round_froze_or_was_released_finds_it_closed(world: A
 def test_sums_that_could_pass_two_to_the_63_turn_a_batch_away_and_keep_the_others(
     make: Callable[..., Any],
 ) -> None:
-    world = make()
-    world.enroll()
-    world.open()
+    world = make().begun()
     collection = world.aggregator._rounds[RUN, 0]
     world.send([0])
     collection.sums._reach[0][:] = 2.0**63  # as 2^18 greedy users would
@@ -337,9 +332,7 @@ def test_no_noise_needs_an_operator_who_says_so(make: Callable[..., Any]) -> Non
         with refused_as(Refusal.BUDGET):
             world.aggregator.open_run("bare", bare)
         world.stop()
-    world = make(limit=non_private(1e-5), plan=bare)
-    world.enroll()
-    world.open()
+    world = make(limit=non_private(1e-5), plan=bare).begun()
     world.send(EVERYBODY)
     world.aggregator.tick()
     assert world.aggregator.release(RUN, 0) == world.expected()
@@ -365,9 +358,7 @@ def test_the_operators_limit_holds_over_all_runs(make: Callable[..., Any]) -> No
 def test_two_runs_that_fit_alone_but_not_together_are_stopped_before_the_limit(
     make: Callable[..., Any],
 ) -> None:
-    world = make(limit=Guarantee(5.0, 1e-5))
-    world.enroll()
-    world.open()
+    world = make(limit=Guarantee(5.0, 1e-5)).begun()
     world.run = "run-2"
     world.open()
     world.send(EVERYBODY)

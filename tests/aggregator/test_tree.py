@@ -125,6 +125,12 @@ class Tree:
         self.root.open_run(self.world.run, self.world.plan)
         return self.root.open_round(self.world.opening()).phase
 
+    def release_everybody(self) -> None:
+        """All report, and the release is the loopback's."""
+        assert (self.send(0), self.send(1)) == (6, 6)
+        assert self.close() is Phase.RELEASED
+        assert self.released == self.world.expected()
+
     def send(self, place: int) -> int:
         packed = self.world.packed(self.world.users_of(place))
         return (
@@ -197,9 +203,7 @@ def test_a_leaf_killed_before_it_froze_ends_the_attempt_and_everybody_is_counted
         tree.root.status(tree.world.run, 0)
     assert caught.value.code == Refusal.ROUND_UNKNOWN
     assert tree.open() is Phase.OPEN
-    assert (tree.send(0), tree.send(1)) == (6, 6)
-    assert tree.close() is Phase.RELEASED
-    assert tree.released == tree.world.expected()
+    tree.release_everybody()
     assert tree.charges() == ["s/0", "m/0"]
 
 
@@ -231,9 +235,7 @@ def test_a_leaf_killed_after_it_froze_and_before_its_sums_were_taken_ends_the_at
         tree.close()
     tree.open()
     # the first leaf's frozen sums are not in the next attempt
-    assert (tree.send(0), tree.send(1)) == (6, 6)
-    tree.close()
-    assert tree.released == tree.world.expected()
+    tree.release_everybody()
 
 
 def test_a_leaf_whose_sums_are_held_may_die(tree: Tree) -> None:
@@ -257,9 +259,7 @@ def test_a_leaf_on_a_machine_without_its_folder_takes_its_users_again(tree: Tree
         Refusal.NOT_ENROLLED: 1
     }
     leaf.enroll("client-0", tree.world.tokens(tree.world.users_of(0)))
-    assert (tree.send(0), tree.send(1)) == (6, 6)
-    tree.close()
-    assert tree.released == tree.world.expected()
+    tree.release_everybody()
 
 
 def test_a_leaf_that_stays_away_is_left_out_where_the_quorum_is_there(tree: Tree) -> None:
@@ -285,9 +285,7 @@ def test_a_leaf_that_was_away_when_the_round_opened_is_opened_when_it_answers(
         assert tree.send(0) == 0
         tree.endpoints[0].away = False
         tree.root.tick()
-        assert (tree.send(0), tree.send(1)) == (6, 6)
-        assert tree.close() is Phase.RELEASED
-        assert tree.released == tree.world.expected()
+        tree.release_everybody()
 
 
 def test_freezing_again_gives_the_same_bytes_and_a_frozen_leaf_takes_nothing(tree: Tree) -> None:
@@ -395,9 +393,7 @@ def test_a_root_killed_between_charge_and_release_charges_once_and_releases_the_
     assert tree.charges() == ["s/0", "m/0"]
     tree.restart_root()
     assert tree.open() is Phase.OPEN  # the second attempt: nobody saw anything of the first
-    assert (tree.send(0), tree.send(1)) == (6, 6)
-    assert tree.close() is Phase.RELEASED
-    assert tree.released == tree.world.expected()
+    tree.release_everybody()
     assert tree.charges() == ["s/0", "m/0"]
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -45,6 +44,7 @@ from fedrec_client.ledger import ClientLedger
 from fedrec_client.participant import Participant
 from fedrec_client.store import LocalUsers
 from fedrec_server.workload import NAME, DeviceClients, Publication
+from tests.contracts.conftest import Called
 from tests.device.test_light_device import InProcess
 from tests.threads import serving
 
@@ -87,19 +87,6 @@ class Small:
             Streams(SEED),
             Ledger(self.prepared.plan.guarantee),
         )
-
-
-@dataclass
-class Site:
-    """A broadcast to one site, which has everybody but the last few."""
-
-    participant: Participant
-
-    def join(self, terms: Terms) -> Sequence[Answer]:
-        return [self.participant.join(terms)]
-
-    def ask(self, invitation: Invitation) -> Sequence[Answer]:
-        return [self.participant.answer(invitation)]
 
 
 def test_light_devices_and_a_site_over_leaves_give_the_bytes_of_a_loopback(tmp_path: Path) -> None:
@@ -153,7 +140,7 @@ def test_light_devices_and_a_site_over_leaves_give_the_bytes_of_a_loopback(tmp_p
             tuple(map(str, range(users - DEVICES))),
         )
         endpoints = ClientLeaves([leaf.client_endpoint("site") for leaf in leaves], ranges)
-        site = Site(Participant("site", at_site, own, endpoints, tmp_path / "site"))
+        site = Called([Participant("site", at_site, own, endpoints, tmp_path / "site")])
         looked = list[bool]()
 
         def look(_: float) -> None:
@@ -187,13 +174,6 @@ def test_light_devices_and_a_site_over_leaves_give_the_bytes_of_a_loopback(tmp_p
 def test_a_round_waits_for_devices_no_longer_than_its_window(tmp_path: Path) -> None:
     """Devices that stay away are counted as asked and not as accepted."""
 
-    class Nobody:
-        def join(self, terms: Terms) -> Sequence[Answer]:
-            return []
-
-        def ask(self, invitation: Invitation) -> Sequence[Answer]:
-            return []
-
     small = Small()
     slept = list[float]()
     with closing(ReleaseLedger(tmp_path / "leaf", limit=None)) as ledger:
@@ -204,7 +184,7 @@ def test_a_round_waits_for_devices_no_longer_than_its_window(tmp_path: Path) -> 
             )
             leaf.enroll("device-1", [bytes(16)])
             clients = DeviceClients(
-                Nobody(),
+                Called([]),
                 root,
                 Publication(tmp_path / "p"),
                 5,

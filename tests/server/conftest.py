@@ -19,7 +19,7 @@ import pytest
 from fedrec.data.interactions import Dataset, Interactions
 from fedrec.data.planted import PlantedShape, planted
 from fedrec.federation.messages import train
-from fedrec.federation.protocol import Answer, Invitation, LedgerGrowth, LedgerHead, Receipt, Terms
+from fedrec.federation.protocol import Answer, Invitation, Terms
 from fedrec.federation.round_driver import Patience
 from fedrec.in_process.loopback import Loopback
 from fedrec.privacy.accounting import Ledger
@@ -399,14 +399,8 @@ class EndpointOf:
     world: World
     name: str
 
-    def enroll(self, tokens: Sequence[bytes]) -> int:
-        return self.world.endpoint.client_endpoint(self.name).enroll(tokens)
-
-    def growth(self, since: LedgerHead, charged: int) -> LedgerGrowth:
-        return self.world.endpoint.client_endpoint(self.name).growth(since, charged)
-
-    def report(self, run: str, round: int, batch: bytes) -> Receipt:
-        return self.world.endpoint.client_endpoint(self.name).report(run, round, batch)
+    def __getattr__(self, call: str) -> Any:
+        return getattr(self.world.endpoint.client_endpoint(self.name), call)
 
 
 def as_bytes(state: Any) -> dict[str, bytes]:

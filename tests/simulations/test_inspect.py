@@ -5,7 +5,6 @@ import json
 import math
 import shutil
 import sqlite3
-from collections.abc import Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,7 +16,7 @@ import pytest
 from fedrec.cli.disclosure.overview import inspected, text
 from fedrec.data.planted import PlantedShape, planted
 from fedrec.errors import RunError
-from fedrec.federation.protocol import Answer, Invitation, LedgerGrowth, LedgerHead, Receipt, Terms
+from fedrec.federation.protocol import Receipt
 from fedrec.federation.round_driver import Patience
 from fedrec.privacy.accounting import GaussianEvent, epsilon_of, mu_for
 from fedrec.privacy.click_accounting import Costs
@@ -37,6 +36,7 @@ from fedrec_client.store import LocalUsers
 from fedrec_server.gathering import Gathering
 from fedrec_server.rounds import run_rounds
 from fedrec_server.run_record import FORMAT
+from tests.contracts.conftest import Called
 from tests.waiting import HANG_S
 
 USERS = 24
@@ -50,30 +50,13 @@ class Endpoint:
     endpoint: Any
     crossed: list[bytes] = field(default_factory=list)
 
-    def enroll(self, tokens: Sequence[bytes]) -> int:
-        return int(self.endpoint.enroll(tokens))
-
-    def growth(self, since: LedgerHead, charged: int) -> LedgerGrowth:
-        growth: LedgerGrowth = self.endpoint.growth(since, charged)
-        return growth
+    def __getattr__(self, call: str) -> Any:
+        return getattr(self.endpoint, call)
 
     def report(self, run: str, round: int, batch: bytes) -> Receipt:
         self.crossed.append(batch)
         receipt: Receipt = self.endpoint.report(run, round, batch)
         return receipt
-
-
-@dataclass
-class All:
-    """A broadcast to participants in this process."""
-
-    participants: list[Participant]
-
-    def join(self, terms: Terms) -> Sequence[Answer]:
-        return [each.join(terms) for each in self.participants]
-
-    def ask(self, invitation: Invitation) -> Sequence[Answer]:
-        return [each.answer(invitation) for each in self.participants]
 
 
 @dataclass(frozen=True)
@@ -119,7 +102,7 @@ def done(tmp_path_factory: pytest.TempPathFactory) -> Done:
                 load(None),
                 public,
                 core,
-                All(participants),
+                Called(participants),
                 folder / "server",
                 run="run-1",
                 **waiting,
