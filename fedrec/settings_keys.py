@@ -24,16 +24,27 @@ def load_content(path: Path) -> dict[str, Any]:
             f"Train on it: fedrec train {path} -o model. Or, with the keys of a scenario: fedrec "
             f"simulate --data {path}.",
         )
+    return read_toml(path, "Give a scenario file.")
+
+
+def read_toml(
+    path: Path,
+    missing: str,
+    wrong: str = "Correct the line; strings need quotes.",
+    *,
+    said: str = "",
+) -> dict[str, Any]:
+    """The tables of a file, which errors call `said`.
+
+    Raises SettingsError with the remedy `missing` where it cannot be read, `wrong` where it is not
+    TOML."""
+    said = said or str(path)
     try:
         return tomllib.loads(path.read_text(encoding="utf-8-sig"))
     except OSError as failure:
-        raise SettingsError(
-            f"{path}: {failure.strerror or failure}", "Give a scenario file."
-        ) from None
+        raise SettingsError(f"{said}: {failure.strerror or failure}", missing) from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as failure:
-        raise SettingsError(
-            f"{path} is not TOML: {failure}", "Correct the line; strings need quotes."
-        ) from None
+        raise SettingsError(f"{said} is not TOML: {failure}", wrong) from None
 
 
 def apply(content: dict[str, Any], override: str) -> None:

@@ -1,5 +1,5 @@
 """Weights that divide a user's budget over its items: one weight per event, n^-mu of the item's
-noisy count.
+noisy count; and what a user sends to be counted.
 
 Guarantee (user, add/remove). Every function returns `UserWeights` whose `bound` holds for each user
 k on its own: sum over its events e of w_e^2 <= bound^2. A report that adds w_e x_e to the row of
@@ -9,10 +9,11 @@ because rows of different items are orthogonal:
 the L2 sensitivity of the sum.
 
 Proof that no other user matters. The counts were released before, under a budget of their own
-(`counts.py`). Given them, the weights of a user are a function of its own items alone: they are
-computed user by user, by one sequential loop, so that neither the other users nor the sharding
-shows in them. The bound holds for the numbers that are returned, not only for the formula: norms
-are rounded up (see `_scale_users`). The weights themselves are never released (Ada-DPALS Rem. 4.2).
+(`clipped_contributions`). Given them, the weights of a user are a function of its own items alone:
+they are computed user by user, by one sequential loop, so that neither the other users nor the
+sharding shows in them. The bound holds for the numbers that are returned, not only for the formula:
+norms are rounded up (see `_scale_users`). The weights themselves are never released (Ada-DPALS Rem.
+4.2).
 
 Two items of one user in the same row would add before they are squared and break the bound:
 repeated items are refused.
@@ -40,6 +41,18 @@ class UserWeights:
     bound: float
 
 
+def clipped_contributions(interactions: Interactions, *, limit: int) -> UserWeights:
+    """What a user sends that items be counted: min(1, sqrt(limit / n_k)) on each item, the user's
+    vector of ones, clipped to norm sqrt(limit), which is the bound and so the sensitivity."""
+    return clipped(interactions, np.ones(interactions.num_items), budget=float(limit))
+
+
+def at_least_one(noisy: Float64s) -> Float64s:
+    """max(n, 1) of counts after their release, as the papers' public code does: weights n^-mu need
+    positive counts."""
+    return np.maximum(noisy, 1.0)
+
+
 def exponent(gamma: float) -> float:
     """mu = (1 + gamma) / 4, by which Ada-DPALS eq. 11 is a case of eq. 16: 1/4 if losses are convex
     (gamma 0), 1/2 if strongly (1)."""
@@ -52,7 +65,7 @@ def task_weights(
     """omega* (m,), Ada-DPALS eq. 16: n_j^-mu / sqrt(sum_j' n_j'^(1 - 2 mu) / (num_users budget /
     slack)).
 
-    counts: (m,) noisy counts, at least 1 (`counts.at_least_one`). budget: beta, a user's sum of
+    counts: (m,) noisy counts, at least 1 (`at_least_one`). budget: beta, a user's sum of
     squares. slack: c(n) of eq. 10, which the analysis takes as c log n and practice as 1. With
     exact counts the mean over users of sum w^2 is budget / slack: long histories exceed it.
     """

@@ -3,7 +3,6 @@ file's own folder, one line per mistake."""
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar, cast
@@ -23,6 +22,7 @@ from fedrec.operations import logs
 from fedrec.operations.addresses import Address
 from fedrec.operations.certificates import Role
 from fedrec.operations.pins import of_role, read_pins
+from fedrec.settings_keys import read_toml
 
 
 def _from_folder(value: str, info: ValidationInfo) -> str:
@@ -253,16 +253,7 @@ def read(path: Path, settings: type[_Settings]) -> _Settings:
 
 
 def _content(path: Path) -> dict[str, Any]:
-    try:
-        return tomllib.loads(path.read_text(encoding="utf-8-sig"))
-    except OSError as failure:
-        raise SettingsError(
-            f"{path}: {failure.strerror or failure}", "Give a settings file, as in docs/deploy.md."
-        ) from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as failure:
-        raise SettingsError(
-            f"{path} is not TOML: {failure}", "Correct the line; strings need quotes."
-        ) from None
+    return read_toml(path, "Give a settings file, as in docs/deploy.md.")
 
 
 Kind = Literal["aggregator", "server", "client", "serving"]

@@ -15,7 +15,6 @@ import os
 import re
 import signal
 import threading
-import tomllib
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
@@ -34,6 +33,7 @@ from cryptography.hazmat.primitives.serialization import (
 
 from fedrec.errors import SettingsError
 from fedrec.operations.certificates import BACKDATED, Identity, Role, identity, pins_of, uris_of
+from fedrec.settings_keys import read_toml
 from fedrec.storage import write_bytes
 
 FILE = "pins.toml"
@@ -63,17 +63,8 @@ def write_pins(folder: Path) -> Path:
 
 def read_pins(path: Path) -> Mapping[str, str]:
     """Public keys' SHA-256 by identity. Raises SettingsError on what is no such file."""
-    try:
-        found = tomllib.loads(path.read_text(encoding="utf-8-sig"))
-    except OSError as failure:
-        raise SettingsError(
-            f"pins: {path}: {failure.strerror or failure}",
-            "Name the pins.toml that `fedrec certs` wrote.",
-        ) from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as failure:
-        raise SettingsError(
-            f"pins: {path} is not TOML: {failure}", "Name the pins.toml that `fedrec certs` wrote."
-        ) from None
+    remedy = "Name the pins.toml that `fedrec certs` wrote."
+    found = read_toml(path, remedy, remedy, said=f"pins: {path}")
     for name, pin in found.items():
         if Identity.among([name]) is None or not (
             isinstance(pin, str) and re.fullmatch("[0-9a-f]{64}", pin)

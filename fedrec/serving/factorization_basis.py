@@ -34,10 +34,11 @@ import numpy as np
 import numpy.typing as npt
 
 from fedrec.arrays import Float64s
+from fedrec.data.interactions import Interactions
 from fedrec.errors import SettingsError
 from fedrec.privacy.accounting import mu_for
 from fedrec.privacy.bounded_mean import BITS, Population, TopicTable, coefficients, noise_std
-from fedrec.serving.histories import latest_liked
+from fedrec.randomness import Streams
 from fedrec.serving.sizes import Sizes, grouped
 from fedrec.serving.synthetic import Released, SyntheticSettings, centred_tastes, synthetic_users
 
@@ -248,3 +249,30 @@ def prior(released: Released, people: Synthetic) -> Float64s:
     if not released.like.rated:
         return np.minimum(released.events * released.shares, 1.0)
     return np.asarray(mean + released.ranker.offset, np.float64)
+
+
+def latest_liked(events: Interactions, *, places: int, liked: float) -> npt.NDArray[np.int32]:
+    """(num_users, places) item rows, oldest first, -1 in front where there are fewer: the history
+    that a query is made from, chosen by a rule that anybody may know.
+
+    It is the latest H items that were clicked, or rated at least `liked`; the place of a click
+    follows from when it was made. Where there are no times, the H that come first in one public
+    order of all items. In both cases exchanging one click for another exchanges at most one place:
+    by time the others stay where they are; in the public order, the one that leaves makes room for
+    one, and the one that joins pushes one out, which is the one that leaves or the one that took
+    its place. So the bound of `asking` holds for the whole set of clicks.
+    """
+    likes = events.liked(liked)
+    when = _public_order(events.num_items)[likes.items] if likes.times is None else likes.times
+    users = likes.users
+    order = np.lexsort((likes.items, when, users))
+    # of the sorted rows: a user's rows stay together
+    from_end = likes.user_ptr[1:][users] - 1 - np.arange(len(likes))
+    kept = from_end < places
+    table = np.full((events.num_users, places), -1, np.int32)
+    table[users[kept], places - 1 - from_end[kept]] = likes.items[order][kept]
+    return table
+
+
+def _public_order(items: int) -> npt.NDArray[np.int64]:
+    return Streams(0).numpy("history-order").permutation(items)

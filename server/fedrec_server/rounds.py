@@ -1,7 +1,7 @@
 """The server's whole run, whatever carries it: gather clients, fix the plan, ask round after round,
 keep everything, save the model.
 
-Its folder holds `run.json` (`run_record`), `releases/` (`kept_releases`), `rounds.jsonl`,
+Its folder holds `run.json` (`run_record`), `releases/`, `rounds.jsonl`,
 `checkpoints/`, and at the end `model/`. Started again, it goes on after the last checkpoint to the
 same bytes: a round that was released but not kept is asked for again, which costs nothing.
 """

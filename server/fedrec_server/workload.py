@@ -1,16 +1,7 @@
-"""Workload of a server: ratings and clicks, or news; what it must know of them, and its trainings.
+"""Workload of a server: ratings and clicks, or news; what it must know of them, its trainings, and
+the rounds that it publishes for light devices.
 
 Everything else of a server is the same for both.
-
-Light devices as one more client of a broadcast: a question is published for all of them, and
-they report when they look.
-
-    FOLDER/v1/round             the round that is open, as JSON; "{}" for none
-    FOLDER/v1/content/SHA256    question's header, arrays, plan and terms, each under its digest
-
-The files are the same for everybody and, but for `round`, never change: any web server, object
-store or cache may serve the folder. An aggregator's table `devices` serves it beside its intake.
-Files of the round before stay, for devices that read it just now.
 """
 
 from __future__ import annotations
@@ -54,7 +45,18 @@ NAME = "light-devices"
 
 
 class Publication:
-    """The folder, written one file after the other, the round last."""
+    """The folder, written one file after the other, the round last.
+
+    It makes light devices one more client of a broadcast: a question is published for all of them,
+    and they report when they look.
+
+        FOLDER/v1/round             the round that is open, as JSON; "{}" for none
+        FOLDER/v1/content/SHA256    question's header, arrays, plan and terms, each under its digest
+
+    The files are the same for everybody and, but for `round`, never change: any web server, object
+    store or cache may serve the folder. An aggregator's table `devices` serves it beside its
+    intake. Files of the round before stay, for devices that read it just now.
+    """
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder / "v1"

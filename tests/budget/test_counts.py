@@ -2,7 +2,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedrec.budget import counts
+from fedrec.budget import weights
 from fedrec.data.interactions import Interactions
 
 M = 25
@@ -29,7 +29,7 @@ def test_removing_a_user_moves_the_sums_by_at_most_the_bound(
     everybody = interactions_of(h)
     emptied = interactions_of([x if k != gone else set() for k, x in enumerate(h)])
     with_user, without = (
-        counts.clipped_contributions(i, limit=limit) for i in (everybody, emptied)
+        weights.clipped_contributions(i, limit=limit) for i in (everybody, emptied)
     )
     sums = [
         np.bincount(i.items, c.values, minlength=M)
@@ -41,11 +41,11 @@ def test_removing_a_user_moves_the_sums_by_at_most_the_bound(
 def test_clipped_contributions_have_the_limit_s_norm_at_most_and_are_plain_counts_under_it() -> None:  # fmt: skip
     data = interactions_of([{1, 2, 3, 4}, {5}])
     np.testing.assert_allclose(
-        counts.clipped_contributions(data, limit=1).values, [0.5, 0.5, 0.5, 0.5, 1.0]
+        weights.clipped_contributions(data, limit=1).values, [0.5, 0.5, 0.5, 0.5, 1.0]
     )
-    np.testing.assert_array_equal(counts.clipped_contributions(data, limit=9).values, np.ones(5))
-    assert counts.clipped_contributions(data, limit=9).bound == 3.0
+    np.testing.assert_array_equal(weights.clipped_contributions(data, limit=9).values, np.ones(5))
+    assert weights.clipped_contributions(data, limit=9).bound == 3.0
 
 
 def test_clipping_at_one_leaves_larger_counts() -> None:
-    np.testing.assert_array_equal(counts.at_least_one(np.array([-4.0, 0.3, 7.5])), [1.0, 1.0, 7.5])
+    np.testing.assert_array_equal(weights.at_least_one(np.array([-4.0, 0.3, 7.5])), [1.0, 1.0, 7.5])

@@ -13,7 +13,6 @@ import numpy as np
 import numpy.typing as npt
 
 from fedrec.arrays import Float64s
-from fedrec.budget import counts as item_counts
 from fedrec.budget import sampling, weights
 from fedrec.data.interactions import Interactions
 from fedrec.factorization.am_ssp.model import device_vectors
@@ -59,7 +58,7 @@ def client_steps(settings: PublishedSettings) -> Mapping[str, ClientStep]:
 def _report_counts(question: Question, mine: Interactions, settings: PublishedSettings) -> Reports:
     """min(1, sqrt(limit / n_k)) on each item, norm at most sqrt(limit); and the user's mean above
     mid-scale, at most half of it."""
-    ones = item_counts.clipped_contributions(mine, limit=settings.count_limit)
+    ones = weights.clipped_contributions(mine, limit=settings.count_limit)
     n, (low, high), half = np.diff(mine.user_ptr), mine.value_range, half_range(mine.value_range)
     totals = segments.sums(mine.user_ptr, np.asarray(mine.values, np.float64))
     means = np.where(n > 0, totals / np.maximum(n, 1) - (low + high) / 2, 0.0)

@@ -34,7 +34,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fedrec.arrays import Float64s, Floats
-from fedrec.budget import counts as item_counts
+from fedrec.budget import weights
 from fedrec.encoders import items as encoder
 from fedrec.encoders.items import ItemInputs
 from fedrec.factorization.am_ssp import gradient
@@ -229,7 +229,7 @@ class PublishedRecipe:
     def _counts_and_mean(self, answer: Release) -> dict[str, npt.NDArray[np.generic]]:
         low, high = self.facts.value_range
         mean = (low + high) / 2 + answer.values["mean"][0, 0] / self.facts.num_users
-        counts = item_counts.at_least_one(answer.values["counts"][:, 0])
+        counts = weights.at_least_one(answer.values["counts"][:, 0])
         return {"mean": np.array(np.clip(mean, low, high)), "counts": counts}
 
     def _move_items(

@@ -42,7 +42,6 @@ from fedrec.run.ratings import FinishedRun
 from fedrec.run.run_folder import bind, inputs_of, open_folder
 from fedrec.run.training import (
     OnRound,
-    Trained,
     Work,
     progress_bar,
     stage,
@@ -161,26 +160,14 @@ def _trained(
     )
     shown = {name: found[name] for name in rivals}
     k = max(scenario.evaluation.cutoffs)
-    published = dict[float, tuple[Trained, Outcome]]()
-    for e, t in theirs.items():
-        published[e] = (
-            t,
-            judged_by(
-                found[f"published {e:g}"],
-                {**shown, SHUFFLED: found[f"{SHUFFLED}, published {e:g}"]},
-                k=k,
-            ),
-        )
+
+    def judged(name: str, more: Mapping[str, Outcome]) -> Outcome:
+        beside = {**shown, **more, SHUFFLED: found[f"{SHUFFLED}, {name}"]}
+        return judged_by(found[name], beside, k=k)
+
+    published = {e: (t, judged(f"published {e:g}", {})) for e, t in theirs.items()}
     outcome = {
-        e: judged_by(
-            found[f"epsilon {e:g}"],
-            {
-                **shown,
-                **({BY_RULE: published[e][1]} if e in published else {}),
-                SHUFFLED: found[f"{SHUFFLED}, epsilon {e:g}"],
-            },
-            k=k,
-        )
+        e: judged(f"epsilon {e:g}", {BY_RULE: published[e][1]} if e in published else {})
         for e in trained
     }
     kept = {

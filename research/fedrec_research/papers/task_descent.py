@@ -23,7 +23,6 @@ from dataclasses import dataclass
 import numpy as np
 
 from fedrec.arrays import Float64s
-from fedrec.budget import counts as item_counts
 from fedrec.budget import weights
 from fedrec.federation.messages import ClientStep, Question, Release, ReleaseSpec, Reports, State
 from fedrec.federation.reports import RealBlock, block, bounded
@@ -91,7 +90,7 @@ class TaskDescent:
         return {
             "round": np.array(1),
             "theta": theta,
-            "counts": item_counts.at_least_one(self.sizes),
+            "counts": weights.at_least_one(self.sizes),
         }
 
     def ask(self, state: State) -> Question | None:
@@ -119,7 +118,7 @@ class TaskDescent:
             return {
                 **state,
                 "round": np.array(1),
-                "counts": item_counts.at_least_one(answer.values["counts"][:, 0]),
+                "counts": weights.at_least_one(answer.values["counts"][:, 0]),
             }
         name = f"gradient/{t - 1}"
         counts = np.asarray(state["counts"], np.float64)

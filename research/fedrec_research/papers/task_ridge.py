@@ -28,7 +28,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from fedrec.arrays import Float64s
-from fedrec.budget import counts as item_counts
+from fedrec.budget import weights
 from fedrec.factorization.am_ssp import recipe
 from fedrec.factorization.least_squares import ItemStatistics
 from fedrec.federation.messages import ClientStep, Question, Release, ReleaseSpec, Reports, State
@@ -49,7 +49,7 @@ SIZES_PUBLIC = "task sizes are taken as public knowledge"
 
 def estimated(noisy: Float64s, noise_std: float) -> Float64s:
     """max(n, 1): the experiments' estimate."""
-    return item_counts.at_least_one(noisy)
+    return weights.at_least_one(noisy)
 
 
 @dataclass(frozen=True)
@@ -102,7 +102,7 @@ class TaskRidge:
         """Nothing is known but, perhaps, the sizes."""
         if self.sizes is None:
             return {"round": np.array(0)}
-        return {"round": np.array(1), "counts": item_counts.at_least_one(self.sizes)}
+        return {"round": np.array(1), "counts": weights.at_least_one(self.sizes)}
 
     def ask(self, state: State) -> Question | None:
         """Counts, then statistics."""
@@ -168,7 +168,7 @@ def counts_question(num_tasks: int, limit: int) -> Question:
 def report_counts(question: Question, mine: TaskData, limit: int) -> Reports:
     """min(1, sqrt(limit / n_k)) on each task."""
     labels = mine.labels
-    ones = item_counts.clipped_contributions(labels, limit=limit)
+    ones = weights.clipped_contributions(labels, limit=limit)
     blocks = [RealBlock(ones.values, np.ones((labels.num_users, 1)))]
     return bounded(labels.user_ptr, labels.items, blocks, question.releases, scaling="clip")
 

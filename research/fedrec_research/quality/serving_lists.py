@@ -36,7 +36,7 @@ from fedrec.run.training import Training
 from fedrec.serving.asking import ask, told
 from fedrec.serving.bundle import FILE, Bundle, read, write
 from fedrec.serving.exporting import Origin, PublicItems
-from fedrec.serving.histories import latest_liked
+from fedrec.serving.factorization_basis import latest_liked
 from fedrec.serving.model_bundles import factorization_bundle, liked_of, released_of
 from fedrec.settings import Scenario, load
 from fedrec.storage import finite

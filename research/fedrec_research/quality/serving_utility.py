@@ -48,8 +48,8 @@ from fedrec.serving.factorization_basis import (
     counted_rows,
     factorization_basis,
     fitted,
+    latest_liked,
 )
-from fedrec.serving.histories import latest_liked
 from fedrec.serving.model_bundles import liked_of, released_of
 from fedrec.serving.synthetic import Released, SyntheticSettings, synthetic_users
 from fedrec.settings import Scenario, load
