@@ -257,7 +257,7 @@ def _with_fold_users_first(train: Interactions, fold: Fold) -> Interactions:
 
 BY_RULE = "published recipe, settings by rule"
 """What tables call the line of `compare.published`: AM-SSP, or Ada-DPALS without features, with
-`fedrec.recipes.published.choice_for`."""
+`fedrec.recipes.published.steady`, item biases and users' own means."""
 
 
 @dataclass(frozen=True)

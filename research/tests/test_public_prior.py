@@ -9,7 +9,7 @@ import pytest
 
 from fedrec.errors import SettingsError
 from fedrec_research import drawing
-from fedrec_research.quality import public_prior
+from fedrec_research.quality import public_prior, simple
 from fedrec_research.trials import Asked
 
 
@@ -51,3 +51,20 @@ def test_the_default_is_measured_with_and_without_tags_beside_every_control(
 def test_no_folder_is_refused() -> None:
     with pytest.raises(SettingsError, match="one data folder"):
         public_prior.run(Asked())
+
+
+def test_what_planted_public_sides_gain_or_cost_is_told_of_ratings_and_clicks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(simple, "SHAPES", ((400, 100, 12),))
+    asked = Asked((simple.PLANTED,), seeds=1, epsilons=(2.0,), folder=tmp_path / "rows")
+    cells = public_prior.run(asked)["cells"]
+    said = [(cell["says"], cell["metric"]) for cell in cells]
+    assert said == [(s, m) for s in public_prior.SAYS for m in ("rmse", "ndcg@20")]
+    for cell in cells:
+        with_them, without = cell["with"][0], cell["without"][0]
+        told = without - with_them if cell["metric"] == "rmse" else with_them / without - 1
+        assert cell["gain"][0] == pytest.approx(told)
+    shown = drawing.render("measured/public_prior_planted", result={"seeds": [1], "cells": cells})
+    assert "| nothing |" in shown
+    assert "| much |" in shown

@@ -230,9 +230,26 @@ def test_a_spectrum_of_few_users_ends_at_its_edge_and_beyond_that_of_many() -> N
         assert Chance(1.0, 1.0, 0.0).edges(size)[1] < 0.6 * edge
 
 
+def test_pairs_vary_by_who_happened_to_click_as_is_said() -> None:
+    """200 people with 4 of 200 items each: the mean variance over pairs, of 40 draws, within a
+    tenth. Items share a sixtieth of their diagonal."""
+    rng = np.random.default_rng(9)
+    size, users, held = 200, 200, 4
+    drawn = []
+    for _ in range(40):
+        X = np.zeros((users, size))
+        for row in X:
+            row[rng.choice(size, held, replace=False)] = held**-0.5
+        drawn.append(X.T @ X)
+    seen = off_diagonal(np.var(drawn, axis=0, ddof=1)).sum()
+    s = gram_pairs._sampled(np.full(size, users / size), clicks=held, users=users)
+    assert off_diagonal(np.outer(s, s)).sum() == pytest.approx(seen, rel=0.1)
+
+
 def beside_popularity(gram: np.ndarray, counts: np.ndarray, users: float) -> float:
     """What all but the first direction makes of a Gram without noise, over the diagonal."""
-    Q = shared(gram, counts, counts, noise_std=0, clicks=25.0, users=users).Q
+    diagonal = np.diag(gram) + 0.02
+    Q = shared(gram, diagonal, counts, noise_std=0, clicks=25.0, users=users).Q
     return float(np.sum(np.linalg.svd(Q, compute_uv=False)[1:] ** 2) / np.trace(gram))
 
 
@@ -311,7 +328,8 @@ def test_an_item_outside_of_the_gram_has_the_row_that_its_features_make() -> Non
     """Pairs of popularity and features alone: items of the Gram, as if they were outside of it, get
     their own rows back. None shares more than it has."""
     F, popular, gram = of_content(250)
-    pairs = shared(gram, 1e3 * popular, popular, noise_std=0, clicks=1e6, content=F)
+    known = {"clicks": 1e6, "users": 1e12, "content": F}
+    pairs = shared(gram, 1e3 * popular, popular, noise_std=0, **known)
     small = 1e-3  # lengths grow with popularity, what an item has as well
     rows = beyond(pairs, small * popular, F)
     np.testing.assert_allclose(rows / small, pairs.Q, atol=0.05 * np.abs(pairs.Q).max())
@@ -346,7 +364,9 @@ def test_people_who_click_by_popularity_alone_are_seen_to_do_so(exponent: float)
 
     seen = gram(1000)
     truth = gram(200_000) / 200
-    Q = shared(seen, np.diag(seen), np.diag(seen), noise_std=0, clicks=float(popularity.sum())).Q
+    diagonal = np.diag(seen)
+    clicks = float(popularity.sum())
+    Q = shared(seen, diagonal, diagonal, noise_std=0, clicks=clicks, users=1000).Q
     error, usual = (float(np.sum(off_diagonal(found - truth) ** 2)) for found in (Q @ Q.T, seen))
     assert error < 0.5 * usual
 

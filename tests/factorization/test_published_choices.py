@@ -5,7 +5,13 @@ import pytest
 
 import fedrec
 from fedrec.recipes import dp_cmf, published
-from fedrec.recipes.published import WITH_FEATURES, WITHOUT_FEATURES, choice_for, steady
+from fedrec.recipes.published import (
+    WITH_FEATURES,
+    WITH_OWN_MEANS,
+    WITHOUT_FEATURES,
+    choice_for,
+    steady,
+)
 from fedrec.settings import load
 
 
@@ -63,7 +69,7 @@ def test_where_noise_is_large_users_follow_item_vectors_less(epsilon: float) -> 
     figure = choice_for(epsilon, features=True)
     assert (small.user_ridge > figure.user_ridge) == (epsilon <= 1)
     assert replace(small, user_ridge=figure.user_ridge) == figure
-    assert steady(epsilon, features=False) is choice_for(epsilon, features=False)
+    assert steady(epsilon, features=False) == choice_for(epsilon, features=False)
 
 
 def test_the_published_recipe_is_no_worse_than_the_global_mean_on_few_people() -> None:
@@ -72,3 +78,25 @@ def test_the_published_recipe_is_no_worse_than_the_global_mean_on_few_people() -
     found = fedrec.evaluate(model, test, ranking=False)
     rmse = dict(found.frame.select("method", "rmse").iter_rows())
     assert rmse["MatrixFactorization"] < rmse["global mean"]
+
+
+@pytest.mark.parametrize("features", [True, False])
+def test_a_comparison_sets_the_published_recipe_with_biases_beside_ours(features: bool) -> None:
+    """Its settings otherwise are the rule's, at the scenario's epsilon."""
+    scenario = load(None, ["compare.published=true", "privacy.epsilon=1"])
+    theirs = scenario.as_published(features=features)
+    found = published.settings_of(theirs, "ratings")
+    assert found.own_means
+    rule = steady(1.0, features=features, own_means=True)
+    assert found.user_ridge == rule.user_ridge >= WITH_OWN_MEANS
+
+
+def test_with_own_means_it_is_better_than_the_global_mean_without_features_too() -> None:
+    train, test = fedrec.Dataset.planted("small").split("random", seed=1)
+    settings = {"model.encoder": "id", "model.own_means": True}
+    method = fedrec.MatrixFactorization(
+        method="published", epsilon=1, noise="seeded", settings=settings
+    )
+    found = fedrec.evaluate(method.fit(train), test, ranking=False)
+    rmse = dict(found.frame.select("method", "rmse").iter_rows())
+    assert rmse["MatrixFactorization"] < 0.98 * rmse["global mean"]

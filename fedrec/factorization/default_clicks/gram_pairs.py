@@ -141,33 +141,27 @@ def shared(
 
     diagonal: (K,) of the Gram, denoised; no item shares more than that. popular: (K,) p. content:
     (K, f) F, leading directions first. content_if_hidden: see `content_directions.tells`.
-    clicks: of a user, on average; users: how many. A pair varies by the noise, and by who happened
-    to click: one over `clicks` of what is expected of it. The larger of the two on average is taken
-    for all its variance, and pairs are brought to the same variance by it, as if items had
-    `RARE` more clicks: eigenvalues cleaned of the sum of both cost 1 to 2% on MovieLens where the
-    noise is the larger. What stands out (`_told`) stands out of the sum. Single pairs are looked
-    for beyond the sum, and only where there is noise: without it EASE's ridge does as well.
+    clicks: of a user on these items, on average; users: how many. A pair varies by the noise, and
+    by who happened to click (`_sampled`). The larger of the two on average is taken for all its
+    variance, and pairs are brought to the same variance by it, as if items had `RARE` more clicks:
+    eigenvalues cleaned of the sum of both cost 1 to 2% on MovieLens where the noise is the larger.
+    What stands out (`_told`) stands out of the sum. Single pairs are looked for beyond the sum, and
+    only where there is noise: without it EASE's ridge does as well.
     """
     pairs, (expected, level) = gram - np.diag(np.diag(gram)), _popular_part(gram, popular)
-    sampled = math.sqrt(level / clicks) * popular
-    unit = np.ones(len(gram))
-    variance = noise_std**2 / 2
-    drawn = float(np.mean(sampled))
-    every = variance + drawn**2
-    if drawn**2 > variance:
-        unit = np.sqrt(sampled + RARE * float(np.sum(sampled)) / (users * clicks))
-        every = 1 + variance * float(np.mean(1 / unit**2)) ** 2
-        variance = drawn = 1.0
-    chance = Chance(variance, every, drawn / math.sqrt(users))
-    popular = popular / unit
-    pairs = (pairs - level * expected) / np.outer(unit, unit)
-    bases = [] if content is None else subspaces(popular, content)
-    if bases and not tells(bases[-1][0], pairs, variance, if_hidden=content_if_hidden):
-        bases = []
+    Q = math.sqrt(level) * popular[:, None]
     common = np.zeros(len(gram))
     for most in (min(_FIRST, rank), rank):
-        rest = pairs + np.diag(common)
-        columns = [popular[:, None]]
+        own = np.maximum(diagonal - np.sum(Q**2, axis=1), 0)
+        sampled = _sampled(own, clicks=clicks, users=users)
+        unit, chance = _compared(sampled, noise_std**2 / 2, clicks=clicks, users=users)
+        likely = popular / unit
+        rest = (pairs - level * expected) / np.outer(unit, unit)
+        bases = [] if content is None else subspaces(likely, content)
+        if bases and not tells(bases[-1][0], rest, chance.variance, if_hidden=content_if_hidden):
+            bases = []
+        rest = rest + np.diag(common / unit**2)
+        columns = [likely[:, None]]
         weights = [np.array([level])]
         for basis, _ in bases:
             values, vectors = np.linalg.eigh(basis.T @ rest @ basis)
@@ -180,13 +174,52 @@ def shared(
         Q, made = _positive(
             np.column_stack([*columns, vectors[:, kept]]), np.concatenate([*weights, cleaned[kept]])
         )
-        common = np.minimum(np.sum(Q**2, axis=1), diagonal / unit**2) - level * popular**2
-    Q = Q * unit[:, None]
+        Q = Q * unit[:, None]
+        common = np.minimum(np.sum(Q**2, axis=1), diagonal) - level * popular**2
     public = public_part(bases, columns, made) if bases else None
     if noise_std == 0:
         return Pairs(Q, public=public)
     variances = noise_std**2 / 2 + np.outer(sampled, sampled)
     return Pairs(Q, _single(gram - Q @ Q.T, variances), public)
+
+
+def _sampled(own: Float64s, *, clicks: float, users: float) -> Float64s:
+    """(K,) s, s_i s_j the variance of a pair by who happened to click, of what each item does not
+    share, `own` (K,) of the diagonal.
+
+    As in factor analysis, an item's own part is drawn apart from all others: the sum of the
+    products of two of them over U users has variance own_i own_j / U, were each to be drawn alone.
+    But a unit vector of n clicks has squares of 1 / n: those of different items add up to 1 - 1 / n
+    of the 1 of all (`beyond_one`).
+
+    Validation NDCG@20 of the weights without noise, one draw, with s in proportion to popularity
+    and with this: likes of MovieLens 100K .2422, .2532; 1,000 items of
+    yelp2018 .1551, .1625, of amazon-book .1431, .1609; planted clicks of 2,000 users x 1,000 items
+    .2115, .2118, of 1,000 x 3,000 on 1,500 of them .1007, .1003; the ratings of 1,000 people of
+    MovieLens 1M, on as many, .2117, .2052.
+    """
+    return np.asarray(own * math.sqrt(beyond_one(clicks) / users), np.float64)
+
+
+def beyond_one(held: float) -> float:
+    """1 - 1 / n, n how many of some items people hold who hold any; `held` on average over all, if
+    Poisson."""
+    some = held / max(-math.expm1(-held), 1e-9)
+    return max(1 - 1 / max(some, 1e-9), 0.0)
+
+
+def _compared(
+    sampled: Float64s, variance: float, *, clicks: float, users: float
+) -> tuple[Float64s, Chance]:
+    """(K,) units by which pairs have one variance, and what they are made of then."""
+    drawn = float(np.mean(sampled))
+    if drawn**2 <= variance:
+        every = variance + drawn**2
+        return np.ones(len(sampled)), Chance(variance, every, drawn / math.sqrt(users))
+    click = math.sqrt(beyond_one(clicks) / users) / clicks
+    unit = np.sqrt(sampled + RARE * click)
+    every = 1 + variance * float(np.mean(1 / unit**2)) ** 2
+    return unit, Chance(1.0, every, 1 / math.sqrt(users))
 
 
 def beyond_popularity(gram: Float64s, popular: Float64s, *, noise_std: float) -> float:

@@ -27,7 +27,7 @@ from scipy.linalg import LinAlgError, cho_factor, cho_solve, eigh
 
 from fedrec.arrays import Float32s, Float64s, Int64s
 from fedrec.data.interactions import Interactions
-from fedrec.factorization.default_clicks.gram_pairs import RANK, Pairs, beyond
+from fedrec.factorization.default_clicks.gram_pairs import RANK, Pairs, beyond, beyond_one
 
 MOST = 2000
 """Most items of a Gram, whose eigenvectors cost the cube of their number."""
@@ -169,8 +169,7 @@ def told(most: float, *, held: float) -> int:
     The diagonal of a user's unit, which says nothing of pairs, is one over the h items that it
     holds: K solves edge = REACH users (1 - 1 / h) / K, h the mean over who holds any, if Poisson.
     """
-    some = held / max(-math.expm1(-held), 1e-9)
-    return int(max(LEAST_HEAD, min(most, 1e9) * max(1 - 1 / max(some, 1e-9), 0) ** (2 / 3)))
+    return int(max(LEAST_HEAD, min(most, 1e9) * beyond_one(held) ** (2 / 3)))
 
 
 def ease(

@@ -267,8 +267,8 @@ class ClickRecipe:
             diagonal,
             popular,
             noise_std=std,
-            clicks=self._clicked(state).each,
-            users=self._clicked(state).users,
+            clicks=self._clicked(state).held(head),
+            users=self._users,
             content=None if self.content is None else self.content[head],
         )
         similar = ease_of_all(

@@ -322,7 +322,8 @@ class DefaultRecipe:
         head = np.asarray(self._ask_pairs(state)["items"], np.int64)
         std = answer.noise_std["pairs"]
         gram = (answer.values["pairs"] + answer.values["pairs"].T) / 2
-        rated = _floats(state, "counts")[head]
+        counts = _floats(state, "counts")
+        rated = counts[head]
         if not stands_out(gram, noise_std=std):
             return {}  # nothing stands out of the noise: counts and predictions order lists
         diagonal = denoised_diagonal(np.diag(gram), noise_std=std, expected=rated)
@@ -331,7 +332,7 @@ class DefaultRecipe:
             diagonal,
             diagonal,
             noise_std=std,
-            clicks=self._ratings_per_user(_floats(state, "counts")),
+            clicks=self._ratings_per_user(counts) * float(rated.sum() / counts.sum()),
             users=self.facts.num_users,
             content=None if self.content is None else self.content[head],
             content_if_hidden=True,
@@ -341,7 +342,7 @@ class DefaultRecipe:
             diagonal,
             diagonal,
             head=head,
-            counts=_floats(state, "counts"),
+            counts=counts,
             exponent=1.0,
             content=self.content,
         )

@@ -5,13 +5,17 @@ Random 80/10/10 by split seed, user level, delta 1e-5; NDCG@20 over the whole ca
 validation and on test, which is read once; means over seeds of split and noise. A folder of
 HetRec's Last.fm (`user_artist.dat`, `artist_tag.dat`) has its tags as public sides. Listeners of
 the same site gave them: they are public for this measurement alone.
+
+"planted" as a folder stands for ratings and clicks of every shape of `simple.SHAPES`, whose public
+sides say nothing, little or much of items: what they gain, and what useless ones cost.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
+from itertools import product
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -29,7 +33,15 @@ from fedrec.run.data.datasets import public_facts
 from fedrec.run.outcomes import evaluate, ranked, ranked_fold
 from fedrec.run.ratings import PUBLIC_ALONE
 from fedrec.storage import finite
-from fedrec_research.quality.simple import DELTA, OURS, Cut, Place
+from fedrec_research.quality.simple import (
+    DELTA,
+    OURS,
+    PLANTED,
+    Cut,
+    Place,
+    planted_places,
+    simple_row,
+)
 from fedrec_research.runner import item_counts, on_test, on_validation, sealed_and_fitted
 from fedrec_research.sealed import load_sealed
 from fedrec_research.trials import Asked, Row
@@ -47,6 +59,10 @@ LINES: Mapping[str, tuple[str, ...]] = {
 }
 """Private lines: the recipe, and overrides of its scenario."""
 POPULARITY = "popularity"
+SAYS = {"nothing": 0.0, "little": 0.3, "much": 0.9}
+"""How much of what planted items are their public sides explain, by its name."""
+QUICK_SHAPES = 3
+"""Of each kind."""
 
 
 def run(asked: Asked) -> Row:
@@ -55,6 +71,8 @@ def run(asked: Asked) -> Row:
     Raises SettingsError without one folder of clicks, DataError on bad data."""
     seeds = asked.seeds_of(SEEDS)
     epsilons = asked.epsilons or (EPSILONS[1:2] if asked.quick else EPSILONS)
+    if asked.data == (PLANTED,):
+        return planted_table(asked, epsilons, seeds)
     data = asked.path
     private = asked.by_seed(
         {
@@ -82,6 +100,52 @@ def run(asked: Asked) -> Row:
             }
         )
     )
+
+
+def planted_table(asked: Asked, epsilons: Sequence[float], seeds: Sequence[int]) -> Row:
+    """Test NDCG@20 of clicks and RMSE of ratings, with and without public sides; quick: of the
+    smallest shapes alone."""
+    grid = dict[tuple[str, str, float, str], tuple[object, ...]]()
+    for says, explained in SAYS.items():
+        for given, more, words in _some(asked, planted_places(explained)):
+            for (line, off), e in product(list(LINES.items())[:2], epsilons):
+                place = Place(given, (*more, *asked.overrides, *off), Cut(), words)
+                grid[words.strip(), says, e, line] = (simple_row, place, OURS, e)
+    rows = asked.by_seed(grid, seeds)
+    cells = list[Row]()
+    for (name, says, e, line), found in rows.items():
+        if line != OURS:
+            continue
+        metric = "rmse" if "rmse" in found[0] else NDCG
+        ours, without = (
+            [float(row[metric]) for row in some] for some in (found, rows[name, says, e, WITHOUT])
+        )
+        cells.append(
+            {
+                "data": name,
+                "says": says,
+                "epsilon": e,
+                "metric": metric,
+                "with": mean_and_error(ours),
+                "without": mean_and_error(without),
+                "gain": mean_and_error(
+                    [
+                        b - a if metric == "rmse" else a / b - 1
+                        for a, b in zip(ours, without, strict=True)
+                    ]
+                ),
+            }
+        )
+    return dict(finite({"delta": DELTA, "seeds": list(seeds), "cells": cells}))
+
+
+def _some(
+    asked: Asked, places: Iterable[tuple[str, tuple[str, ...], str]]
+) -> list[tuple[str, tuple[str, ...], str]]:
+    """All places, or the smallest; each kind has its shapes in the same order."""
+    every = list(places)
+    half = len(every) // 2
+    return every[:QUICK_SHAPES] + every[half : half + QUICK_SHAPES] if asked.quick else every
 
 
 def private_row(data: str, overrides: tuple[str, ...], line: str, epsilon: float, seed: int) -> Row:

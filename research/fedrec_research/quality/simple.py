@@ -118,7 +118,7 @@ def run(asked: Asked) -> Row:
     places = [
         Place(path, (*asked.overrides, *more), cut, words)
         for given in asked.data or ("",)
-        for path, more, words in ([(given, (), "")] if given != PLANTED else _planted())
+        for path, more, words in ([(given, (), "")] if given != PLANTED else planted_places())
         for cut in cuts
     ]
     if len({place.name for place in places}) < len(places):
@@ -134,10 +134,12 @@ def run(asked: Asked) -> Row:
     return dict(finite(summary(rows)))
 
 
-def _planted() -> Iterator[tuple[str, tuple[str, ...], str]]:
-    """No folder, overrides, and words of every shape as ratings and as clicks."""
+def planted_places(explained: float = 0.5) -> Iterator[tuple[str, tuple[str, ...], str]]:
+    """No folder, overrides, and words of every shape as ratings and as clicks; explained: of what
+    items are, by their public sides."""
     for kind, (users, items, each) in itertools.product(("ratings", "clicks"), SHAPES):
-        shape = f"data.planted={{users={users}, items={items}, events={users * each}}}"
+        sizes = f"users={users}, items={items}, events={users * each}"
+        shape = f"data.planted={{{sizes}, explained={explained}}}"
         yield (
             "",
             (shape, f"data.kind={kind}"),
