@@ -1,6 +1,7 @@
 """Rounds over our own service: who is let in, what is sent to whom and again, and what a client may
 use."""
 
+import random
 import threading
 import time
 from collections.abc import Callable, Iterator
