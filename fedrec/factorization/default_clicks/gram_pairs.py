@@ -195,7 +195,7 @@ def _sampled(own: Float64s, *, clicks: float, users: float) -> Float64s:
     Validation NDCG@20 of the weights without noise, one draw, with s in proportion to popularity
     and with this: likes of MovieLens 100K .2422, .2532; 1,000 items of
     yelp2018 .1551, .1625, of amazon-book .1431, .1609; planted clicks of 2,000 users x 1,000 items
-    .2115, .2118, of 1,000 x 3,000 on 1,500 of them .1007, .1003; the ratings of 1,000 people of
+    .2115, .2118, of 1,000 x 3,000 on 1,500 of them .1007, .1003; likes of 1,000 people of
     MovieLens 1M, on as many, .2117, .2052.
     """
     return np.asarray(own * math.sqrt(beyond_one(clicks) / users), np.float64)
