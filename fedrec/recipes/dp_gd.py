@@ -46,8 +46,8 @@ def settings_of(scenario: RecipeScenario) -> noisy_descent.DescentSettings:
     """The scenario's values, as in `recipes.noisy_descent.settings_of`.
 
     Without biases, the paper's model (`ada-dpgd`), vectors alone must learn what popular items
-    have in common: in many steps, and with users who follow them little. Best of 17 settings on
-    validation ratings of MovieLens 100K and planted ones, and of five on those of MovieLens 1M, at
+    have in common: in many steps, and with users who follow them little. Best of 12 settings on
+    validation ratings of MovieLens 100K and planted ones, and of four on those of MovieLens 1M, at
     epsilon 1, 5 and 20."""
     chosen = scenario.model
     epsilon = scenario.privacy.epsilon

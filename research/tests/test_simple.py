@@ -57,7 +57,7 @@ def test_a_difference_has_the_error_of_pairs_of_seeds() -> None:
 
 
 def test_planted_stands_for_ratings_and_clicks_of_every_shape() -> None:
-    found = [Place(data, more, Cut(), words) for data, more, words in simple._planted()]
+    found = [Place(data, more, Cut(), words) for data, more, words in simple.planted_places()]
     assert len({place.name for place in found}) == len(found) == 2 * len(simple.SHAPES) == 20
     scenarios = [place.scenario("default", 5.0, 2) for place in found]
     assert [one.data.kind for one in scenarios] == ["ratings"] * 10 + ["clicks"] * 10
