@@ -99,7 +99,7 @@ def test_a_reset_ends_every_connection_and_lets_nobody_in(links: Links, echo: st
             line.recv(6)
         untouched.sendall(b"apart")
         assert untouched.recv(5) == b"apart"
-        with connected(way) as late, pytest.raises(ConnectionResetError):
+        with pytest.raises(ConnectionResetError), connected(way) as late:  # in either of both
             late.recv(1)
         links.mend("client")
         with connected(way) as again:
