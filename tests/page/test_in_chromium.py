@@ -243,10 +243,7 @@ def test_a_title_that_the_next_model_lacks_stops_no_question_and_is_said_here_al
         version = planted(
             tmp_path / FILE, **{"ids.content": lacking.content, "ids.ptr": lacking.ptr}
         ).version
-        visit.page.wait_for_function(
-            "v => fetch('v1/models').then(r => r.json()).then(({newest}) => newest === v)",
-            arg=version,
-        )
+        _until_newest(visit, version)
         visit.open()
         assert "ε = 5" in visit.ask()
         (body,) = visit.bodies
