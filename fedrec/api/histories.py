@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from fedrec.data.columns import opinions, usual
+from fedrec.data.columns import like_opinions, usual
 from fedrec.data.frames import polars_frame
 from fedrec.errors import DataError, UnknownIdsWarning, UnusedColumnsWarning, warn
 
@@ -97,7 +97,7 @@ class Histories:
                 f"the history has several columns of ratings: {', '.join(ratings)}",
                 "Leave one of them.",
             )
-        if not ratings and (unused := opinions(frame.columns)):
+        if not ratings and (unused := like_opinions(frame.columns)):
             warn(UnusedColumnsWarning(f"the column {unused[0]!r} of the history is not used"))
         items = frame[item].to_list()
         values = frame[ratings[0]].to_list() if ratings else [None] * len(items)
