@@ -33,7 +33,10 @@ from fedrec.errors import DataError, MalformedRowError, SettingsError
 _ONE_UNIT = "times of one unit"
 _HEADER = "a row of data"
 _COUNTED = " ("
-_MISSING = 'Fill the values, or drop these rows: missing = "drop" (data.missing in a scenario).'
+_MISSING = (
+    'Fill the values, or drop these rows: missing="drop" in Python, --set data.missing=drop of a '
+    "command."
+)
 
 
 def is_parquet(path: Path) -> bool:

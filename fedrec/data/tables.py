@@ -300,7 +300,7 @@ def used_columns(
         warn(
             UnusedColumnsWarning(
                 f"the column {lost[0]!r} is not used, and {counts}: name it as the rating with its "
-                "rating_range or a click_threshold, keep the rows that say a person liked an "
+                "rating_range or a click_threshold (--rating, --scale, --clicks-from), keep the rows that say a person liked an "
                 "item, or drop it"
             )
         )
