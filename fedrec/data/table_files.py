@@ -34,8 +34,7 @@ _ONE_UNIT = "times of one unit"
 _HEADER = "a row of data"
 _COUNTED = " ("
 _MISSING = (
-    'Fill the values, or drop these rows: missing="drop" in Python, --set data.missing=drop of a '
-    "command."
+    'Fill the values, or drop these rows: missing = "drop", --set data.missing=drop of a command.'
 )
 
 
