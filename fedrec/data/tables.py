@@ -300,8 +300,8 @@ def used_columns(
         warn(
             UnusedColumnsWarning(
                 f"the column {lost[0]!r} is not used, and {counts}: name it as the rating with its "
-                "rating_range or a click_threshold (--rating, --scale, --clicks-from), keep the rows "
-                "that say a person liked an item, or drop it"
+                "rating_range or a click_threshold (--rating, --scale, --clicks-from), keep the "
+                "rows that say a person liked an item, or drop it"
             )
         )
     names = ", ".join(name or "''" for name in unused)

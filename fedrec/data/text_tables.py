@@ -94,7 +94,10 @@ def layout_of(path: Path, *, separator: str, header: Header, wanted: Collection[
         raise DataError(f"{path} cannot be read: {failure}", "Download or pack it again.") from None
     require_text(path, b"".join(written))
     if written[0][:1] in (b"{", b"["):
-        raise DataError(f"{path} is JSON", f"Call it {path.stem}.jsonl, with one object a line.")
+        raise DataError(
+            f"{path} is JSON",
+            f"Call rows {path.stem}.jsonl, with one object a line; write items as CSV or Parquet.",
+        )
     if not written[0].strip():
         raise DataError(f"{path} begins with a blank line", "Begin with the header, or a row.")
     lines = [decoded(raw, path, line).rstrip("\r\n") for line, raw in enumerate(written, start=1)]

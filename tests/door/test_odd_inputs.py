@@ -328,7 +328,7 @@ FILES: dict[str, Case] = {
     "an archive without its suffix": Case(file("log.csv", b"PK\x03\x04\n"), "a ZIP archive"),
     "Parquet without its suffix": Case(file("log.csv", b"PAR1\x00\n"), "a Parquet file"),
     "CSV called Parquet": Case(file("log.parquet", GOOD, **READ), "text is read from .csv"),
-    "JSON called CSV": Case(file("log.csv", '{"user": 1, "item": 2}\n'), "Call it log.jsonl"),
+    "JSON called CSV": Case(file("log.csv", '{"user": 1, "item": 2}\n'), "Call rows log.jsonl"),
     "a web page": Case(file("log.csv", "<!DOCTYPE html>\n<html></html>\n"), "a web page"),
     "a pointer": Case(file("log.csv", "version https://git-lfs.github.com/spec/v1\n"), "LFS"),
     "blank lines alone": Case(file("log.csv", "\n\n"), "begins with a blank line"),
@@ -387,6 +387,20 @@ FILES: dict[str, Case] = {
     "an address": Case(lambda g: fedrec.Dataset.from_file("https://a.b/c.csv"), "Download it"),
     "a frame for a path": Case(
         lambda g: fedrec.Dataset.from_file(pl.DataFrame(made())), "is no path .*from_frame"
+    ),
+    "a Netflix file of UTF-16": Case(
+        file("n/combined_data_1.txt", "1:\n1,3,2005-01-01\n".encode("utf-16")),
+        "UTF-16",
+        file("n/combined_data_1.txt", b"\xef\xbb\xbf1:\n1,3,2005-01-01\n"),
+    ),
+    "books of UTF-16": Case(
+        file("b/BX-Book-Ratings.csv", '"User-ID";"ISBN";"Book-Rating"\n'.encode("utf-16")),
+        "UTF-16",
+    ),
+    "a header in the middle of items": Case(
+        frame(made(), items={"item": ["0", "item"], "title": ["A", "title"]}),
+        "item id that is new",
+        frame(made(), items={"item": ["0"], "title": ["A"]}),
     ),
     "no suffix": Case(file("log.xyz", GOOD), "in no known format", file("log.csv", GOOD, **READ)),
     "a spreadsheet": Case(file("log.xlsx", b"PK\x03\x04"), "which is not read"),
