@@ -6,9 +6,11 @@ UTC where they name no zone.
 
 from __future__ import annotations
 
+import re
 import unicodedata
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from difflib import get_close_matches
 from pathlib import Path
 
@@ -18,20 +20,29 @@ import polars as pl
 from fedrec.data.delimited import is_number
 from fedrec.errors import DataError
 
-_UNSEEN = "\u200b\u200c\u200d\u2060\ufeff"
+_UNSEEN = ("Cc", "Cf")  # control and format characters: line ends, joiners, marks of direction
+_DECIMALS = re.compile(r"\+?(-?[0-9]+)(\.0+)?")
 
 
 def plain_id(text: str) -> str:
-    """An id as it looks; 7.0 is 7, which a column of numbers with a gap was written as.
+    """An id as it looks; 7.0 is 7, which a column of numbers with a gap was written as, and blanks
+    within are one.
 
     >>> from fedrec.data.columns import plain_id
     >>> plain_id(" ann\\ufeff")
     'ann'
     """
-    if text.isascii():
-        plain = text.strip()
-        return plain[:-2] if plain.endswith(".0") and plain[:-2].isdigit() else plain
-    return unicodedata.normalize("NFC", text).strip().strip(_UNSEEN).strip()
+    if text.isascii() and text.isalnum():
+        return text
+    if not (text.isascii() and text.isprintable()):
+        text = "".join(
+            letter
+            for letter in " ".join(unicodedata.normalize("NFKC", text).split())
+            if unicodedata.category(letter) not in _UNSEEN
+        )
+    plain = " ".join(text.split())
+    number = _DECIMALS.fullmatch(plain)
+    return plain if number is None else number[1]
 
 
 def require_distinct(ids: Iterable[str], what: str, where: Path | str) -> None:
@@ -48,7 +59,7 @@ def require_distinct(ids: Iterable[str], what: str, where: Path | str) -> None:
         raise DataError(
             f"{len(same):,} {what} ids of {where} are another's but for blanks, '.0' or the "
             f"Unicode form, such as {one!r} and {other!r}: each would be {what} of its own",
-            "Strip the blanks and write one form (NFC; 7, not 7.0) of each id.",
+            "Write one form of each id, without blanks and signs of no width (NFC; 7, not 7.0).",
         )
 
 
@@ -57,6 +68,7 @@ _DATE = "%Y-%m-%d"
 _FORMATS = ("%Y-%m-%d %H:%M", "%Y-%m-%d %H:%M:%S", "%Y-%m-%d %H:%M:%S%.f")
 _ZONED = ("%Y-%m-%d %H:%M%:z", "%Y-%m-%d %H:%M:%S%:z", "%Y-%m-%d %H:%M:%S%.f%:z")
 _UNITS = {"seconds": 1.0, "milliseconds": 1e3, "microseconds": 1e6, "nanoseconds": 1e9}
+_OLD = 631_152_000.0  # 1990: years, and days written as 20200131, are no seconds
 _LATEST = 1e11
 """Seconds of the year 5138: larger times are in milliseconds, a thousand times larger ones in
 microseconds, and a million times larger ones in nanoseconds."""
@@ -77,6 +89,9 @@ class Times:
     @property
     def guessed(self) -> str:
         """What was guessed, in words; empty where it is what everybody expects."""
+        if self.unit == "seconds" and (latest := self.seconds.max()) < _OLD:  # type: ignore[operator]
+            day = datetime.fromtimestamp(float(latest), UTC).date()  # type: ignore[arg-type]
+            return f"times are seconds since 1970, guessed: the last is on {day}"
         if self.unit in {"", "seconds"}:
             return ""
         return f"times are in {self.unit}, guessed from their size"
@@ -156,6 +171,13 @@ _OTHER_OPINIONS = (
 )
 """Thumbs, counts and kinds of events: what says how much somebody liked an item without being a
 rating."""
+_WORDS_OF_OPINIONS = (
+    *("rated", "upvote", "upvotes", "disliked", "played", "purchases", "purchased", "bought"),
+    *("strength", "confidence", "sentiment", "interaction", "implicit", "value", "dwell", "read"),
+    *("completed", "watched", "clicks", "points", "interest"),
+)
+_NO_OPINIONS = {"id", "at", "date", "time", "timestamp", "by", "name", "url", "title"}
+_WORD = re.compile(r"[A-Z]?[a-z]+|[A-Z]+")
 
 
 def plain_name(column: str) -> str:
@@ -185,8 +207,20 @@ def guessed(role: str, found: Sequence[str], taken: str) -> str:
 
 
 def opinions(found: Iterable[str]) -> list[str]:
-    """The columns that look like a rating, a thumb or a count."""
+    """The columns that are called as a rating, a thumb or a count is."""
     return [name for name in found if plain_name(name) in (*USUAL["rating"], *_OTHER_OPINIONS)]
+
+
+def like_opinions(found: Iterable[str]) -> list[str]:
+    """`opinions`, and the columns with such a word in their name, as rating_x and numPlays: too
+    little to take them for ratings, enough to warn of them."""
+    known = {*USUAL["rating"], *_OTHER_OPINIONS, *_WORDS_OF_OPINIONS}
+    return [
+        name
+        for name in found
+        if opinions([name])
+        or (not (words := {*map(str.lower, _WORD.findall(name))}) & _NO_OPINIONS and words & known)
+    ]
 
 
 def meant(role: str, name: str, found: Collection[str]) -> str:

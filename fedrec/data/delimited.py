@@ -17,6 +17,8 @@ from fedrec.errors import DataError, MalformedRowError
 Ids = npt.NDArray[np.integer]
 
 _INTEGER = re.compile(r"[+-]?[0-9]+")
+NO_VALUE = ("", "NA", "N/A", "#N/A", "NaN", "nan", "NaT", "NULL", "null", "None", "<NA>", r"\N")
+"""What programs write where there is no value: R, pandas, spreadsheets and databases."""
 
 
 def require_file(path: Path) -> Path:
@@ -56,7 +58,7 @@ def plain_ids(column: pl.Series) -> pl.Series:
     """Ids as integers, or as text. Floats, which pandas makes of integers where one is missing, are
     written as integers where they are whole; what is no number among them is null."""
     if column.dtype.is_integer():
-        return column
+        return column.cast(pl.String) if column.dtype == pl.Int128 else column
     if not column.dtype.is_float():
         return column.cast(pl.String)
     frame = pl.DataFrame({"id": column.cast(pl.Float64)})

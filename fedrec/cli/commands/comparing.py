@@ -4,6 +4,7 @@ figures`, `fedrec scenarios`, and `fedrec schema` for editors."""
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Annotated
 
@@ -145,8 +146,13 @@ def figures(
 
 
 @app.command(short_help="List the scenarios that come with fedrec.")
-def scenarios(as_json: Json = False) -> None:
-    """List the scenarios that come with fedrec, each with the first line of its file.
+def scenarios(
+    everything: Annotated[
+        bool, typer.Option("--all", help="Also those that another verb trains, as a demonstration.")
+    ] = False,
+    as_json: Json = False,
+) -> None:
+    """List the scenarios to start from, each with the first sentence of its file.
 
     Example:
 
@@ -156,8 +162,9 @@ def scenarios(as_json: Json = False) -> None:
     from fedrec.shipped import shipped
 
     first = {
-        name: path.read_text(encoding="utf-8").splitlines()[0].lstrip("# ")
+        name: re.split(r"[.] (?=[A-Z])", path.read_text("utf-8").splitlines()[0].lstrip("# "))[0]
         for name, path in shipped().items()
+        if everything or name != "deployment"
     }
     typer.echo(
         json.dumps(first)
