@@ -7,7 +7,15 @@ beside popularity (`LITTLE`): then that is what every further release goes to, a
 of `dp_item_item`. Where counts show that a Gram would tell nothing (`LEAST_TOLD`), they get every
 further release, and the model is that of `dp_popularity`.
 
-All of it is decided by what was released before: post-processing, at no cost.
+All of it is decided by what was released before: post-processing, at no cost. A charged scalar, as
+`worth` is, says too little where these choices matter, and costs as much as they bring. Asked of
+942 people of MovieLens 100K and of 1,000 of 1M at epsilon 1 with 1% of mu^2, what weights are worth
+beyond popularity is 1 and -28 (one draw, standard error 10), beside noise of std 53. The share and
+the clicks that people leave out cost validation NDCG@20 at 1, 5 and 20 (three draws) .1425, .1412;
+.2039, .2011; .2337, .2346. A Gram first, and counts with the rest where it tells nothing, leaves
+popularity .65 of the budget: .1058, .1010 of 100K at .5, .0079, .0058 of 1,000 people of yelp2018
+at 5 (two draws). One Gram of as many items whether or not steps follow, so that it alone decides,
+loses 3% on yelp2018 at 5 and 20 (.0396, .0385; .0512, .0497; one draw).
 """
 
 from __future__ import annotations
