@@ -1,4 +1,4 @@
-"""What a new installation does first.
+"""Processor time of what a new installation does first.
 
 Processor time of processes, children included, each with an empty folder for compiled code (numba's
 and fedrec's own): the first `MatrixFactorization.fit` on planted "small" ratings, the README's ten
