@@ -272,6 +272,8 @@ def test_public_sides_count_by_what_they_tell_of_biases_and_by_their_prior_where
     hidden = told_shares(biases + 30 * rng.standard_normal(400), np.full(400, 900.0), plain, sides)
     prior = np.array([1.0, BESIDE, BESIDE]) / (1 + 2 * BESIDE)
     np.testing.assert_allclose(hidden, prior, atol=0.08)
+    alike = told_shares(np.zeros(400), np.full(400, 0.01), plain, sides)
+    np.testing.assert_allclose(alike, prior, atol=0.08)
     weighted = together(sides, dimension=15, shares=told)
     assert weighted is not None
     gram = sum(w * P @ P.T for w, P in zip(told, unit, strict=True))

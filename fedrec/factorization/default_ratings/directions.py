@@ -122,9 +122,10 @@ def told_shares(
     tried = np.array([w for w in np.ndindex(*[GRID + 1] * len(sides)) if w[0] and sum(w) == GRID])
     tried = tried / GRID
     tau = np.linspace(0, USUAL_BIASES, GRID + 1)[:, None]
-    # t has about the variance 2 (mean u^2)^2 M
+    # t has about the variance 2 (mean u^2)^2 M; without noise all biases may be alike
+    spread = max(float(np.mean(u**2)), 1e-9)
     fit = tau**2 * np.einsum("nq,qr,nr->n", tried, M, tried) - 2 * tau * (tried @ t)
-    likely = -fit / (4 * float(np.mean(u**2)) ** 2) + (1 / BESIDE - 1) * np.log(tried[:, 0])
+    likely = -fit / (4 * spread**2) + (1 / BESIDE - 1) * np.log(tried[:, 0])
     weights = np.exp(likely - likely.max()).sum(axis=0)
     return np.asarray(weights @ tried / weights.sum(), np.float64)
 
