@@ -106,7 +106,7 @@ def item_table(
     ids = tuple(row[place] for row in rows)
     if twice := [name for name in names if names.count(name) > 1]:
         raise DataError(f"{path} has several columns {twice[0]!r}", "Rename all but one of them.")
-    _check_ids(path, ids, id_column)
+    _check_ids(path, ids, rows.index(header) if header in rows else -1)
     fields = {field: [row[n] for row in rows] for n, field in enumerate(header) if n != place}
     titles = next(
         (tuple(values) for field, values in fields.items() if _untyped(field).lower() in TITLES),
@@ -203,14 +203,14 @@ def _text(value: object) -> str:
     return "|".join(map(str, value)) if isinstance(value, list) else str(value)
 
 
-def _check_ids(path: Path, ids: Sequence[str], header: str) -> None:
-    """Every id there, and once, and none the header again.
+def _check_ids(path: Path, ids: Sequence[str], again: int) -> None:
+    """Every id there, and once. again: place of a row that is the header, or -1.
 
     Lines are counted from the header, so a field with a line break in it shifts them."""
     seen: set[str] = set()
-    for line, item in enumerate(ids, start=2):
-        if item.strip() in (*NO_VALUE, header) or item in seen:
-            raise MalformedRowError(path, line, "an item id that is new", item)
+    for place, item in enumerate(ids):
+        if item.strip() in NO_VALUE or item in seen or place == again:
+            raise MalformedRowError(path, place + 2, "an item id that is new", item)
         seen.add(item)
     require_distinct(ids, "item", path)
 

@@ -174,7 +174,7 @@ def _curve(run: NewsRun) -> PrivacyCurve | None:
     if len(points) < 2:
         return None
     bare = (
-        ((f"{run.scenario.news.variant}, served bare", serving[math.inf]),)
+        ((f"fedrec {run.scenario.news.variant}, served bare", serving[math.inf]),)
         if math.inf in serving
         else ()
     )

@@ -192,7 +192,7 @@ LIGHT = ("#0067a5", "#b34a06", "#00806a", "#a8558a", "#6a4fb0", "#756000")
 
 def level_slot(name: str) -> int:
     """Number of a level's colour, 0 for none: a run's own model has one in every form."""
-    return 1 if name.endswith(", served bare") else SLOTS.get(name, 0)
+    return SLOTS.get(name, int(name.startswith("fedrec ")))
 
 
 def chosen(names: Iterable[str]) -> dict[str, tuple[int, bool]]:
