@@ -32,8 +32,7 @@ from fedrec.factorization.facts import PublicFacts
 from fedrec.factorization.model import predict, ranker_of
 from fedrec.federation.messages import Question, RoundDone, train
 from fedrec.federation.releases import noise_stds, release
-from fedrec.federation.reports import within_radius
-from fedrec.federation.sums import ExactSums
+from fedrec.federation.reports import ExactSums, within_radius
 from fedrec.in_process.loopback import Loopback
 from fedrec.privacy.accounting import Ledger, epsilon_of
 from fedrec.randomness import Streams

@@ -14,7 +14,7 @@ from fedrec.arrays import Bools
 from fedrec.federation.messages import BlockSpec, Question
 from fedrec.federation.protocol import Phase, Receipt, Refusal, RoundStatus
 from fedrec.federation.report_batches import select_users
-from fedrec.federation.sums import ExactSums
+from fedrec.federation.reports import ExactSums
 from fedrec.federation.wire import refused
 from fedrec.numerics.packed import PIECES
 from fedrec.privacy.calibration import Plan

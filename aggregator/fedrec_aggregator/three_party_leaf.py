@@ -1,7 +1,7 @@
 """A leaf of one of three parties: it takes shares of a range of pseudonyms, agrees with the two
 sister leaves, and gives its term of the sums to its own root.
 
-NOT YET REVIEWED from outside. The rules are `sharing.leaf_of_three`, the proof
+NOT YET REVIEWED from outside. The rules are `sharing.root_of_three`, the proof
 `sharing.root_of_three`. Guarantee: none of its own; it releases and charges nothing. Who may call
 is decided at the edge: the root's calls (`visit`, `open`, `freeze`) are its own root's alone. Its
 ledger keeps who is enrolled and which attempts were begun.
@@ -22,7 +22,7 @@ from fedrec.federation.wire import refused
 from fedrec.privacy.calibration import Plan
 from fedrec.randomness import SystemStreams
 from fedrec.sharing.agreement import Agreement
-from fedrec.sharing.leaf_of_three import LeafOfThree
+from fedrec.sharing.root_of_three import LeafOfThree
 from fedrec_aggregator.leaf import LeafRole
 from fedrec_aggregator.ledger import ReleaseLedger
 from fedrec_aggregator.limits import Limits

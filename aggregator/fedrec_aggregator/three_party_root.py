@@ -22,9 +22,9 @@ from fedrec.federation.releases import PartyStreams
 from fedrec.operations import logs
 from fedrec.randomness import Streams, SystemStreams
 from fedrec.sharing.agreement import Agreement
-from fedrec.sharing.attempt import AttemptProgress
-from fedrec.sharing.commitments import HASH_BYTES, Listed
+from fedrec.sharing.protocol import AttemptProgress
 from fedrec.sharing.root_of_three import ListedRange, RangeTerm, RootOfThree
+from fedrec.sharing.shares import HASH_BYTES, Listed
 from fedrec_aggregator.collection import Collection
 from fedrec_aggregator.leaf_attempt import LeafAttempt, LeafVisits, ListedLeaf, distrusted
 from fedrec_aggregator.ledger import ReleaseLedger

@@ -15,9 +15,9 @@ import numpy as np
 import numpy.typing as npt
 
 from fedrec.data.interactions import Interactions
+from fedrec.data.keyed_hash import tie_keys
 from fedrec.factorization.model import Model, ranker_of
 from fedrec.factorization.released import model_of
-from fedrec.numerics.ties import tie_keys
 from fedrec.privacy.guarantee import non_private
 from fedrec.registry import model_kinds
 from fedrec.serving.asking import ask

@@ -15,7 +15,7 @@ import numpy.typing as npt
 from fedrec.errors import SettingsError
 from fedrec.privacy.accounting import mu_for
 from fedrec.privacy.guarantee import Guarantee
-from fedrec.privacy.padding import inner_mu
+from fedrec.privacy.mixtures import inner_mu
 from fedrec.serving.bundle import Bundle
 from fedrec_client.clicks import Click, Clicks
 from fedrec_client.serving_ledger import Event, ServingQuestion, event_of
@@ -125,7 +125,7 @@ class PublicModel:
         catalogue lacks an item.
 
         Padding makes an answer cheaper for a click that is exchanged for an item or for the
-        anonymous one, not for an empty place (`privacy.padding`). So where a model pads, an event
+        anonymous one, not for an empty place (`privacy.mixtures`). So where a model pads, an event
         that is no click, or of an item that the catalogue lacks, is a click on the anonymous item:
         what the server says of the catalogue and of ratings does not take the padding off.
         """

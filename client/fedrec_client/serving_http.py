@@ -17,7 +17,7 @@ from cryptography import x509
 
 from fedrec.errors import ProtocolError, UnreachableError
 from fedrec.federation.protocol import Refusal
-from fedrec.federation.versions import FIELD, spoken
+from fedrec.federation.round_messages import FIELD, spoken
 from fedrec.federation.wire import refused
 from fedrec.operations.addresses import Address
 from fedrec.transport.channel import Access, examine, only, tls

@@ -26,7 +26,6 @@ from fedrec.federation.messages import Question, Reports
 from fedrec.federation.protocol import AttemptNonce, Receipt, Refusal, ShareEndpoint
 from fedrec.federation.report_batches import Batch, pack_reports
 from fedrec.privacy.calibration import Plan
-from fedrec.sharing.commitments import named_range, ticket
 from fedrec.sharing.layout import (
     RowLayout,
     plain_numbers,
@@ -35,6 +34,7 @@ from fedrec.sharing.layout import (
     with_own_noise,
 )
 from fedrec.sharing.record import addressed, noise_keys, pack_shares, user_bytes
+from fedrec.sharing.shares import named_range, ticket
 from fedrec.sharing.site_sums import SiteSum, pack_site, row_names, site_rows
 from fedrec_client.answering import Check, answered, batches
 from fedrec_client.delivery import Delivery

@@ -47,7 +47,7 @@ from fedrec.data.planted import PlantedShape, planted
 from fedrec.factorization.facts import PublicFacts
 from fedrec.federation.messages import ClientStep, Question, Recipe, Release, Shared, train
 from fedrec.federation.releases import noise_stds, release
-from fedrec.federation.sums import ExactSums
+from fedrec.federation.reports import ExactSums
 from fedrec.in_process.loopback import Loopback
 from fedrec.privacy.accounting import Ledger, mu_for
 from fedrec.privacy.calibration import Plan

@@ -114,7 +114,7 @@ def _fedrec(
     version: Annotated[bool, typer.Option("--version", help="Print the version and exit.")] = False,
 ) -> None:
     if version:
-        from fedrec.federation.versions import PROTOCOL
+        from fedrec.federation.round_messages import PROTOCOL
 
         typer.echo(f"fedrec {__version__}, messages of version {PROTOCOL}")
     elif context.invoked_subcommand is None:

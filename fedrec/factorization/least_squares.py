@@ -19,7 +19,7 @@ from fedrec.data.interactions import Interactions, ItemOrder, order_by_item
 from fedrec.numerics.eigen import project_range
 from fedrec.numerics.kernels import solve_packed_range, solve_range, statistics_range
 from fedrec.numerics.packed import map_rows, pad_columns
-from fedrec.numerics.regression import padded_users
+from fedrec.numerics.segments import padded_users
 from fedrec.numerics.threads import map_ranges
 
 Ridge = float | npt.NDArray[np.floating]

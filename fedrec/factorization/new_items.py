@@ -26,7 +26,7 @@ from fedrec.errors import DataError
 from fedrec.factorization.default_clicks.public_part import link_directions, vector_directions
 from fedrec.factorization.default_ratings.directions import together
 from fedrec.factorization.model import Model, ranker_of
-from fedrec.numerics.regression import regressed
+from fedrec.numerics.segments import regressed
 
 DIRECTIONS = 300
 """Of public sides. NDCG@20 among a tenth of the films of MovieLens 1M that training did not have,

@@ -46,8 +46,7 @@ from fedrec.news.central_client import (
     population_question,
 )
 from fedrec.news.checkpoints import NOTHING, Kept
-from fedrec.news.prior import rebuilding
-from fedrec.news.scoring import products
+from fedrec.news.prior import products, rebuilding
 from fedrec.news.trained import Progress, Recommender, Sent, TrainedNews
 from fedrec.privacy import bounded_mean
 from fedrec.privacy.accounting import Ledger, mu_for

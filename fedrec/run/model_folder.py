@@ -10,8 +10,7 @@ from pathlib import Path
 from fedrec import __version__
 from fedrec.api.released import FILE as FACTS
 from fedrec.api.released import read_released, write_facts
-from fedrec.certificates.inputs import FactorizationInputs
-from fedrec.certificates.writing import ReleasedRound, certify, remove
+from fedrec.certificates.writing import FactorizationInputs, ReleasedRound, certify, remove
 from fedrec.data.added_items import AddedItems
 from fedrec.data.interactions import Dataset
 from fedrec.factorization.facts import PublicFacts

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from fedrec.budget import weights
+from fedrec.factorization import weights
 from fedrec.federation.messages import RoundDone, train
 from fedrec.federation.reports import within_radius
 from fedrec.in_process.loopback import Loopback

@@ -19,10 +19,18 @@ import numpy.typing as npt
 
 from fedrec.errors import RefusedError
 from fedrec.federation.coding import coded, deflated
-from fedrec.federation.npy import read_npy
 from fedrec.federation.protocol import Answer, Invitation, Refusal, Terms
-from fedrec.federation.round_messages import ASK, JOIN, TELL, RoundMessage, npy_files, said
-from fedrec.federation.versions import FIELD, spoken
+from fedrec.federation.round_messages import (
+    ASK,
+    FIELD,
+    JOIN,
+    TELL,
+    RoundMessage,
+    npy_files,
+    read_npy,
+    said,
+    spoken,
+)
 from fedrec.federation.wire import pack_invitation, pack_terms, read_answer
 from fedrec.news.messages import Ask, Reply, pack_ask
 from fedrec.operations import logs

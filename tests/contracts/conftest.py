@@ -28,7 +28,7 @@ from fedrec.federation.protocol import (
     Terms,
 )
 from fedrec.federation.round_driver import AggregatedLink, Patience
-from fedrec.federation.versions import FIELD, PROTOCOL
+from fedrec.federation.round_messages import FIELD, PROTOCOL
 from fedrec.federation.wire import pack_release, question_digest, question_header
 from fedrec.in_process.loopback import Loopback
 from fedrec.privacy.accounting import Ledger

@@ -13,7 +13,7 @@ import fedrec
 from fedrec.cli.main import guarded
 from fedrec.data.added_items import added_items
 from fedrec.errors import DataError, SettingsError
-from fedrec.numerics.regression import regressed
+from fedrec.numerics.segments import regressed
 from fedrec.serving.bundle import read
 from fedrec_client.exact_ranking import best
 

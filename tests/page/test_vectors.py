@@ -8,7 +8,7 @@ import pytest
 from safetensors.numpy import load_file
 from scipy.special import ndtr
 
-from fedrec.numerics.ties import tie_keys
+from fedrec.data.keyed_hash import tie_keys
 from fedrec.privacy import bounded_mean
 from fedrec.privacy.accounting import GaussianEvent, compose, delta_of, epsilon_of, mu_for
 from fedrec.privacy.bounded_mean import Coefficients, Population

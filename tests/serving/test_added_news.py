@@ -33,8 +33,8 @@ def a_bundle(
 ) -> tuple[Bundle, pl.DataFrame]:
     """A bundle whose vectors are those of the topics, and the table of its articles."""
     from fedrec.data.impressions import News
-    from fedrec.news.report_model import ReportModel, ReportModelSettings
     from fedrec.news.reports_training import Decoder, Trained
+    from fedrec.news.trainer_state import ReportModel, ReportModelSettings
     from fedrec.news.variants.additive import AdditiveRecommender
     from fedrec.privacy.bounded_mean import Population, topic_table
     from fedrec.privacy.guarantee import Guarantee

@@ -1,7 +1,7 @@
 """The steps of the default recipe for ratings, for one person, by numpy:
 `factorization.default_client` says what they are and why.
 
-A client of many people solves by compiled code, a device by `numerics.regression`: numbers differ
+A client of many people solves by compiled code, a device by `numerics.segments`: numbers differ
 in their last bits, and reports, which are cut to 15 bits, are the same but where a number lies that
 close to a point of the grid (about once in 10^10 numbers).
 """
@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from fedrec.federation.messages import Question
-from fedrec.numerics.regression import cross_fitted, gains, one_user, times
+from fedrec.numerics.segments import cross_fitted, gains, one_user, times
 from fedrec_client.device.reports import (
     Floats,
     Int32s,

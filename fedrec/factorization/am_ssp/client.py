@@ -13,8 +13,8 @@ import numpy as np
 import numpy.typing as npt
 
 from fedrec.arrays import Float64s
-from fedrec.budget import sampling, weights
 from fedrec.data.interactions import Interactions
+from fedrec.factorization import weights
 from fedrec.factorization.am_ssp.model import device_vectors
 from fedrec.factorization.am_ssp.settings import PublishedSettings, half_range
 from fedrec.factorization.local_stage import solved
@@ -132,7 +132,7 @@ def _batches(
     if settings.example_share == 1:
         return [np.ones(len(mine), np.bool_)] * settings.resamples
     keys = [Streams(r).key("published-batch", round=round) for r in range(settings.resamples)]
-    return [sampling.share_of_examples(mine, share=settings.example_share, key=key) for key in keys]
+    return [weights.share_of_examples(mine, share=settings.example_share, key=key) for key in keys]
 
 
 def _sampled(mine: Interactions, settings: PublishedSettings, noisy: Float64s) -> Interactions:
@@ -141,8 +141,8 @@ def _sampled(mine: Interactions, settings: PublishedSettings, noisy: Float64s) -
     # public: it chooses among a user's own items, nothing rests on its secrecy
     key = Streams(0).key("published-sampling")
     if settings.sampling == "uniform":
-        return mine.select(sampling.uniform(mine, limit=settings.max_items, key=key))
-    return mine.select(sampling.tail(mine, noisy, limit=settings.max_items, key=key))
+        return mine.select(weights.uniform_choice(mine, limit=settings.max_items, key=key))
+    return mine.select(weights.tail_choice(mine, noisy, limit=settings.max_items, key=key))
 
 
 def _weights(

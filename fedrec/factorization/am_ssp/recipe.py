@@ -34,9 +34,9 @@ import numpy as np
 import numpy.typing as npt
 
 from fedrec.arrays import Float64s, Floats
-from fedrec.budget import weights
 from fedrec.encoders import items as encoder
 from fedrec.encoders.items import ItemInputs
+from fedrec.factorization import weights
 from fedrec.factorization.am_ssp import gradient
 from fedrec.factorization.am_ssp.client import packed
 from fedrec.factorization.am_ssp.model import PublishedModel

@@ -59,8 +59,7 @@ from fedrec.factorization.empirical_bayes import denoise_counts, expected_counts
 from fedrec.factorization.facts import PublicFacts
 from fedrec.federation.coding import rounded_numbers, rounded_rows
 from fedrec.federation.messages import ClientStep, Question, Release, ReleaseSpec, State
-from fedrec.federation.reports import block
-from fedrec.federation.sums import ExactSums
+from fedrec.federation.reports import ExactSums, block
 from fedrec.numerics.packed import unpack
 from fedrec.privacy.calibration import Plan
 

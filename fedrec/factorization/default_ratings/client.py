@@ -31,7 +31,7 @@ from fedrec.factorization.least_squares import solve_users
 from fedrec.federation.messages import Question, Reports
 from fedrec.federation.reports import RealBlock, bounded
 from fedrec.numerics import segments
-from fedrec.numerics.regression import FEW_RATINGS, gains, padded_users, times
+from fedrec.numerics.segments import FEW_RATINGS, gains, padded_users, times
 from fedrec.numerics.threads import map_ranges
 
 UNITS = (

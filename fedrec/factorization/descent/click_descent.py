@@ -32,8 +32,8 @@ import numpy as np
 from scipy import sparse
 
 from fedrec.arrays import Float64s
-from fedrec.budget import weights
 from fedrec.data.interactions import Interactions
+from fedrec.factorization import weights
 from fedrec.factorization.am_ssp.model import PublishedModel
 from fedrec.factorization.descent.am_dpsgd import padded_rows, rows_of_question, sorted_rows
 from fedrec.factorization.facts import PublicFacts

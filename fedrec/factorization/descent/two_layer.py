@@ -22,13 +22,13 @@ import numpy as np
 from scipy import sparse
 
 from fedrec.arrays import Float64s
-from fedrec.budget import sampling
 from fedrec.data.interactions import Interactions
 from fedrec.errors import SettingsError
 from fedrec.factorization.descent import noisy_descent
 from fedrec.factorization.descent.am_dpsgd import padded_rows, rows_of_question, sorted_rows
 from fedrec.factorization.descent.noisy_descent import DescentRecipe, DescentSettings
 from fedrec.factorization.local_stage import LocalStageModel, solved
+from fedrec.factorization.weights import share_of_examples
 from fedrec.federation.messages import ClientStep, Question, Release, ReleaseSpec, Reports, State
 from fedrec.federation.reports import RealBlock, block, bounded
 from fedrec.numerics import segments
@@ -141,7 +141,7 @@ def _report(
     _, U, _ = solved(mine, old, none, mean, settings.user_ridge, prior=settings.prior)
     if chosen.share < 1:
         key = Streams(0).key("two-layer-batch", round=question.round)
-        mine = mine.select(sampling.share_of_examples(mine, share=chosen.share, key=key))
+        mine = mine.select(share_of_examples(mine, share=chosen.share, key=key))
     X = rows_of_question(public)
     H = np.asarray(X @ E)
     above = U @ W.T

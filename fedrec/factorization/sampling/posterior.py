@@ -36,7 +36,6 @@ from typing import Literal
 import numpy as np
 
 from fedrec.arrays import Float64s
-from fedrec.budget import sampling
 from fedrec.data.interactions import Interactions
 from fedrec.factorization.local_stage import LocalStageModel, own_means
 from fedrec.factorization.sampling.blocked_sgd import (
@@ -47,6 +46,7 @@ from fedrec.factorization.sampling.blocked_sgd import (
     descend,
     settle,
 )
+from fedrec.factorization.weights import uniform_choice
 from fedrec.privacy.guarantee import Guarantee
 from fedrec.randomness import Streams, SystemStreams
 
@@ -189,5 +189,5 @@ def _trimmed(
 ) -> Interactions:
     """Alg. 1 l. 2: at most tau ratings of each user, drawn uniformly."""
     return ratings.select(
-        sampling.uniform(ratings, limit=settings.most_ratings, key=noise.key("posterior-trim"))
+        uniform_choice(ratings, limit=settings.most_ratings, key=noise.key("posterior-trim"))
     )

@@ -27,13 +27,13 @@ import numpy as np
 import numpy.typing as npt
 
 from fedrec.arrays import Float64s
-from fedrec.budget.weights import tail_weights
 from fedrec.data.interactions import Interactions
 from fedrec.factorization.default_ratings import client as default_client
 from fedrec.factorization.default_ratings.client import scaled
 from fedrec.factorization.default_ratings.model import DefaultModel, LikedRanker
 from fedrec.factorization.empirical_bayes import USUAL_BIASES, denoise_counts, regress
 from fedrec.factorization.facts import PublicFacts
+from fedrec.factorization.weights import tail_weights
 from fedrec.federation.messages import ClientStep, Question, Release, ReleaseSpec, Reports, State
 from fedrec.federation.reports import RealBlock, block, bounded
 from fedrec.numerics import segments

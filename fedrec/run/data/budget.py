@@ -32,8 +32,7 @@ from fedrec.ledgers.chain import EntryType, HeadFile, genesis, head_after
 from fedrec.ledgers.line_file import LineFile
 from fedrec.privacy.accounting import GaussianEvent
 from fedrec.privacy.guarantee import Guarantee, Neighbours, Unit, compared
-from fedrec.privacy.mixtures import epsilon_of_events
-from fedrec.privacy.padding import PaddedEvent
+from fedrec.privacy.mixtures import PaddedEvent, epsilon_of_events
 from fedrec.privacy.selection import PureEvent
 from fedrec.run.data.people import People, budget_with, people_of, remember
 from fedrec.settings_tables.training import PrivacySettings

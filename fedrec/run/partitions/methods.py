@@ -30,7 +30,7 @@ from fedrec.factorization.model import Model, predictor, ranker_of
 from fedrec.federation.messages import Question, Release
 from fedrec.federation.personal import Limits, with_limits
 from fedrec.federation.releases import Charge, release
-from fedrec.federation.sums import ExactSums
+from fedrec.federation.reports import ExactSums
 from fedrec.in_process.loopback import Loopback
 from fedrec.privacy.accounting import Ledger
 from fedrec.privacy.calibration import Plan

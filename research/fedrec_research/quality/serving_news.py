@@ -27,7 +27,7 @@ from fedrec.data.impressions import Impressions
 from fedrec.errors import RunError
 from fedrec.evaluation.impressions import evaluate_impressions
 from fedrec.evaluation.ratings import mean_and_error
-from fedrec.news.scoring import log_exposure, shown_counts
+from fedrec.news.prior import log_exposure, shown_counts
 from fedrec.news.variant import of
 from fedrec.randomness import Streams
 from fedrec.run.data.news import load_news

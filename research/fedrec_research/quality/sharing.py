@@ -27,10 +27,9 @@ from fedrec.randomness import Streams
 from fedrec.recipes import prepare
 from fedrec.run.data.datasets import public_facts
 from fedrec.settings import validated
-from fedrec.sharing.checks import opening, projection
 from fedrec.sharing.layout import checked_layout, layout, plain_numbers, with_own_noise
 from fedrec.sharing.record import upload_bytes
-from fedrec.sharing.servers import ShareSums
+from fedrec.sharing.servers import ShareSums, opening, projection
 from fedrec.sharing.shares import Shares, fresh_seeds, share
 from fedrec.storage import finite
 from fedrec_research.runner import rmse
