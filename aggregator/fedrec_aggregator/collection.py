@@ -18,8 +18,7 @@ from fedrec.federation.reports import ExactSums
 from fedrec.federation.wire import refused
 from fedrec.numerics.packed import PIECES
 from fedrec.privacy.calibration import Plan
-from fedrec_aggregator.limits import Limits
-from fedrec_aggregator.opening_checks import CheckedBatch, names
+from fedrec_aggregator.opening_checks import CheckedBatch, Limits, names
 
 
 def accumulator_bytes(specs: tuple[BlockSpec, ...]) -> int:

@@ -48,7 +48,7 @@ from fedrec.sharing.shares import Listed
 from fedrec_aggregator.collection import Collection
 from fedrec_aggregator.core import Aggregator
 from fedrec_aggregator.ledger import ReleaseLedger
-from fedrec_aggregator.limits import Limits
+from fedrec_aggregator.opening_checks import Limits
 from fedrec_aggregator.outputs import OutputStore
 from fedrec_aggregator.peers import HeardPeer, PeerEndpoint, packed_list, read_list
 from fedrec_aggregator.share_intake import ShareIntake, ThreePartyAttempt

@@ -18,7 +18,7 @@ from datetime import UTC, datetime
 from io import StringIO
 from pathlib import Path
 
-from fedrec.data.delimited import decoded
+from fedrec.data.columns import decoded
 from fedrec.errors import DataError, MalformedRowError
 
 _ITEM = ("item", "item_id", "itemid", "movieid", "news_id")

@@ -57,7 +57,7 @@ from fedrec.randomness import SecretStreams, Streams
 from fedrec.settings import NewsScenario
 from fedrec_client.answering import invented
 from fedrec_client.click_ledger import ClickLedger, RunBinding
-from fedrec_client.pseudonyms import user_tokens
+from fedrec_client.ledger import user_tokens
 from fedrec_client.readers import PRIVATE_COLUMNS, LocalReaders, read_clicks, write_clicks
 from fedrec_client.refusals import guarded
 from fedrec_client.run_record import Notes, require_name

@@ -164,7 +164,7 @@ class PrivacyCurve:
                 cutoff of clicks.
             ax: Where to draw; without one a figure of its own.
         """
-        from fedrec.report.plots import draw_curve
+        from fedrec.report.figures import draw_curve
 
         name = self._known(metric)
         levels = {

@@ -308,8 +308,7 @@ class NewsRecommender(Parameters):
         Raises DataError where nothing is known, or an id is a known one but for its type or blanks.
         """
         from fedrec_client.clicks import Clicks
-        from fedrec_client.exact_ranking import best
-        from fedrec_client.public_model import PublicModel
+        from fedrec_client.public_model import PublicModel, best
 
         bundle = self._asked()
         require_length(k)

@@ -31,7 +31,7 @@ from fedrec.federation.hostile_clients import ATTEMPTS, checks
 from fedrec.federation.messages import Question, train
 from fedrec.federation.releases import noise_stds
 from fedrec.federation.reports import ExactSums, squared_norms
-from fedrec.in_process.loopback import Loopback
+from fedrec.in_process import Loopback
 from fedrec.privacy.accounting import Ledger
 from fedrec.privacy.guarantee import non_private
 from fedrec.randomness import Streams

@@ -11,8 +11,7 @@ import numpy as np
 import polars as pl
 from scipy import sparse
 
-from fedrec.data.columns import require_distinct
-from fedrec.data.delimited import is_number, plain_ids, require_file
+from fedrec.data.columns import is_number, plain_ids, require_distinct, require_file
 from fedrec.data.features import FeatureBag, PublicFeatures, bag_of, words
 from fedrec.data.text_tables import SEPARATORS, Layout, layout_of, rows_of, suffix_of
 from fedrec.errors import DataError, MalformedRowError

@@ -34,7 +34,7 @@ import polars as pl
 from scipy import sparse
 
 from fedrec.arrays import Int32s
-from fedrec.data.delimited import is_integer, require_file
+from fedrec.data.columns import is_integer, require_file
 from fedrec.data.features import PublicFeatures
 from fedrec.data.interactions import (
     CATALOGUE_OF_ROWS,

@@ -11,8 +11,7 @@ from typing import NoReturn
 
 import polars as pl
 
-from fedrec.data.columns import time_expected, times_of
-from fedrec.data.delimited import is_number, plain_ids, require_file
+from fedrec.data.columns import is_number, plain_ids, require_file, time_expected, times_of
 from fedrec.data.item_tables import PARQUET
 from fedrec.data.resolving import Missing
 from fedrec.data.text_tables import (

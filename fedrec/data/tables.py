@@ -22,8 +22,17 @@ import numpy as np
 import polars as pl
 
 from fedrec.arrays import Int32s
-from fedrec.data.columns import guessed, opinions, plain_name, require_distinct, usual
-from fedrec.data.delimited import decoded, is_integer, number_ids, require_file
+from fedrec.data.columns import (
+    decoded,
+    guessed,
+    is_integer,
+    number_ids,
+    opinions,
+    plain_name,
+    require_distinct,
+    require_file,
+    usual,
+)
 from fedrec.data.features import PublicFeatures
 from fedrec.data.interactions import (
     CATALOGUE_OF_ROWS,

@@ -21,8 +21,7 @@ from typing import IO, Literal, NoReturn
 
 import polars as pl
 
-from fedrec.data.columns import meant, time_expected
-from fedrec.data.delimited import decoded, is_number, require_file
+from fedrec.data.columns import decoded, is_number, meant, require_file, time_expected
 from fedrec.errors import DataError, MalformedRowError, SettingsError
 
 SEPARATORS = {".csv": ",", ".tsv": "\t", ".tab": "\t", ".inter": "\t", ".txt": "", ".dat": ""}

@@ -35,7 +35,7 @@ from fedrec.data.impressions import Impressions
 from fedrec.federation import messages
 from fedrec.federation.messages import Link, Question, Recipe, Release, State
 from fedrec.federation.releases import noise_stds
-from fedrec.in_process.loopback import Loopback
+from fedrec.in_process import Loopback
 from fedrec.news import fedadam
 from fedrec.news.central_client import (
     POPULATION,

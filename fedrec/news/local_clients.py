@@ -11,7 +11,7 @@ from fedrec.arrays import Int64s
 from fedrec.data.impressions import Impressions
 from fedrec.encoders.news_model import NewsModel
 from fedrec.federation.messages import Link
-from fedrec.in_process.loopback import Loopback, ThreeAggregators
+from fedrec.in_process import Loopback, ThreeAggregators
 from fedrec.news.checkpoints import NOTHING, DeviceNoise, Kept
 from fedrec.news.fedadam import FedAdam
 from fedrec.news.reports_training import Collected, collect

@@ -4,7 +4,7 @@ everybody may know of them.
     Y = 1 mean' + X B,    X (m, f) leading directions of texts, categories and vectors of the news
 
 Y are the vectors, biases and public rows of the known news, and B is the ridge regression of
-`factorization.new_items`. So a new article is ranked, and is read in histories too.
+`factorization.released`. So a new article is ranked, and is read in histories too.
 
 Guarantee: post-processing of a release, and public data. A device draws the noise of an answer for
 the longest distance of any two public rows, those of new articles among them.
@@ -20,7 +20,7 @@ import numpy.typing as npt
 
 from fedrec.arrays import Floats
 from fedrec.data.added_items import AddedItems
-from fedrec.factorization.new_items import expected, public_directions
+from fedrec.factorization.released import expected, public_directions
 from fedrec.privacy.bounded_mean import BITS, topic_table
 from fedrec.serving.bundle import Bundle, Texts
 from fedrec.serving.exporting import Export, PublicItems
@@ -33,7 +33,7 @@ def with_news(bundle: Bundle, today: Today) -> Export:
     """About and arrays of the bundle with the articles that `today` adds.
 
     An article of which today's table says nothing has the mean vector. Raises DataError as
-    `added_items` and `new_items.public_directions`."""
+    `added_items` and `released.public_directions`."""
     added = today(bundle.ids.all(), bundle.titles.all())
     X = public_directions(added.features)
     told = added.described & X[: bundle.size].any(axis=1)

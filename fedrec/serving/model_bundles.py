@@ -36,13 +36,14 @@ from fedrec.data.kinds import KINDS, Kind
 from fedrec.errors import RunError, SettingsError
 from fedrec.factorization.am_ssp.recipe import PublishedRecipe
 from fedrec.factorization.facts import PublicFacts
-from fedrec.factorization.new_items import (
+from fedrec.factorization.released import (
+    arrays_of,
     expected,
     extended,
+    load,
     public_directions,
     trained_items,
 )
-from fedrec.factorization.released import arrays_of, load
 from fedrec.federation.messages import Recipe, State
 from fedrec.privacy.guarantee import Guarantee
 from fedrec.randomness import Streams
@@ -187,7 +188,7 @@ def _with_items(
     facts: ServingFacts, counts: Float64s, added: AddedItems, X: Float64s
 ) -> tuple[ServingFacts, Float64s]:
     """Facts and counts with new items, whose counts follow from public data as vectors do
-    (`new_items.expected`), in logarithms, and are none above all known ones."""
+    (`released.expected`), in logarithms, and are none above all known ones."""
     known = counts[: len(added.described)]
     logs = np.log(np.maximum(known, max(float(known.max()), 1e-9) * 1e-6))
     new = np.minimum(expected(logs[:, None], X, added.described)[:, 0], logs.max())

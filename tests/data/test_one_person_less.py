@@ -20,7 +20,7 @@ from fedrec.data.news_files import read_mind, read_rated_films
 from fedrec.data.splits import Split
 from fedrec.federation.messages import ClientStep, Question, train
 from fedrec.federation.reports import ExactSums
-from fedrec.in_process.loopback import Loopback
+from fedrec.in_process import Loopback
 from fedrec.privacy.accounting import Ledger
 from fedrec.randomness import Streams
 from fedrec.recipes import prepare

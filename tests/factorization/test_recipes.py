@@ -24,13 +24,12 @@ from fedrec.data.public_sources import PUBLIC_USERS
 from fedrec.evaluation.ranking import evaluate_ranking
 from fedrec.evaluation.toplists import Scores, dot_product, same_for_everyone
 from fedrec.factorization.default_clicks import choices as click_choices
-from fedrec.factorization.facts import PublicFacts
-from fedrec.factorization.model import predict
+from fedrec.factorization.facts import PublicFacts, predict
 from fedrec.federation import releases
 from fedrec.federation.messages import Question, train
 from fedrec.federation.releases import noise_stds, release
 from fedrec.federation.reports import ExactSums
-from fedrec.in_process.loopback import Loopback
+from fedrec.in_process import Loopback
 from fedrec.privacy import gaussian
 from fedrec.privacy.accounting import Ledger, epsilon_of
 from fedrec.randomness import Streams, SystemStreams

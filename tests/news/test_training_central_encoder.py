@@ -19,7 +19,7 @@ from fedrec.evaluation.impressions import evaluate_impressions, history_swap
 from fedrec.federation.messages import Question, Release, Reports, train
 from fedrec.federation.releases import noise_stds, release
 from fedrec.federation.reports import ExactSums, within_radius
-from fedrec.in_process.loopback import Loopback
+from fedrec.in_process import Loopback
 from fedrec.news import central_client, encoder_client, topics
 from fedrec.news.central_encoder import (
     EncoderModel,

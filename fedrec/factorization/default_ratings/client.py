@@ -1,5 +1,5 @@
 """Device side of the default recipe: reports of joint L2 norm at most 1, and the local solve; that
-of pairs is `clicks_client`'s.
+of pairs is `default_clicks.client`'s.
 
 Guarantee (user, add/remove): `federation.reports.bounded` scales one user's whole report of a
 release to norm 1, whatever the data (one rating or three thousand), and cuts it to the grid towards

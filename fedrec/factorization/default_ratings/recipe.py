@@ -47,9 +47,13 @@ from fedrec.factorization.default_ratings.directions import (
     shrunk,
     taste_directions,
 )
-from fedrec.factorization.default_ratings.model import DefaultModel, LikedRanker
+from fedrec.factorization.default_ratings.model import (
+    BLEND,
+    DefaultModel,
+    DefaultSettings,
+    LikedRanker,
+)
 from fedrec.factorization.default_ratings.scales import MOST, StepScales, rescaled, widths
-from fedrec.factorization.default_ratings.settings import BLEND, DefaultSettings
 from fedrec.factorization.empirical_bayes import USUAL_BIASES, denoise_counts, expected_counts
 from fedrec.factorization.facts import PublicFacts, beside_known
 from fedrec.factorization.weights import tail_weights

@@ -28,8 +28,7 @@ from typing import Any, Literal
 
 from fedrec.data.interactions import Dataset, FileDigest, digest_file
 from fedrec.errors import BudgetExceededError, RunError, SettingsError
-from fedrec.ledgers.chain import EntryType, HeadFile, genesis, head_after
-from fedrec.ledgers.line_file import LineFile
+from fedrec.ledgers.chain import EntryType, HeadFile, LineFile, genesis, head_after
 from fedrec.privacy.accounting import GaussianEvent
 from fedrec.privacy.guarantee import Guarantee, Neighbours, Unit, compared
 from fedrec.privacy.mixtures import PaddedEvent, epsilon_of_events

@@ -35,7 +35,7 @@ from fedrec.run.news_run import serving_guarantee
 from fedrec.serving.asking import ask
 from fedrec.serving.bundle import FILE, Bundle, read
 from fedrec.storage import finite
-from fedrec_client.serving_connection import connect
+from fedrec_client.serving_http import connect
 from fedrec_client.serving_link import GrpcServer, ServingQuery, Trust
 from fedrec_research.news import SERVED, Method, news_row, scenario_of
 from fedrec_research.quality.news_popularity import (
