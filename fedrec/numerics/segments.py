@@ -21,7 +21,6 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 import numpy.typing as npt
-from scipy import sparse
 
 from fedrec.arrays import Float64s, Int64s
 
@@ -172,6 +171,8 @@ def sums(pointer: Int64s, values: Float64s) -> Float64s:
 
 def owned_sums(pointer: Int64s, owners: Int64s, rows: Float64s) -> Float64s:
     """(rows, d) sum of the vectors `rows[owners[e]]` of each segment's events e."""
+    from scipy import sparse  # here: light devices load this module with NumPy alone
+
     # a product by rows adds in the order of the events
     chosen = sparse.csr_array(
         (np.ones(len(owners)), owners, pointer), (len(pointer) - 1, len(rows))
