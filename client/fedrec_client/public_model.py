@@ -22,10 +22,10 @@ import numpy as np
 import numpy.typing as npt
 
 from fedrec.data.interactions import Interactions
-from fedrec.data.keyed_hash import tie_keys
 from fedrec.errors import SettingsError
 from fedrec.factorization.facts import Model, ranker_of
 from fedrec.factorization.released import model_of
+from fedrec.numerics.segments import tie_keys
 from fedrec.privacy.accounting import mu_for
 from fedrec.privacy.guarantee import Guarantee, non_private
 from fedrec.privacy.mixtures import inner_mu

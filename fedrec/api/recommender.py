@@ -16,10 +16,8 @@ from fedrec.api.asking import Asked
 from fedrec.api.callbacks import Callback, require_callbacks
 from fedrec.api.datasets import Dataset, TestSet, TrainingSet, undivided
 from fedrec.api.evaluating import evaluate
-from fedrec.api.parameters import Parameters
-from fedrec.api.promises import PrivacyGuarantee
+from fedrec.api.promises import Parameters, PrivacyGuarantee, html_table
 from fedrec.api.released import Kept, Released
-from fedrec.api.tables import html_table
 from fedrec.certificates.writing import ReleasedRound
 from fedrec.data.added_items import added_items
 from fedrec.data.interactions import Dataset as Source

@@ -28,7 +28,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -38,8 +38,6 @@ from fedrec.factorization.facts import Earlier
 from fedrec.factorization.released import arrays_of
 from fedrec.federation.messages import Question, Recipe, State
 from fedrec.federation.wire import question_digest, question_header, unpack_release
-from fedrec.news.trained import Catalogue
-from fedrec.news.variant import of
 from fedrec.privacy.bounded_mean import TopicTable
 from fedrec.privacy.calibration import Plan
 from fedrec.public_data import PublicData, read_public
@@ -51,6 +49,9 @@ _EARLIER = "earlier.safetensors"
 _NEWS = "news.safetensors"
 
 Arrays = Mapping[str, npt.NDArray[Any]]
+
+if TYPE_CHECKING:
+    from fedrec.news.trained import Catalogue
 
 
 @dataclass(frozen=True)
@@ -309,6 +310,8 @@ def certify_news(
 
     Nothing of a variant whose devices add the noise: who gets its model does not see its reports.
     """
+    from fedrec.news.variant import of  # ratings and clicks do without news
+
     summed = of(scenario).summed
     if summed is None:
         return

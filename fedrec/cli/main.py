@@ -21,8 +21,7 @@ import typer
 
 from fedrec import __version__
 from fedrec.cli.flags import one_blas_thread
-from fedrec.errors import DataWarning, FedRecError, RunError, SettingsError
-from fedrec.extras import extra_of, install
+from fedrec.errors import DataWarning, FedRecError, RunError, SettingsError, extra_of, install
 
 EXIT_CODES = {
     0: "done",

@@ -23,23 +23,6 @@ from numba.extending import register_jitable
 
 from fedrec.numerics.threads import map_ranges
 
-_KEY = 0x9E3779B9
-
-
-def tie_keys(rows: npt.NDArray[np.integer]) -> npt.NDArray[np.uint32]:
-    """Keys of rows, of the same shape: of two equal scores, the one of the smaller key is first.
-
-    >>> from fedrec.numerics.ties import tie_keys
-    >>> import numpy as np
-    >>> tie_keys(np.arange(3)).tolist()
-    [33350994, 2767685996, 127880910]
-    """
-    x = rows.astype(np.uint32) ^ np.uint32(_KEY)
-    x = (x ^ (x >> np.uint32(16))) * np.uint32(0x7FEB352D)
-    x = (x ^ (x >> np.uint32(15))) * np.uint32(0x846CA68B)
-    return np.asarray(x ^ (x >> np.uint32(16)), np.uint32)
-
-
 Words = npt.NDArray[np.uint64]
 
 _ID_KEY = b"fedrec/1/ids    "

@@ -31,7 +31,7 @@ from typing import Any
 
 from prometheus_client import CollectorRegistry, Gauge
 
-from fedrec.extras import require
+from fedrec.errors import require
 from fedrec.operations import logs
 from fedrec.operations.clock import steady
 

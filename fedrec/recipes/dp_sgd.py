@@ -19,8 +19,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from fedrec.arrays import Float64s, Int64s
 from fedrec.data.interactions import Interactions
 from fedrec.data.kinds import Kind
-from fedrec.errors import SettingsError
-from fedrec.extras import require
+from fedrec.errors import SettingsError, require
 from fedrec.factorization.am_ssp.client import PublishedModel
 from fedrec.factorization.descent.click_descent import CLICK_WEIGHT
 from fedrec.factorization.facts import PublicFacts

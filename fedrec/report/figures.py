@@ -18,8 +18,7 @@ from xml.etree import ElementTree
 
 import polars as pl
 
-from fedrec.errors import RunError, SettingsError
-from fedrec.extras import require
+from fedrec.errors import RunError, SettingsError, require
 from fedrec.report.page import stylesheet
 from fedrec.report.svg import LIGHT, SLOTS
 from fedrec.storage import write_bytes

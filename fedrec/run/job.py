@@ -14,8 +14,7 @@ import numpy as np
 
 from fedrec.arrays import Int64s
 from fedrec.data.interactions import Catalogue, Interactions
-from fedrec.errors import SettingsError
-from fedrec.extras import require
+from fedrec.errors import SettingsError, require
 from fedrec.factorization.facts import PublicFacts
 from fedrec.federation.coding import coded
 from fedrec.federation.messages import Link, State, told_before, train

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from fedrec.data.interactions import Interactions
-from fedrec.data.keyed_hash import tie_keys
 from fedrec.evaluation.ranking import evaluate_ranking
 from fedrec.evaluation.toplists import same_for_everyone
+from fedrec.numerics.segments import tie_keys
 
 
 def second_opinion(row: int) -> int:

@@ -9,7 +9,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedrec.data.interactions import Interactions
-from fedrec.data.keyed_hash import tie_keys
 from fedrec.evaluation import toplists
 from fedrec.evaluation.toplists import (
     NO_ITEM,
@@ -18,6 +17,7 @@ from fedrec.evaluation.toplists import (
     same_for_everyone,
     top_items,
 )
+from fedrec.numerics.segments import tie_keys
 
 
 def clicks(sets: list[set[int]], num_items: int) -> Interactions:

@@ -96,7 +96,7 @@ def test_without_a_collector_nothing_is_imported_and_without_the_extra_it_is_nam
     )
     subprocess.run([sys.executable, "-c", program], check=True)
     monkeypatch.setenv(party_state.ENDPOINT, "http://127.0.0.1:1")
-    monkeypatch.setattr("fedrec.extras.find_spec", lambda name: None)
+    monkeypatch.setattr("fedrec.errors.find_spec", lambda name: None)
     with pytest.raises(SettingsError, match="opentelemetry") as missing:
         Metrics("server", "1")
     assert "fedrec[telemetry]" in missing.value.remedy

@@ -17,9 +17,8 @@ import fedrec
 from fedrec.data.added_items import added_items
 from fedrec.errors import DataError
 from fedrec.privacy.bounded_mean import BITS, diameter
-from fedrec.serving.added_news import with_news
 from fedrec.serving.bundle import FILE, Bundle, read, write
-from fedrec.serving.model_bundles import export
+from fedrec.serving.model_bundles import export, with_news
 
 ABOUT = {
     "sport": "match goal team coach season",

@@ -19,8 +19,7 @@ import polars as pl
 from fedrec.data.columns import plain_ids, plain_name, usual
 from fedrec.data.frames import polars_frame
 from fedrec.data.item_tables import TITLES, frame_of_items
-from fedrec.errors import DataError
-from fedrec.extras import require
+from fedrec.errors import DataError, require
 from fedrec.storage import writing
 
 if TYPE_CHECKING:  # torch comes with it
