@@ -2,11 +2,16 @@
 
 Time and memory to read and check whole files of 10 million rows (MovieLens-10M's shape, planted) in
 every format, each in a process of its own. The goal is 10 s and 2 GB.
+
+Reading and a random split of 80/10/10, beside what a user of Polars alone would write: columns
+read, each part of a shuffle sorted by user and item. That neither checks ids, values and repeated
+pairs nor numbers users and items. Processor time of all threads.
 """
 
 from __future__ import annotations
 
 import json
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -33,6 +38,32 @@ seconds, cpu = time.perf_counter() - started, time.process_time() - used
 memory = {"peak_mb": memory_mb(peak=True), "mb_before": before}
 print(json.dumps({"rows": rows, "seconds": seconds, "processor_s": cpu, **memory}))
 """
+_SPLIT = """
+import json, sys, time
+from benchmarks.measuring import memory_mb
+import fedrec
+import polars as pl
+path, format, options, form = sys.argv[1], sys.argv[2], json.loads(sys.argv[3]), sys.argv[4]
+fedrec.Dataset  # what fedrec loads when it is first used
+started, used = time.perf_counter(), time.process_time()
+if form == "fedrec":
+    options["time"] = options.pop("timestamp", None)
+    fedrec.Dataset.from_file(path, format=format, **options).split("random", seed=1)
+else:
+    if path.endswith("parquet"):
+        rows = pl.read_parquet(path)
+    elif format == "ml-1m":  # "::": every second column is empty
+        rows = pl.read_csv(path, separator=":", has_header=False)[:, ::2]
+    else:
+        rows = pl.read_csv(path)
+    rows = rows.sample(fraction=1.0, shuffle=True, seed=1)
+    for first, last in ((0.0, 0.8), (0.8, 0.9), (0.9, 1.0)):
+        part = rows[int(first * len(rows)) : int(last * len(rows))]
+        part.sort(rows.columns[:2])
+seconds, cpu = time.perf_counter() - started, time.process_time() - used
+print(json.dumps({"seconds": seconds, "processor_s": cpu, "peak_mb": memory_mb(peak=True)}))
+"""
+_SPLIT_TOO = ("ml-1m", "table", "table (parquet)")
 _NAMES: dict[str, object] = {
     **{name: name for name in ("user", "item", "rating", "timestamp")},
     "rating_range": [0.5, 5.0],
@@ -63,16 +94,37 @@ def run(*, quick: bool) -> Tables:
         rows = 10_000
         ratings = {"value_range": (0.5, 5.0), "step": 0.5}
         shape = PlantedShape(users=rows // 140, items=10_677, events=rows, **ratings)  # type: ignore[arg-type]
+    files = list[Row]()
+    splits = list[Row]()
     with tempfile.TemporaryDirectory() as folder:
-        return {"Files": [_measured(*file) for file in _files(Path(folder), shape)]}
+        for path, name, options in _files(Path(folder), shape):
+            files.append({"format": name, **_of_process(_MEASURE, path, name, options)})
+            if name in _SPLIT_TOO:
+                splits.append(_split(path, name, options))
+            path.unlink()
+    return {"Files": files, "Read and split, beside Polars alone": splits}
 
 
-def _measured(path: Path, name: str, options: dict[str, object]) -> Row:
+def _split(path: Path, name: str, options: dict[str, object]) -> Row:
+    """Medians of three turns, in which both alternate; `over_polars` is of processor time."""
+    turns = [
+        {form: _of_process(_SPLIT, path, name, options, form) for form in ("fedrec", "polars")}
+        for _ in range(3)
+    ]
+    row: Row = {"format": name}
+    for form in turns[0]:
+        for what in turns[0][form]:
+            row[f"{form}_{what}"] = statistics.median(turn[form][what] for turn in turns)
+    return row | {"over_polars": row["fedrec_processor_s"] / row["polars_processor_s"]}
+
+
+def _of_process(
+    code: str, path: Path, name: str, options: dict[str, object], *more: str
+) -> dict[str, float]:
     format = name.partition(" ")[0]
-    command = [sys.executable, "-c", _MEASURE, str(path), format, json.dumps(options)]
+    command = [sys.executable, "-c", code, str(path), format, json.dumps(options), *more]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
-    path.unlink()
-    return {"format": name, **json.loads(done.stdout)}
+    return dict(json.loads(done.stdout))
 
 
 def _files(folder: Path, shape: PlantedShape) -> Iterator[tuple[Path, str, dict[str, object]]]:

@@ -19,6 +19,7 @@ Tables = dict[str, list[Row]]
 """Rows by the caption of their table; those of one table have the same columns."""
 
 BENCHMARKS = {
+    "first-touch": "",
     "kernels": "",
     "als": "",
     "sgld": "",

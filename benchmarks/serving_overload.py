@@ -154,7 +154,10 @@ class _Lines:
             self.free.append(line)
 
     def ask(self, message: bytes) -> None:
-        """One query, if a connection is free."""
+        """One query, if a connection is free; one that the server has ended is opened anew."""
+        while self.free and self.free[-1].transport.is_closing():
+            self.free.pop()
+            self._opening = asyncio.ensure_future(self.more())
         if not self.free:
             self._bout.done["not sent"] += 1
             return

@@ -89,14 +89,31 @@ def finite(content: Any) -> Any:
     return content
 
 
+class UnreadableError(RunError):
+    """A file that is there, and that the system does not let this process read: whoever does
+    without a missing or damaged file must not do without this one."""
+
+
+def unreadable(path: Path, failure: Exception, remedy: str) -> RunError:
+    """What to raise where a file cannot be read. remedy: where it is missing or damaged."""
+    cause = f"{path} cannot be read: {failure}"
+    if not isinstance(failure, OSError):
+        return RunError(cause, remedy)
+    if isinstance(failure, FileNotFoundError):
+        if not os.path.exists(path):
+            return RunError(cause, remedy)
+        cause = f"{path} cannot be opened"  # safetensors says the same of whatever the system says
+    said = "Check its permissions, the disk and how many files are open; the file may be whole."
+    return UnreadableError(cause, said)
+
+
 def read_json(path: Path) -> Any:
-    """Raises RunError where the file is missing or is not JSON."""
+    """Raises RunError where the file is missing or is not JSON, UnreadableError where it may be
+    whole."""
     try:
         return json.loads(path.read_text())
     except (OSError, ValueError, RecursionError) as failure:
-        raise RunError(
-            f"{path} cannot be read: {failure}", "Start the run again without --resume."
-        ) from failure
+        raise unreadable(path, failure, "Start the run again without --resume.") from failure
 
 
 def write_arrays(path: Path, arrays: Arrays) -> str:
@@ -114,16 +131,15 @@ def packed_arrays(arrays: Arrays) -> bytes:
 
 
 def read_arrays(path: Path) -> dict[str, npt.NDArray[np.generic]]:
-    """Raises RunError where the file is missing or damaged."""
+    """Raises RunError where the file is missing or damaged, UnreadableError where it may be
+    whole."""
     from safetensors import SafetensorError
     from safetensors.numpy import load_file
 
     try:
         return dict(load_file(path))
     except (OSError, SafetensorError) as failure:
-        raise RunError(
-            f"{path} cannot be read: {failure}", "Start the run again without --resume."
-        ) from failure
+        raise unreadable(path, failure, "Start the run again without --resume.") from failure
 
 
 def release_file(folder: Path, round: int) -> Path:

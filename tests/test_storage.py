@@ -11,12 +11,14 @@ import pytest
 from fedrec.errors import RunError
 from fedrec.storage import (
     Checkpoints,
+    UnreadableError,
     read_arrays,
     read_json,
     write_arrays,
     write_bytes,
     write_json,
 )
+from tests.descriptors import none_left
 
 
 def test_arrays_come_back_bit_for_bit_and_the_same_arrays_make_the_same_file(
@@ -52,6 +54,19 @@ def test_a_damaged_file_is_refused_with_a_remedy(tmp_path: Path) -> None:
     for read in (read_arrays, read_json):
         with pytest.raises(RunError, match="cannot be read"):
             read(tmp_path / "x")
+
+
+def test_a_file_that_cannot_be_opened_now_is_not_taken_for_a_missing_one(tmp_path: Path) -> None:
+    write_json(tmp_path / "x.json", {})
+    write_arrays(tmp_path / "x.safetensors", {"x": np.ones(2)})
+    read_arrays(tmp_path / "x.safetensors")  # imports what it needs
+    for read, name in ((read_json, "x.json"), (read_arrays, "x.safetensors")):
+        with none_left(), pytest.raises(UnreadableError) as refused:
+            read(tmp_path / name)
+        assert "may be whole" in refused.value.remedy
+        with pytest.raises(RunError) as refused:
+            read(tmp_path / f"no-{name}")
+        assert not isinstance(refused.value, UnreadableError)
 
 
 def test_infinite_numbers_stay_readable_json(tmp_path: Path) -> None:

@@ -38,7 +38,7 @@ from fedrec.operations.clock import LEAST_S, ClockJump
 from fedrec.privacy.accounting import Ledger
 from fedrec.privacy.calibration import Plan
 from fedrec.privacy.guarantee import Guarantee
-from fedrec.storage import remove, write_bytes
+from fedrec.storage import remove, unreadable, write_bytes
 from fedrec_aggregator.chain import (
     RESTORE,
     Birth,
@@ -305,9 +305,7 @@ class ReleaseLedger(DurableLedger):
         except FileNotFoundError:
             return None
         except OSError as failure:
-            raise RunError(
-                f"{self._path(run, round)} cannot be read: {failure}", RESTORE
-            ) from failure
+            raise unreadable(self._path(run, round), failure, RESTORE) from failure
 
     def discard(self, run: str, round: int) -> None:
         """Remove what `store` kept and nobody has seen.
@@ -390,7 +388,7 @@ class ReleaseLedger(DurableLedger):
         try:
             content = self._kept(run, round)
         except OSError as failure:
-            raise RunError(f"{path} cannot be read: {failure}", RESTORE) from failure
+            raise unreadable(path, failure, RESTORE) from failure
         if hashlib.sha256(content).hexdigest() != status.release_sha256:
             raise RunError(f"{path} is not the file that was released", RESTORE)
         return content

@@ -18,12 +18,13 @@ from datetime import UTC, datetime
 from io import StringIO
 from pathlib import Path
 
-from fedrec.data.columns import decoded
+from fedrec.data.columns import USUAL
+from fedrec.data.delimited import decoded
+from fedrec.data.table_files import JSON_LINES
+from fedrec.data.text_tables import require_text
 from fedrec.errors import DataError, MalformedRowError
 
-_ITEM = ("item", "item_id", "itemid", "movieid", "news_id")
-_RATING = ("rating",)
-_TIME = ("timestamp", "time")
+_ITEM, _RATING, _TIME = (USUAL[role] for role in ("item", "rating", "timestamp"))
 
 
 @dataclass(frozen=True)
@@ -68,6 +69,7 @@ def read_clicks(path: Path) -> Clicks:
             f"{path} cannot be read: {failure.strerror or failure}",
             "Check the path of your history (--history).",
         ) from None
+    require_text(path, content[:64])
     raws = enumerate(content.splitlines(keepends=True), start=1)
     text = "".join(decoded(raw, path, line) for line, raw in raws)
     lines = text.splitlines()
@@ -92,13 +94,12 @@ def read_clicks(path: Path) -> Clicks:
 
 def _is_table(path: Path, first: str, header: list[str]) -> bool:
     """By the name and the first line: a refusal must not depend on which items there are."""
-    beside = header[1] if len(header) > 1 else ""
-    split = {name.strip().lower() for mark in ";\t" for name in first.split(mark)}
+    split = [[name.strip().lower() for name in first.split(mark)] for mark in ";\t"]
+    beside = {fields[1] for fields in (header, *split) if len(fields) > 1}
     return (
-        path.suffix.lower() in {".csv", ".tsv"}
-        or _is_number(beside)
-        or beside in {*_RATING, *_TIME}
-        or bool(split & set(_ITEM))
+        path.suffix.lower() in {".csv", ".tsv", *JSON_LINES}
+        or any(_is_number(name) or name in {*_RATING, *_TIME} for name in beside)
+        or any(set(fields) & set(_ITEM) for fields in split)
     )
 
 
@@ -113,6 +114,8 @@ def _table(path: Path, text: str, header: list[str]) -> Iterator[Click]:
         next((header.index(name) for name in names if name in header), None)
         for names in (_ITEM, _RATING, _TIME)
     )
+    if more := sorted({name for name in header if header.count(name) > 1}):
+        raise MalformedRowError(path, 1, "a column of each name", more[0])
     found = list[tuple[float, Click]]()
     reader = csv.reader(StringIO(text))
     next(reader)

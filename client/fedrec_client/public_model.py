@@ -21,6 +21,7 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
+from fedrec.data.columns import plain_id
 from fedrec.data.interactions import Interactions
 from fedrec.errors import SettingsError
 from fedrec.factorization.facts import Model, ranker_of
@@ -98,7 +99,7 @@ class PublicModel:
         """Row of every event's item; -1 where the catalogue does not have it: an error would tell
         the server which items one has.
 
-        An id that the catalogue has only without the blanks around it is that item."""
+        An id that the catalogue has only without blanks and signs of no width is that item."""
         return np.array([self._row(click.item) for click in clicks.events], np.int64)
 
     def first_unknown(self, clicks: Clicks) -> str:
@@ -191,7 +192,7 @@ class PublicModel:
 
     def _row(self, item: str) -> int:
         row = self._rows.get(item)
-        return self._rows.get(item.strip(), -1) if row is None else row
+        return self._rows.get(plain_id(item), -1) if row is None else row
 
     def _counts(self, click: Click) -> bool:
         """Whether an event is a click: one without a rating is, or one that is rated well

@@ -21,7 +21,7 @@ from fedrec.data.impressions import Impressions, News
 from fedrec.data.news_files import read_mind
 from fedrec.errors import DataError
 from fedrec.federation.protocol import Terms
-from fedrec.storage import PRIVATE, write_bytes
+from fedrec.storage import PRIVATE, UnreadableError, unreadable, write_bytes
 from fedrec_client.settings import ClientData
 
 SHARD_FORMAT = "fedrec-news-shard/1"
@@ -122,14 +122,16 @@ def write_clicks(path: Path, clicks: Impressions, names: tuple[str, ...]) -> Non
 
 
 def read_clicks(path: Path, items: int, names: tuple[str, ...]) -> Impressions | None:
-    """What `write_clicks` kept of these users; None where nothing was kept of them, or it cannot be
-    read."""
+    """What `write_clicks` kept of these users; None where nothing was kept of them, or it is
+    damaged. Raises UnreadableError where it may be whole."""
     try:
         with safe_open(path, framework="numpy") as file:
             if file.metadata() != {"names": "/".join(names), "items": str(items)}:
                 return None
             return Impressions(items, **{name: file.get_tensor(name) for name in PRIVATE_COLUMNS})
-    except (OSError, SafetensorError):
+    except (OSError, SafetensorError) as failure:
+        if isinstance(said := unreadable(path, failure, ""), UnreadableError):
+            raise said from None
         return None
 
 

@@ -178,13 +178,13 @@ class Notes:
             write_bytes(self._terms / f"{terms.run}.json", pack_terms(terms))
 
     def terms(self, run: str) -> Terms | None:
-        """The terms of a run, None where they were never kept, or cannot be read.
+        """The terms of a run, None where they were never kept, or are damaged.
 
-        Raises RefusedError where the name is no name."""
+        Raises RefusedError where the name is no name, and OSError."""
         require_name(run)
         try:
             return read_terms((self._terms / f"{run}.json").read_bytes())
-        except (OSError, RefusedError):
+        except (FileNotFoundError, RefusedError):
             return None
 
     def keep_translation(self, run: str, *, users: int, events: int, unknown_events: int) -> None:

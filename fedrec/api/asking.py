@@ -3,7 +3,7 @@ training set or with histories of their own. Nothing is trained, and nothing lea
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from numbers import Integral
 from typing import Any
@@ -12,7 +12,7 @@ import numpy as np
 import polars as pl
 
 from fedrec.api.datasets import TestSet
-from fedrec.api.histories import History
+from fedrec.api.histories import History, require_no_misspelling
 from fedrec.api.promises import PrivacyGuarantee
 from fedrec.api.released import Released, ids_of, require_length
 from fedrec.data.frames import polars_frame
@@ -139,6 +139,11 @@ class Asked:
             return self.released.events(list(many.values())), list(many)
         if isinstance(users, str | Integral):
             return self._history_of([str(users)]), None
+        if isinstance(users, Mapping):
+            raise DataError(
+                "users is a mapping, and users are asked for by id",
+                "Give histories of one's own as histories=.",
+            )
         known = ids_of(users, "users")
         return self._history_of(known), self.released.ids("user", known)
 
@@ -253,6 +258,7 @@ class Asked:
         rows = range(len(ids)) if split.train_users is None else split.train_users.tolist()
         place = {ids[number]: row for row, number in enumerate(rows)}
         if unknown := [user for user in users if user not in place]:
+            require_no_misspelling(unknown[0], place, "the training set has no user")
             raise DataError(
                 f"the training set has no user {unknown[0]!r}, and ids such as {ids[rows[0]]!r}",
                 "Give history=[...] for a new user.",

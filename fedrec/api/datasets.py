@@ -3,6 +3,7 @@ and what is tested."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -27,7 +28,7 @@ from fedrec.data.public_sources import (
 from fedrec.data.resolving import Duplicates, Missing, OutOfRange
 from fedrec.data.splits import Split, SplitKind, given, new_items
 from fedrec.data.subsets import left_out
-from fedrec.errors import SettingsError
+from fedrec.errors import DataError, SettingsError
 from fedrec.run.data.datasets import as_kind, load_dataset, load_split
 from fedrec.run.outcomes import Outcome
 from fedrec.settings import Scenario, validated
@@ -161,13 +162,18 @@ class Dataset:
         >>> fedrec.Dataset.from_file(path)
         Dataset(clicks, 2 users, 2 items, 3 events)
         """
+        if not isinstance(path, str | os.PathLike):
+            raise DataError(
+                f"a {type(path).__name__} is no path",
+                "Give the name of one file or folder, or Dataset.from_frame(frame).",
+            )
         named = {"user": user, "item": item, "rating": rating, "timestamp": time}
         columns = {role: name for role, name in named.items() if name is not None}
         if columns:
             settings["columns"] = {**settings.get("columns", {}), **columns}
         if "click_threshold" in settings:
             settings = {"kind": "clicks", **settings}
-        data = {"path": str(path), "format": format, **settings}
+        data = {"path": os.path.expanduser(path), "format": format, **settings}
         return Dataset(load_dataset(_scenario("from_file", data=data)))
 
     @staticmethod

@@ -162,8 +162,8 @@ def evaluate(
     ['rmse', 'mae', 'ndcg@10', 'recall_capped@10']
     """
     cutoffs = cutoffs_of(k)
-    released = model.released
     require_test_set(test)
+    released = model.released
     if released.item_ids != test.source.catalogue.item_ids:
         raise SettingsError(
             "the test set has other items than the model",

@@ -15,7 +15,8 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from fedrec.data.columns import opinions, usual
+from fedrec.data.columns import like_opinions, opinions, plain_id, usual
+from fedrec.data.delimited import NO_VALUE
 from fedrec.data.frames import polars_frame
 from fedrec.errors import DataError, UnknownIdsWarning, UnusedColumnsWarning, warn
 
@@ -59,9 +60,16 @@ class Histories:
                     "Give one dimension of ids, or ratings by item: dict(zip(ids, values)).",
                 )
             history = array.tolist()
+        if isinstance(history, pl.Series) and opinions([history.name]):
+            raise DataError(
+                f"the history is a Series of {history.name!r} without items",
+                "Give a frame with a column of items beside it, or dict(zip(items, ratings)).",
+            )
         if not isinstance(history, Iterable) or hasattr(history, "tocsr"):
             raise DataError(f"the history is a {type(history).__name__}", _REMEDY)
-        return [(one_id(item), None) for item in history]
+        items = [one_id(item) for item in history]
+        _require_ids(items)
+        return [(item, None) for item in items]
 
     def by_user(self, histories: Any) -> dict[Any, list[Entry]]:
         """Histories of many people, by their ids: of a mapping, or of a frame with a column of
@@ -72,8 +80,12 @@ class Histories:
         if _is_frame(histories) and not people:
             frame = polars_frame(histories, what="frame of histories")
             name = self.column("user", frame, "histories")
+            if frame[name].null_count():
+                raise DataError(f"a row of histories has no {name}", "Fill it, or drop the row.")
             groups = frame.partition_by(name, as_dict=True, maintain_order=True)
             return {user: self._of_frame(own.drop(name)) for (user,), own in groups.items()}
+        if hasattr(histories, "index") and hasattr(histories, "to_dict"):
+            histories = histories.to_dict()  # a pandas Series of lists, by user
         if not isinstance(histories, Mapping):
             raise DataError(
                 f"histories is a {type(histories).__name__}, not a mapping by user id",
@@ -97,7 +109,7 @@ class Histories:
                 f"the history has several columns of ratings: {', '.join(ratings)}",
                 "Leave one of them.",
             )
-        if not ratings and (unused := opinions(frame.columns)):
+        if not ratings and (unused := like_opinions(frame.columns)):
             warn(UnusedColumnsWarning(f"the column {unused[0]!r} of the history is not used"))
         items = frame[item].to_list()
         values = frame[ratings[0]].to_list() if ratings else [None] * len(items)
@@ -144,7 +156,8 @@ class Histories:
         raise DataError(
             f"the {what} is a frame with {len(found) or 'no'} columns of {role}s: it has "
             f"{', '.join(frame.columns)}",
-            f"Call one {self.columns.get(role, role)!r}.",
+            f"Call one {self.columns.get(role, role)!r}"
+            f"{'; many people have histories=' if what == 'history' else ''}.",
         )
 
 
@@ -152,7 +165,7 @@ def _is_frame(given: Any) -> bool:
     """Whether it is a frame, or a mapping of columns: a list is nobody's rating."""
     if isinstance(given, Mapping):
         columns = [isinstance(own, list | tuple | np.ndarray | pl.Series) for own in given.values()]
-        return bool(columns) and all(columns)
+        return all(columns) and len({np.shape(own)[:1] for own in given.values()}) == 1
     return isinstance(given, pl.LazyFrame) or hasattr(given, "columns")
 
 
@@ -161,9 +174,28 @@ def one_id(item: Any) -> Any:
     if isinstance(item, Iterable) and not isinstance(item, str):
         raise DataError(
             f"an id is a {type(item).__name__}: {item!r}",
-            "Of pairs of item and rating, give dict(pairs).",
+            "Of rows, give a frame: polars.DataFrame(rows)."
+            if isinstance(item, Mapping)
+            else "Of pairs of item and rating, give dict(pairs).",
         )
     return item
+
+
+def _require_ids(items: Sequence[Any]) -> None:
+    """Raises DataError where a list is no list of ids: a pair, or marks of all items."""
+    text = [item for item in items if isinstance(item, str)]
+    if text and (numbers := [one for one in items if isinstance(one, Real) and one == one]):
+        raise DataError(
+            f"the history holds a text and a number, {text[0]!r} and {numbers[0]!r}",
+            "Give ratings by item, as in {'50': 5}, or ids of one type.",
+        )
+    marks = len(items) > 2 and all(isinstance(item, Real) and item in (0, 1) for item in items)
+    if marks or any(isinstance(item, bool) for item in items):
+        raise DataError(
+            "marks, 0 or 1, stand in the place of ids",
+            "Give the ids of those that are 1: [item for item, mark in zip(model.item_ids, marks) "
+            "if mark].",
+        )
 
 
 def _rating(item: Any, value: Any) -> Any:
@@ -175,7 +207,7 @@ def _rating(item: Any, value: Any) -> Any:
     if not math.isfinite(number):
         raise DataError(
             f"the rating {value!r} of item {str(item)!r} is no number",
-            "Give ratings as numbers, or item ids alone.",
+            "Give ratings as numbers, or item ids alone; many people have histories=.",
         )
     return value
 
@@ -209,15 +241,16 @@ def warn_of_unknown(
     warn(UnknownIdsWarning(f"{said}{people}; they are left out"))
 
 
-def require_no_misspelling(item: Any, known: Container[str]) -> None:
+def require_no_misspelling(
+    item: Any, known: Container[str], what: str = "the model has no item"
+) -> None:
     """Raises DataError on an unknown id that is a known one but for its type or blanks: a column of
     numbers with a gap becomes one of floats, and 3 becomes 3.0."""
-    if item is None or (isinstance(item, float) and math.isnan(item)):
-        raise DataError(f"a history holds {item!r} in the place of an id", "Drop it.")
-    whole = isinstance(item, Real) and math.isfinite(item) and float(item).is_integer()
-    meant = str(int(item)) if whole else str(item).strip()
+    if item is None or str(item) in NO_VALUE:
+        raise DataError(f"found {item!r} in the place of an id", "Drop it.")
+    meant = plain_id(str(item))
     if meant in known:
         raise DataError(
-            f"the model has no item {item!r}, but it has {meant!r}",
+            f"{what} {item!r}, but it has {meant!r}",
             "Give ids as the training data has them, for example as texts.",
         )

@@ -14,7 +14,13 @@ from typing import Any, NoReturn, cast
 import numpy as np
 import polars as pl
 
-from fedrec.api.histories import Entry, Histories, one_id, warn_of_unknown
+from fedrec.api.histories import (
+    Entry,
+    Histories,
+    one_id,
+    require_no_misspelling,
+    warn_of_unknown,
+)
 from fedrec.api.promises import PrivacyGuarantee
 from fedrec.arrays import Float64s
 from fedrec.data.added_items import AddedItems
@@ -77,6 +83,7 @@ class Released:
         found = self.rows.get(str(item))
         if found is not None:
             return found
+        require_no_misspelling(item, self.rows)
         near = get_close_matches(str(item), self.item_ids, n=1)
         raise DataError(
             f"the model has no item {str(item)!r}",

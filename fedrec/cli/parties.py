@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from fedrec.cli.flags import Overrides, option, scenario_option
-from fedrec.operations import logs
+from fedrec.operations import descriptors, logs
 
 if TYPE_CHECKING:
     from fedrec.operations.party_settings import LoggedTable
@@ -75,6 +75,7 @@ def aggregator(settings: Annotated[Path, _settings("docs/deploy.md")]) -> None:
     # no preflight: this process imports little, and opens its ledger, port and certificates before
     # all else
     logs.keep_on_without_streams()
+    descriptors.raise_limit()
     run(load(settings), source=settings)
 
 
@@ -105,6 +106,7 @@ def client(
     from fedrec_client.settings import load
 
     logs.keep_on_without_streams()
+    descriptors.raise_limit()
     run(
         load(settings),
         new_aggregator_ledger=new_aggregator_ledger,
@@ -168,6 +170,7 @@ def server(
 
     every_s = duration_s(every) if every else 0.0
     logs.keep_on_without_streams()
+    descriptors.raise_limit()
     chosen = load(settings)
     if again and (standing := ask_standing(Path(chosen.state))):
         typer.echo(f"asked the server that stands there (process {standing}) to train again")

@@ -247,7 +247,7 @@ def _told(answered: Answered) -> list[str]:
     if answered.without_blanks:
         count = answered.without_blanks
         ids = "1 id was" if count == 1 else f"{count} ids were"
-        notes.append(f"{ids} found without the blanks around {'it' if count == 1 else 'them'}.")
+        notes.append(f"{ids} found without blanks or signs of no width.")
     scale = PublicModel(answered.bundle).scale
     if answered.off_scale and scale:
         ratings = "1 rating is" if answered.off_scale == 1 else f"{answered.off_scale} ratings are"

@@ -14,7 +14,7 @@ import typer
 
 from fedrec.cli.flags import Json, option
 from fedrec.errors import SettingsError
-from fedrec.operations import logs
+from fedrec.operations import descriptors, logs
 from fedrec.settings_keys import TABLES
 
 app = typer.Typer(rich_markup_mode=None)
@@ -176,6 +176,7 @@ def serve(
         sys.stdout.flush()
 
     logs.keep_on_without_streams()
+    descriptors.raise_limit()
     run(
         runs,
         overridden(load(settings) if settings else None, grpc=grpc, http=http),

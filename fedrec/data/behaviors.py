@@ -25,7 +25,8 @@ import numpy.typing as npt
 import polars as pl
 
 from fedrec.arrays import Int32s, Int64s
-from fedrec.data.columns import decoded, require_distinct, require_file
+from fedrec.data.columns import require_distinct
+from fedrec.data.delimited import decoded, require_file
 from fedrec.data.impressions import Impressions, News
 from fedrec.data.keyed_hash import id_words
 from fedrec.errors import DataError, MalformedRowError

@@ -2,139 +2,47 @@
 without what nobody sees (blanks around them, marks of no width, the Unicode form in which an accent
 is written); and times in seconds since 1970, from numbers or ISO 8601 dates and instants, which are
 UTC where they name no zone.
-
-Fields of text files: lines in UTF-8, integers, numbers, and ids as they are written and
-numbered.
 """
 
 from __future__ import annotations
 
-import math
 import re
 import unicodedata
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from difflib import get_close_matches
 from pathlib import Path
 
 import numpy as np
-import numpy.typing as npt
 import polars as pl
 
-from fedrec.arrays import Int32s
-from fedrec.errors import DataError, MalformedRowError
+from fedrec.data.delimited import is_number
+from fedrec.errors import DataError
 
-Ids = npt.NDArray[np.integer]
-
-_INTEGER = re.compile(r"[+-]?[0-9]+")
-
-
-def require_file(path: Path) -> Path:
-    """The path, when a file with something in it is there. Raises DataError otherwise."""
-    if not path.is_file():
-        raise DataError(
-            f"{path} is missing",
-            (
-                "Check the path; formats are guessed from names of files, and data.format says "
-                "another."
-            ),
-        )
-    if path.stat().st_size == 0:
-        raise DataError(f"{path} is empty", "Download or unpack it again.")
-    return path
-
-
-def decoded(raw: bytes, path: Path, line: int) -> str:
-    """A line of a text file, without the mark that some editors put before the first.
-
-    Raises MalformedRowError where it is not UTF-8."""
-    try:
-        return raw.decode("utf-8").removeprefix("\ufeff" if line == 1 else "")
-    except UnicodeDecodeError as failure:
-        found = raw[max(0, failure.start - 20) : failure.end + 20].decode("cp1252", "replace")
-        raise MalformedRowError(
-            path,
-            line,
-            "UTF-8",
-            found,
-            "If that reads well, the file is Windows-1252 (Latin-1): save it as UTF-8, for example "
-            f"by iconv -f WINDOWS-1252 -t UTF-8 {path.name} > new.",
-        ) from None
-
-
-def plain_ids(column: pl.Series) -> pl.Series:
-    """Ids as integers, or as text. Floats, which pandas makes of integers where one is missing, are
-    written as integers where they are whole; what is no number among them is null."""
-    if column.dtype.is_integer():
-        return column
-    if not column.dtype.is_float():
-        return column.cast(pl.String)
-    frame = pl.DataFrame({"id": column.cast(pl.Float64)})
-    given = pl.when(pl.col("id").is_finite()).then(pl.col("id"))
-    number = given.cast(pl.Int64, strict=False)
-    whole = (number.cast(pl.Float64) == given).fill_null(False)
-    chosen = (
-        pl.when(whole).then(number)
-        if frame.select((whole | given.is_null()).all()).item()
-        else pl.when(whole).then(number.cast(pl.String)).otherwise(given.cast(pl.String))
-    )
-    return frame.select(chosen.alias(column.name))[column.name]
-
-
-def number_ids(ids: Ids) -> tuple[Int32s, Ids]:
-    """Ids of any size to 0..k-1 in increasing order: (n,) int32 numbers, and the (k,) ids they
-    stand for."""
-    if _fits_table(ids):
-        present = np.bincount(ids) > 0
-        return (np.cumsum(present, dtype=np.int32) - np.int32(1))[ids], np.flatnonzero(present)
-    known, numbers = np.unique(ids, return_inverse=True)
-    return numbers.astype(np.int32), known
-
-
-def positions_in(ids: Ids, known: Ids) -> Int32s:
-    """Where each id stands in `known` (distinct, in any order), -1 where it does not."""
-    if _fits_table(ids) and _fits_table(known):
-        table = np.full(max(int(ids.max()), int(known.max())) + 1, -1, dtype=np.int32)
-        table[known] = np.arange(len(known), dtype=np.int32)
-        return table[ids]
-    order = np.argsort(known, kind="stable")
-    place = np.minimum(np.searchsorted(known, ids, sorter=order), len(known) - 1)
-    found = order[place].astype(np.int32)
-    return np.where(known[found] == ids, found, np.int32(-1))
-
-
-def _fits_table(ids: Ids) -> bool:
-    """Whether a table over all ids, several times faster than a sort, stays small."""
-    return bool(len(ids)) and int(ids.min()) >= 0 and int(ids.max()) < max(1 << 20, 8 * len(ids))
-
-
-def is_integer(text: str, *, low: int, high: int) -> bool:
-    """Whether the text is an integer in [low, high]."""
-    return len(text) <= 20 and _INTEGER.fullmatch(text) is not None and low <= int(text) <= high
-
-
-def is_number(text: str) -> bool:
-    """Whether the text is a finite number, with no blanks around it."""
-    try:
-        return math.isfinite(float(text)) and text.strip() == text and "_" not in text
-    except ValueError:
-        return False
-
-
-_UNSEEN = "\u200b\u200c\u200d\u2060\ufeff"
+_UNSEEN = ("Cc", "Cf")  # control and format characters: line ends, joiners, marks of direction
+_DECIMALS = re.compile(r"\+?(-?[0-9]+)(\.0+)?")
 
 
 def plain_id(text: str) -> str:
-    """An id as it looks; 7.0 is 7, which a column of numbers with a gap was written as.
+    """An id as it looks; 7.0 is 7, which a column of numbers with a gap was written as, and blanks
+    within are one.
 
     >>> from fedrec.data.columns import plain_id
     >>> plain_id(" ann\\ufeff")
     'ann'
     """
-    if text.isascii():
-        plain = text.strip()
-        return plain[:-2] if plain.endswith(".0") and plain[:-2].isdigit() else plain
-    return unicodedata.normalize("NFC", text).strip().strip(_UNSEEN).strip()
+    if text.isascii() and text.isalnum():
+        return text
+    if not (text.isascii() and text.isprintable()):
+        text = "".join(
+            letter
+            for letter in " ".join(unicodedata.normalize("NFKC", text).split())
+            if unicodedata.category(letter) not in _UNSEEN
+        )
+    plain = " ".join(text.split())
+    number = _DECIMALS.fullmatch(plain)
+    return plain if number is None else number[1]
 
 
 def require_distinct(ids: Iterable[str], what: str, where: Path | str) -> None:
@@ -151,7 +59,7 @@ def require_distinct(ids: Iterable[str], what: str, where: Path | str) -> None:
         raise DataError(
             f"{len(same):,} {what} ids of {where} are another's but for blanks, '.0' or the "
             f"Unicode form, such as {one!r} and {other!r}: each would be {what} of its own",
-            "Strip the blanks and write one form (NFC; 7, not 7.0) of each id.",
+            "Write one form of each id, without blanks and signs of no width (NFC; 7, not 7.0).",
         )
 
 
@@ -160,6 +68,7 @@ _DATE = "%Y-%m-%d"
 _FORMATS = ("%Y-%m-%d %H:%M", "%Y-%m-%d %H:%M:%S", "%Y-%m-%d %H:%M:%S%.f")
 _ZONED = ("%Y-%m-%d %H:%M%:z", "%Y-%m-%d %H:%M:%S%:z", "%Y-%m-%d %H:%M:%S%.f%:z")
 _UNITS = {"seconds": 1.0, "milliseconds": 1e3, "microseconds": 1e6, "nanoseconds": 1e9}
+_OLD = 631_152_000.0  # 1990: years, and days written as 20200131, are no seconds
 _LATEST = 1e11
 """Seconds of the year 5138: larger times are in milliseconds, a thousand times larger ones in
 microseconds, and a million times larger ones in nanoseconds."""
@@ -180,6 +89,9 @@ class Times:
     @property
     def guessed(self) -> str:
         """What was guessed, in words; empty where it is what everybody expects."""
+        if self.unit == "seconds" and (latest := self.seconds.max()) < _OLD:  # type: ignore[operator]
+            day = datetime.fromtimestamp(float(latest), UTC).date()  # type: ignore[arg-type]
+            return f"times are seconds since 1970, guessed: the last is on {day}"
         if self.unit in {"", "seconds"}:
             return ""
         return f"times are in {self.unit}, guessed from their size"
@@ -259,6 +171,13 @@ _OTHER_OPINIONS = (
 )
 """Thumbs, counts and kinds of events: what says how much somebody liked an item without being a
 rating."""
+_WORDS_OF_OPINIONS = (
+    *("rated", "upvote", "upvotes", "disliked", "played", "purchases", "purchased", "bought"),
+    *("strength", "confidence", "sentiment", "interaction", "implicit", "value", "dwell", "read"),
+    *("completed", "watched", "clicks", "points", "interest"),
+)
+_NO_OPINIONS = {"id", "at", "date", "time", "timestamp", "by", "name", "url", "title"}
+_WORD = re.compile(r"[A-Z]?[a-z]+|[A-Z]+")
 
 
 def plain_name(column: str) -> str:
@@ -288,8 +207,20 @@ def guessed(role: str, found: Sequence[str], taken: str) -> str:
 
 
 def opinions(found: Iterable[str]) -> list[str]:
-    """The columns that look like a rating, a thumb or a count."""
+    """The columns that are called as a rating, a thumb or a count is."""
     return [name for name in found if plain_name(name) in (*USUAL["rating"], *_OTHER_OPINIONS)]
+
+
+def like_opinions(found: Iterable[str]) -> list[str]:
+    """`opinions`, and the columns with such a word in their name, as rating_x and numPlays: too
+    little to take them for ratings, enough to warn of them."""
+    known = {*USUAL["rating"], *_OTHER_OPINIONS, *_WORDS_OF_OPINIONS}
+    return [
+        name
+        for name in found
+        if opinions([name])
+        or (not (words := {*map(str.lower, _WORD.findall(name))}) & _NO_OPINIONS and words & known)
+    ]
 
 
 def meant(role: str, name: str, found: Collection[str]) -> str:

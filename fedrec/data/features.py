@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy import sparse
 
-from fedrec.data.columns import decoded, require_file
+from fedrec.data.delimited import decoded, require_file
 from fedrec.errors import DataError, MalformedRowError
 from fedrec.numerics.segments import leading_eigenvectors
 from fedrec.randomness import Streams

@@ -11,7 +11,8 @@ import numpy as np
 import polars as pl
 from scipy import sparse
 
-from fedrec.data.columns import is_number, plain_ids, require_distinct, require_file
+from fedrec.data.columns import require_distinct
+from fedrec.data.delimited import NO_VALUE, is_number, plain_ids, require_file
 from fedrec.data.features import FeatureBag, PublicFeatures, bag_of, words
 from fedrec.data.text_tables import SEPARATORS, Layout, layout_of, rows_of, suffix_of
 from fedrec.errors import DataError, MalformedRowError
@@ -103,7 +104,9 @@ def item_table(
         raise DataError(f"{path} holds no items", "Check that the file is whole.")
     place = names.index(id_column)
     ids = tuple(row[place] for row in rows)
-    _check_ids(path, ids)
+    if twice := [name for name in names if names.count(name) > 1]:
+        raise DataError(f"{path} has several columns {twice[0]!r}", "Rename all but one of them.")
+    _check_ids(path, ids, id_column)
     fields = {field: [row[n] for row in rows] for n, field in enumerate(header) if n != place}
     titles = next(
         (tuple(values) for field, values in fields.items() if _untyped(field).lower() in TITLES),
@@ -200,13 +203,13 @@ def _text(value: object) -> str:
     return "|".join(map(str, value)) if isinstance(value, list) else str(value)
 
 
-def _check_ids(path: Path, ids: Sequence[str]) -> None:
-    """Every id there, and once.
+def _check_ids(path: Path, ids: Sequence[str], header: str) -> None:
+    """Every id there, and once, and none the header again.
 
     Lines are counted from the header, so a field with a line break in it shifts them."""
     seen: set[str] = set()
     for line, item in enumerate(ids, start=2):
-        if not item or item in seen:
+        if item.strip() in (*NO_VALUE, header) or item in seen:
             raise MalformedRowError(path, line, "an item id that is new", item)
         seen.add(item)
     require_distinct(ids, "item", path)

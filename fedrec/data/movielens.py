@@ -26,7 +26,7 @@ import numpy as np
 import polars as pl
 
 from fedrec.arrays import Float32s, Int32s, Int64s
-from fedrec.data.columns import (
+from fedrec.data.delimited import (
     Ids,
     decoded,
     is_integer,

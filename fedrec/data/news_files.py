@@ -33,7 +33,7 @@ import numpy as np
 
 from fedrec.data.behaviors import Unknown, read_behaviors, read_growing
 from fedrec.data.clicklog import ClickLog, OrderedRatings, by_time
-from fedrec.data.columns import decoded, number_ids, positions_in, require_file
+from fedrec.data.delimited import decoded, number_ids, positions_in, require_file
 from fedrec.data.features import (
     FeatureBag,
     PublicFeatures,

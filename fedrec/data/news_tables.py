@@ -12,9 +12,11 @@ import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+import numpy as np
 import polars as pl
 
 from fedrec.data.columns import times_of
+from fedrec.data.delimited import plain_ids
 from fedrec.errors import DataError, RunError
 from fedrec.storage import write_bytes
 
@@ -41,11 +43,11 @@ def write_news(
     """
     if folder.is_file() or (folder.is_dir() and any(folder.iterdir())):
         raise RunError(f"{folder} holds something", "Give a new or an empty folder.")
-    news = _articles(articles)
+    news = _articles(_plain(articles, "item"))
     first, second = (_seconds(pl.Series([cut]), "cuts")[0] for cut in cuts)
     if not first < second:
         raise DataError(f"the cuts {cuts[0]} and {cuts[1]} are not in order", "Earlier time first.")
-    shown = _impressions(impressions, set(news["item"]))
+    shown = _impressions(_plain(impressions, "impression", "user", "item"), set(news["item"]))
     parts = {
         "train": (shown.filter(pl.col("time").is_between(first, second, closed="left")), first),
         "dev": (shown.filter(pl.col("time") >= second), second),
@@ -161,15 +163,20 @@ def _vectors(news: pl.DataFrame) -> bytes:
         vectors = [[float(x) for x in vector] for vector in news["vector"]]
     except (TypeError, ValueError):
         vectors = []
-    if not vectors or len({len(vector) for vector in vectors}) != 1 or not vectors[0]:
+    if not vectors or len({*map(len, vectors)}) != 1 or not np.isfinite(vectors).all():
         raise DataError(
-            "articles: vector is not a list of as many numbers in every row",
+            "articles: vector is not a list of as many finite numbers in every row",
             "Give each article a vector of the same length.",
         )
     lines = (
         "\t".join((item, *map(repr, v))) for item, v in zip(news["item"], vectors, strict=True)
     )
     return "".join(f"{line}\n" for line in lines).encode()
+
+
+def _plain(frame: pl.DataFrame, *names: str) -> pl.DataFrame:
+    """The frame with ids that pandas made floats of as they were."""
+    return frame.with_columns(plain_ids(frame[name]) for name in names if name in frame.columns)
 
 
 def _id(name: str) -> pl.Expr:

@@ -27,7 +27,7 @@ import polars as pl
 from scipy import sparse
 
 from fedrec.arrays import Float64s
-from fedrec.data.columns import is_number, require_file
+from fedrec.data.delimited import is_number, require_file
 from fedrec.data.features import FeatureBag, PublicFeatures
 from fedrec.data.interactions import (
     Catalogue,

@@ -34,7 +34,7 @@ import polars as pl
 from scipy import sparse
 
 from fedrec.arrays import Int32s
-from fedrec.data.columns import is_integer, require_file
+from fedrec.data.delimited import is_integer, require_file
 from fedrec.data.features import PublicFeatures
 from fedrec.data.interactions import (
     CATALOGUE_OF_ROWS,
@@ -49,6 +49,7 @@ from fedrec.data.item_tables import ItemTable, item_table
 from fedrec.data.resolving import Duplicates, Missing, OutOfRange, Policies, Rows, resolve
 from fedrec.data.table_files import complete, typed
 from fedrec.data.tables import TableColumns, dataset_of
+from fedrec.data.text_tables import require_text
 from fedrec.errors import DataError, MalformedRowError
 
 _RATINGS = ("BX-Book-Ratings.csv", "Book-Ratings.csv")
@@ -137,6 +138,8 @@ def _book_titles(books: Path) -> Iterator[list[str]]:
 
 def _book_rows(path: Path, least: int) -> Iterator[tuple[int, list[str]]]:
     """Line and fields of each row, at least so many."""
+    with path.open("rb") as start:
+        require_text(path, start.read(64))
     with path.open(encoding="latin-1", newline="") as file:
         # a backslash before a quote, and before nothing else: titles end in one now and then
         texts = (text.replace('\\"', '""') for text in file)
@@ -212,7 +215,10 @@ def _files(path: Path) -> list[Path]:
 
 
 def _netflix_rows(file: Path) -> pl.DataFrame:
-    lines = pl.DataFrame({"text": file.read_text("latin-1").splitlines()}).with_row_index("line", 1)
+    content = file.read_bytes().removeprefix(BOM_UTF8)
+    require_text(file, content[:64])
+    rows = content.decode("latin-1").splitlines()
+    lines = pl.DataFrame({"text": rows}).with_row_index("line", 1)
     text = pl.col("text")
     lines = lines.with_columns(
         pl.when(text.str.contains(_HEAD))

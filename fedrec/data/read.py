@@ -112,6 +112,8 @@ def read(path: str | Path, format: str = "auto", **options: object) -> Dataset:
             f"unknown data format {format!r}",
             f"{did}Use auto or one of: {', '.join(known_formats)}.",
         )
+    if "://" in str(path):
+        raise DataError(f"{path} is an address", "Download it: files of this machine are read.")
     if not where.exists():
         beside = [path.name for path in where.parent.iterdir()] if where.parent.is_dir() else []
         near = get_close_matches(where.name, beside, n=1)
@@ -140,6 +142,7 @@ def read(path: str | Path, format: str = "auto", **options: object) -> Dataset:
     )
 
 
+_PACKED = (".zip", ".bz2", ".xz", ".zst", ".7z", ".tar", ".tgz", ".rar")
 _CONVERTED = (
     *(".xlsx", ".xls", ".ods", ".feather", ".arrow", ".ipc", ".orc", ".avro", ".h5", ".hdf5"),
     *(".pkl", ".pickle", ".npy", ".mat", ".db", ".sqlite", ".sqlite3", ".sql"),
@@ -168,10 +171,19 @@ def detect(path: Path) -> str:
             f"{path} may be {' or '.join(found)}",
             f"Say which: data.format = {found[0]} (format= in Python); table reads any rows.",
         )
+    if path.suffix.lower() in _PACKED:
+        raise DataError(f"{path} is packed", "Unpack it, or pack the table alone by gzip (.gz).")
     if path.suffix.lower() in _CONVERTED:
         raise DataError(
             f"{path} is a {path.suffix} file, which is not read",
             "Save its rows as CSV or Parquet, with a row for each rating or click.",
+        )
+    tables = [] if path.is_file() else [file for file in sorted(path.iterdir()) if _is_table(file)]
+    if tables:
+        raise DataError(
+            f"{path} is a folder, and no format says what is in it",
+            f"Give one file, for example {tables[0]}; Parquet parts or train.csv and test.csv may "
+            "be a folder.",
         )
     raise DataError(
         f"{path} is in no known format",

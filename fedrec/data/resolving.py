@@ -141,7 +141,8 @@ def _in_range(
             rows.line(first),
             f"a rating in [{low:g}, {high:g}]",
             f"{rows.values[first]:g}",
-            "Correct the line or the scale, or choose out_of_range = clip or drop.",
+            "Correct the line or the scale, or choose out_of_range = clip or drop (--set "
+            "data.out_of_range=drop).",
         )
     if policy == "clip":
         return replace(rows, values=np.clip(rows.values, low, high).astype(np.float32)), replace(
@@ -172,7 +173,7 @@ def _refuse_duplicate(rows: Rows, order: Int64s, again: npt.NDArray[np.bool_]) -
         rows.line(second),
         "one row per user and item",
         f"the pair of line {rows.line(first)} again",
-        "Drop the line, or choose duplicates = last or mean.",
+        "Drop the line, or choose duplicates = last or mean (--set data.duplicates=last).",
     )
 
 

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import io
 import json
+import math
+from codecs import BOM_UTF8
 from collections.abc import Mapping
 from itertools import islice
+from numbers import Real
 from pathlib import Path
 from typing import NoReturn
 
 import polars as pl
 
-from fedrec.data.columns import is_number, plain_ids, require_file, time_expected, times_of
+from fedrec.data.columns import time_expected, times_of
+from fedrec.data.delimited import NO_VALUE, decoded, is_number, plain_ids, require_file
 from fedrec.data.item_tables import PARQUET
 from fedrec.data.resolving import Missing
 from fedrec.data.text_tables import (
@@ -20,14 +24,18 @@ from fedrec.data.text_tables import (
     open_bytes,
     read_columns,
     refuse_first_malformed,
+    require_text,
     rows_of,
     suffix_of,
 )
-from fedrec.errors import DataError, MalformedRowError
+from fedrec.errors import DataError, MalformedRowError, SettingsError
 
 _ONE_UNIT = "times of one unit"
+_HEADER = "a row of data"
 _COUNTED = " ("
-_MISSING = 'Fill the values, or drop these rows: missing = "drop" (data.missing in a scenario).'
+_MISSING = (
+    'Fill the values, or drop these rows: missing = "drop", --set data.missing=drop of a command.'
+)
 
 
 def is_parquet(path: Path) -> bool:
@@ -37,6 +45,11 @@ def is_parquet(path: Path) -> bool:
 
 JSON_LINES = (".jsonl", ".ndjson", ".json")
 _PEEK_ROWS = 100
+_PEEK_BYTES = 64
+_OBJECT = (
+    "Write one JSON object a line: names and texts in double quotes, null for NaN, and no comma "
+    "between lines."
+)
 
 
 def is_json_lines(path: Path) -> bool:
@@ -50,7 +63,8 @@ def json_rows(path: Path) -> pl.DataFrame:
     Raises MalformedRowError at the first line that is no object, DataError where a key holds values
     of several types."""
     with open_bytes(path) as file:
-        content = file.read()
+        content = file.read().removeprefix(BOM_UTF8)
+    require_text(path, content[:_PEEK_BYTES])
     if content.lstrip()[:1] == b"[":
         raise DataError(
             f"{path} is one JSON array", "Write one object a line: jq -c '.[]' FILE > FILE.jsonl."
@@ -59,16 +73,16 @@ def json_rows(path: Path) -> pl.DataFrame:
         return pl.read_ndjson(io.BytesIO(content), infer_schema_length=None)
     except (pl.exceptions.PolarsError, ValueError) as failure:
         for line, text in enumerate(content.splitlines(), start=1):
+            found = decoded(text, path, line)[:80]
             if not isinstance(_object(text), dict):
-                found = text.decode("utf-8", "replace")[:80]
-                raise MalformedRowError(path, line, "one JSON object", found) from None
+                raise MalformedRowError(path, line, "one JSON object", found, _OBJECT) from None
         reason = str(failure).splitlines()[0]
         raise DataError(f"{path} cannot be read: {reason}", "Give each key one type.") from None
 
 
 def _object(text: bytes) -> object:
     try:
-        return json.loads(text)
+        return json.loads(text, parse_constant=int)  # which fails: NaN is no JSON
     except ValueError:
         return None
 
@@ -78,6 +92,8 @@ def clicks_from(
 ) -> tuple[pl.DataFrame, tuple[str, ...]]:
     """The rows whose rating, thumb or count is at least `threshold`, without it, and a note on the
     others. Raises DataError where there are none."""
+    if not isinstance(threshold, Real) or not math.isfinite(threshold):
+        raise SettingsError(f"click_threshold = {threshold!r} is no number", "For example 1.")
     if "row" not in frame.columns:
         frame = frame.with_row_index("row")
     kept = frame.filter(pl.col("rating") >= threshold).drop("rating")
@@ -132,9 +148,9 @@ def read_piece(
         frame, guessed, unit = complete(frame, path, columns, missing)
     except MalformedRowError as bad:
         if layout is not None:
-            if bad.expected.startswith(_ONE_UNIT):
+            if bad.expected.startswith((_ONE_UNIT, _HEADER)):
                 line = bad.line - 1 + layout.first_line
-                raise MalformedRowError(path, line, bad.expected, bad.found) from None
+                raise MalformedRowError(path, line, bad.expected, bad.found, bad.remedy) from None
             counted = bad.expected.partition(_COUNTED)
             refuse_first_malformed(
                 layout, columns, "a row is incomplete", "".join(counted[1:]), bad.remedy
@@ -153,6 +169,17 @@ def complete(
     a time of another unit."""
     notes: tuple[str, ...] = ()
     unit = ""
+    again = pl.all_horizontal(
+        pl.col(role).cast(pl.String) == columns[role] for role in ("user", "item")
+    )
+    if not columns["user"].isdigit() and len(rows := frame.select(again).to_series().arg_true()):
+        raise MalformedRowError(
+            path,
+            int(rows[0]) + 1,
+            _HEADER,
+            f"the header again ({', '.join(columns.values())})",
+            "Drop the line: a file was put below another with its header.",
+        )
     gone = frame.select(_lacking(role, frame.schema[role]).alias(role) for role in columns)
     lacking = gone.select(pl.any_horizontal(pl.all())).to_series()
     if len(rows := lacking.arg_true()):
@@ -208,7 +235,7 @@ def _lacking(role: str, dtype: pl.DataType) -> pl.Expr:
     if dtype.is_float():
         return value.is_null() | value.is_nan()
     if role in ("user", "item") and not dtype.is_integer():
-        return value.is_null() | (value.cast(pl.String).str.strip_chars() == "")
+        return value.is_null() | value.cast(pl.String).str.strip_chars().is_in(NO_VALUE)
     return value.is_null()
 
 
@@ -225,6 +252,8 @@ def _read_columns(path: Path, columns: dict[str, str]) -> pl.DataFrame:
         remedy = (
             f"It must hold the columns {', '.join(columns.values())}; data.columns says which is "
             "which."
+            if isinstance(error, pl.exceptions.ColumnNotFoundError)
+            else "Ratings must be numbers, and a Parquet file whole; text is read from .csv."
         )
         raise DataError(f"{path} cannot be read: {str(error).splitlines()[0]}", remedy) from error
 

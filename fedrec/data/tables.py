@@ -23,16 +23,14 @@ import polars as pl
 
 from fedrec.arrays import Int32s
 from fedrec.data.columns import (
-    decoded,
     guessed,
-    is_integer,
-    number_ids,
+    like_opinions,
     opinions,
     plain_name,
     require_distinct,
-    require_file,
     usual,
 )
+from fedrec.data.delimited import decoded, is_integer, number_ids, require_file
 from fedrec.data.features import PublicFeatures
 from fedrec.data.interactions import (
     CATALOGUE_OF_ROWS,
@@ -297,16 +295,17 @@ def used_columns(
             "click, leave the column out.",
         )
     unused = [column for column in found if column not in named.names().values()]
-    if set(named.names().values()) <= set(found) and (lost := opinions(unused)):
+    if set(named.names().values()) <= set(found) and (lost := like_opinions(unused)):
         counts = "every row counts as a click" if named.rating is None else "ratings come elsewhere"
         warn(
             UnusedColumnsWarning(
                 f"the column {lost[0]!r} is not used, and {counts}: name it as the rating with its "
-                "rating_range or a click_threshold, keep the rows that say a person liked an "
-                "item, or drop it"
+                "rating_range or a click_threshold (--rating, --scale, --clicks-from), keep the "
+                "rows that say a person liked an item, or drop it"
             )
         )
-    return named, (*guesses, f"columns not used: {', '.join(unused)}") if unused else guesses
+    names = ", ".join(name or "''" for name in unused)
+    return named, (*guesses, f"columns not used: {names}") if unused else guesses
 
 
 def _with_guesses(

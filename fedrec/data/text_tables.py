@@ -21,7 +21,8 @@ from typing import IO, Literal, NoReturn
 
 import polars as pl
 
-from fedrec.data.columns import decoded, is_number, meant, require_file, time_expected
+from fedrec.data.columns import meant, time_expected
+from fedrec.data.delimited import NO_VALUE, decoded, is_number, require_file
 from fedrec.errors import DataError, MalformedRowError, SettingsError
 
 SEPARATORS = {".csv": ",", ".tsv": "\t", ".tab": "\t", ".inter": "\t", ".txt": "", ".dat": ""}
@@ -91,7 +92,14 @@ def layout_of(path: Path, *, separator: str, header: Header, wanted: Collection[
             written = list(islice(file, _PEEK_LINES))
     except _DAMAGED as failure:
         raise DataError(f"{path} cannot be read: {failure}", "Download or pack it again.") from None
-    _require_text(path, written)
+    require_text(path, b"".join(written))
+    if written[0][:1] in (b"{", b"["):
+        raise DataError(
+            f"{path} is JSON",
+            f"Call rows {path.stem}.jsonl, with one object a line; write items as CSV or Parquet.",
+        )
+    if not written[0].strip():
+        raise DataError(f"{path} begins with a blank line", "Begin with the header, or a row.")
     lines = [decoded(raw, path, line).rstrip("\r\n") for line, raw in enumerate(written, start=1)]
     try:
         return _layout(path, lines, chosen, header, wanted)
@@ -107,11 +115,23 @@ def stray_quote(path: Path, line: int, error: csv.Error) -> MalformedRowError:
     return MalformedRowError(path, line, "fields whose quotes are in pairs", str(error), remedy)
 
 
-def _require_text(path: Path, lines: Sequence[bytes]) -> None:
-    """Raises DataError where the first lines are those of no text table, with what they may be."""
-    start = b"".join(lines)
-    if start.startswith((b"\xff\xfe", b"\xfe\xff")):
-        raise DataError(f"{path} is UTF-16", "Save it as UTF-8.")
+_OTHERS = (
+    ((b"\xff\xfe", b"\xfe\xff", b"{\0"), "UTF-16 or UTF-32", "Save it as UTF-8."),
+    ((b"\x1f\x8b",), "compressed by gzip", "Call it {name}.gz."),
+    ((b"BZh", b"\x28\xb5\x2f\xfd", b"\xfd7zXZ"), "compressed", "Unpack it; of gzip, .gz is read."),
+    ((b"PK\x03\x04",), "a ZIP archive or a spreadsheet", "Unpack it, or save the sheet as CSV."),
+    ((b"PAR1",), "a Parquet file", "Call it {stem}.parquet."),
+    ((b"<!doctype", b"<html", b"<!DOCTYPE"), "a web page", "Download the table itself."),
+    ((b"version https://git-lfs",), "a pointer of Git LFS", "Fetch the file: git lfs pull."),
+)
+"""First bytes of what is no text, what it is, and what to do."""
+
+
+def require_text(path: Path, start: bytes) -> None:
+    """Raises DataError where the first bytes are those of no text, with what they may be."""
+    for marks, what, remedy in _OTHERS:
+        if start.startswith(marks):
+            raise DataError(f"{path} is {what}", remedy.format(name=path.name, stem=path.stem))
     if b"\0" in start:
         raise DataError(f"{path} is no text: it holds zero bytes", "Save it as CSV in UTF-8.")
     if b"\r" in start and b"\n" not in start:
@@ -172,7 +192,8 @@ def read_columns(
         # a blank beside a name is seen only in quotes
         known = ", ".join(name if name == name.strip() else repr(name) for name in names)
         first = (
-            "If that is a row of data, data.header=no."
+            "If that is a row of data, data.header=no; if the header stands below it, drop what is "
+            "above."
             if layout.header
             else "The file is read without a header."
         )
@@ -181,6 +202,8 @@ def read_columns(
             f"{asked}Its columns are {known}: say which is which, data.columns.{role} = ... in a "
             f"scenario, --{role.replace('timestamp', 'time')} COLUMN of a command. {first}",
         )
+    if twice := [name for name in columns.values() if names.count(name) > 1]:
+        raise DataError(f"{path} has several columns {twice[0]!r}", "Rename all but one of them.")
     width = len(separator)  # between two fields lie width - 1 empty ones
     schema: dict[str, type[pl.DataType]] = {}
     for place, name in enumerate(names):
@@ -198,6 +221,7 @@ def read_columns(
             separator=separator[0],
             quote_char='"' if layout.quotes else None,
             schema=schema,
+            null_values=list(NO_VALUE),
             columns=wanted,
         )
 
@@ -239,8 +263,8 @@ def refuse_first_malformed(
             elif role == "rating":
                 words = "" if is_number(text) else "a finite number"
             else:
-                words = "" if text.strip() else "an id"
-            if not text.strip() and words:
+                words = "" if text.strip() not in NO_VALUE else "an id"
+            if text.strip() in NO_VALUE and words:
                 expected = f"{words} as {name}{counted}"
                 raise MalformedRowError(layout.path, line, expected, text[:80], remedy)
             if words and "," in text and is_number(text.replace(",", ".", 1)):
@@ -252,7 +276,9 @@ def refuse_first_malformed(
                     "Write numbers with a point, and without separators of thousands.",
                 )
             if words:
-                raise MalformedRowError(layout.path, line, f"{words} as {name}", text[:80])
+                if text.lower() in ("true", "false", "yes", "no"):
+                    remedy = "Write 1 for what is true and 0 for what is not."
+                raise MalformedRowError(layout.path, line, f"{words} as {name}", text[:80], remedy)
     if layout.quotes:  # which the two readers of CSV take differently within a field
         with open_bytes(layout.path) as file:
             for line, raw in enumerate(file, start=1):

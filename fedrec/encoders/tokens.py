@@ -26,7 +26,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fedrec.arrays import Float32s, Int32s
-from fedrec.data.columns import decoded, require_file
+from fedrec.data.delimited import decoded, require_file
 from fedrec.data.impressions import News
 from fedrec.errors import DataError, MalformedRowError
 

@@ -7,6 +7,7 @@ import os
 from collections import Counter
 from dataclasses import dataclass
 from functools import lru_cache
+from urllib.request import proxy_bypass_environment  # type: ignore[attr-defined]  # of all systems
 
 
 @dataclass(frozen=True)
@@ -51,7 +52,7 @@ def proxy_words(address: str) -> str:
         return ""
     known = (name for lower in _PROXIES for name in (lower, lower.upper()))
     found = next((name for name in known if os.environ.get(name)), "")
-    if where.loopback or not found:
+    if where.loopback or not found or proxy_bypass_environment(where.host):
         return ""
     return (
         f" {found} is set: if that proxy does not reach {where.host}, unset it or add {where.host} "

@@ -144,8 +144,9 @@ def _of_ratings(scenario: RecipeScenario, facts: RecipeFacts) -> Prepared:
     plan = facts.plan(settings.shares)
     dimension = settings.feature_dimension
     content, *others = _sides(scenario, facts, dimension)
-    if content is None or any(P is not None for P in others):
-        content = together((content, *others), dimension=dimension)
+    several = tuple(P for P in (content, *others) if P is not None)
+    if content is None or len(several) > 1:
+        content = together(several, dimension=dimension)
 
     def start() -> State:
         if earlier is not None and not with_people:
@@ -153,7 +154,9 @@ def _of_ratings(scenario: RecipeScenario, facts: RecipeFacts) -> Prepared:
         return learned(people_of(sides, facts), facts, content) if with_people else {}
 
     return Prepared(
-        default.DefaultRecipe(plan, settings, facts, content, start), default.CLIENT_STEPS, plan
+        default.DefaultRecipe(plan, settings, facts, content, start, several),
+        default.CLIENT_STEPS,
+        plan,
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
@@ -49,7 +50,7 @@ def report_content(run: Run) -> ReportContent:
     return ReportContent(
         title=(
             f"The {run.scenario.recipe} recipe on "
-            f"{'planted data' if not run.scenario.data.path else run.dataset.provenance.format}"
+            f"{Path(run.scenario.data.path).name or 'planted data'}"
         ),
         data=_data(run),
         promises=(_promise(run),),

@@ -212,10 +212,13 @@ def _alike(departures: Sequence[Departure]) -> list[Departure]:
         stem = part.release.rstrip("0123456789")
         groups.setdefault((stem, part.shape, part.bytes, part.contains), []).append(part)
     return [
-        replace(parts[0], release=f"{parts[0].release} to {parts[-1].release}")
-        if len(parts) > 1
-        else parts[0]
+        parts[0]
+        if len(parts) == 1
+        else replace(parts[0], release=f"{first}, {len(parts)} times")
+        if first == parts[-1].release
+        else replace(parts[0], release=f"{first} to {parts[-1].release}")
         for parts in groups.values()
+        for first in [parts[0].release]
     ]
 
 

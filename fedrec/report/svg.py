@@ -190,6 +190,11 @@ LIGHT = ("#0067a5", "#b34a06", "#00806a", "#a8558a", "#6a4fb0", "#756000")
 """The light page's colours, from the first on; page.css has the same."""
 
 
+def level_slot(name: str) -> int:
+    """Number of a level's colour, 0 for none: a run's own model has one in every form."""
+    return 1 if name.endswith(", served bare") else SLOTS.get(name, 0)
+
+
 def chosen(names: Iterable[str]) -> dict[str, tuple[int, bool]]:
     """Number of each line's colour, and whether the line is dashed because a line before it has
     that colour.

@@ -71,10 +71,10 @@ def open_folder(
             "Run the command without --resume; the scenario must be the same.",
         )
     # a folder may have been moved
-    if resume and {**read_json(folder / SETTINGS), "run": None} != {**settings, "run": None}:
+    if resume and (changed := _changed(read_json(folder / SETTINGS), settings)):
         raise RunError(
-            f"{folder} belongs to another scenario",
-            "Resume with the same file and the same --set values.",
+            f"{folder} belongs to another scenario: it began with another {', '.join(changed)}",
+            "Resume with the same file, flags and --set values.",
         )
     with _locked(folder):
         if not resume:
@@ -160,6 +160,19 @@ def _commit(root: Path) -> str:
 FILE = "inputs.json"
 
 
+def _changed(kept: Mapping[str, Any], found: Mapping[str, Any], above: str = "") -> list[str]:
+    """Keys whose values are others, but for where the folder is."""
+    names = list[str]()
+    for key in sorted({*kept, *found} - ({"run"} if not above else set())):
+        before = kept.get(key)
+        now = found.get(key)
+        if isinstance(before, Mapping) and isinstance(now, Mapping):
+            names += _changed(before, now, f"{above}{key}.")
+        elif before != now:
+            names.append(f"{above}{key}")
+    return names
+
+
 def bind(folder: Path, inputs: Mapping[str, Any]) -> None:
     """Keep the digest of each input, by its name, in a folder that has none; in one that a run
     began, compare.
@@ -192,7 +205,8 @@ def inputs_of(dataset: Dataset) -> dict[str, Any]:
     catalogue = dataset.catalogue
     events = dataset.interactions
     return {
-        "catalogue": (catalogue.item_ids, events.kind, events.value_range),
+        "catalogue": (catalogue.item_ids, catalogue.titles, events.kind, events.value_range),
+        "user ids": "\n".join(catalogue.user_ids),
         **{f"features ({name})": bag for name, bag in dataset.features.bags.items()},
     }
 

@@ -16,14 +16,15 @@ from pathlib import Path
 
 from fedrec.errors import RunError, SettingsError
 from fedrec.operations.clock import steady
-from fedrec.storage import read_json, write_json
+from fedrec.storage import UnreadableError, read_json, write_json
 from fedrec_server.run_record import only_one
 from fedrec_server.runs import Runs, TrainingRun
 
 REQUEST = "train-again.json"
 _UNITS_S = {"s": 1.0, "m": 60.0, "h": 3_600.0, "d": 86_400.0, "w": 604_800.0}
 _LOOK_S = 1.0
-_PAUSE_S = 300.0
+_PAUSES_S = (5.0, 300.0)
+"""Between two attempts at one training: the first pause, and the longest."""
 
 
 def duration_s(text: str) -> float:
@@ -53,6 +54,7 @@ class TrainingSchedule:
     monotonic: Callable[[], float] = steady
     _since_s: float = field(init=False)
     _refused: bool = field(default=False, init=False)
+    _pause_s: float = field(default=_PAUSES_S[0], init=False)
     _finished: dict[str, float] = field(default_factory=dict, init=False)
     """By run: when its training was finished, on the steady clock."""
 
@@ -86,6 +88,8 @@ class TrainingSchedule:
         makes no further one of it."""
         try:
             return not int(read_json(self.state / REQUEST)["after"]) < begun
+        except UnreadableError:
+            return False  # it is looked at again
         except (RunError, KeyError, TypeError, ValueError):
             return (self.state / REQUEST).exists()  # left by another version, or by hand
 
@@ -94,6 +98,7 @@ class TrainingSchedule:
         after a refusal as after a training."""
         self.again = False
         self._refused = refused
+        self._pause_s = _PAUSES_S[0]
         (self.state / REQUEST).unlink(missing_ok=True)
         self._since_s = self.monotonic()
 
@@ -102,8 +107,10 @@ class TrainingSchedule:
         sleep(_LOOK_S)
 
     def pause(self, sleep: Callable[[float], None]) -> None:
-        """Between two attempts at a training that stopped; a request ends it."""
-        until_s = self.monotonic() + min(_PAUSE_S, self.every_s)
+        """Between two attempts at a training that stopped, each twice as long as the one before; a
+        request ends it."""
+        until_s = self.monotonic() + min(self._pause_s, self.every_s)
+        self._pause_s = min(2 * self._pause_s, _PAUSES_S[-1])
         while self.monotonic() < until_s and not (self.state / REQUEST).exists():
             self.wait(sleep)
         (self.state / REQUEST).unlink(missing_ok=True)

@@ -36,7 +36,7 @@ from fedrec.privacy.calibration import Plan
 from fedrec.privacy.guarantee import Guarantee
 from fedrec.serving.exporting import Export, Origin
 from fedrec.serving.model_bundles import bundle_of, write_bundle
-from fedrec.storage import Checkpoints, read_arrays, read_json, write_arrays
+from fedrec.storage import Checkpoints, UnreadableError, read_arrays, read_json, write_arrays
 from fedrec_server.runs import Runs, TrainingRun, require_affordable, words
 from fedrec_server.schedule import TrainingSchedule, words_of
 
@@ -89,7 +89,7 @@ def earlier_of(runs: Runs, folder: Path, items: tuple[str, ...]) -> Earlier | No
     last finished one released.
 
     None where there is none, where it is no start for this recipe, or where the catalogue has items
-    that it did not know.
+    that it did not know. Raises UnreadableError.
     """
     if (folder / _FILE).exists():
         arrays = read_arrays(folder / _FILE)
@@ -104,6 +104,8 @@ def earlier_of(runs: Runs, folder: Path, items: tuple[str, ...]) -> Earlier | No
         state = Checkpoints(runs.folder(last.run) / "checkpoints").latest()
         known = read_json(runs.folder(last.run) / "model" / "manifest.json").get("items")
         users = int(read_json(runs.folder(last.run) / "run.json")["num_users"])
+    except UnreadableError:
+        raise
     except (RunError, KeyError, AttributeError):
         return None
     if state is None or not isinstance(known, list) or users < 1:

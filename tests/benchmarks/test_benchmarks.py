@@ -19,6 +19,7 @@ from fedrec.storage import read_json
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 MS = ("form", "ms", "over_ours")
 COLUMNS: dict[str, tuple[tuple[str, ...], ...]] = {
+    "first-touch": (("what", "first_s", "second_s"),),
     "kernels": (
         ("d", *MS, "gflops", "largest_difference"),
         ("d", "systems", *MS),
@@ -37,7 +38,10 @@ COLUMNS: dict[str, tuple[tuple[str, ...], ...]] = {
         ("batch", "s_an_epoch", "over_an_epoch_of_SSP2"),
     ),
     "sums": (("engine", "seconds", "same_sums", "million_events_a_second", "over_ours"),),
-    "readers": (("format", "rows", "seconds", "processor_s", "peak_mb"),),
+    "readers": (
+        ("format", "rows", "seconds", "processor_s", "peak_mb"),
+        ("format", "fedrec_processor_s", "polars_processor_s", "over_polars"),
+    ),
     "plan": (
         ("data", "runs", "sent", "received", "minutes", "rmse"),
         ("run", "users", "sent_over_found", "received_over_found", "minutes_over_found", "rmse"),

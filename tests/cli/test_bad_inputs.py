@@ -174,7 +174,7 @@ BAD = [
     Bad("data describe text.csv --set data.rating_range=[1,5]", 3, "text.csv, line 2",
     "Correct the line"),
     Bad("data describe binary.csv", 3, "binary.csv", ""),
-    Bad("data describe bad.parquet", 3, "bad.parquet cannot be read", "columns"),
+    Bad("data describe bad.parquet", 3, "bad.parquet cannot be read", "Parquet file whole"),
     Bad("data describe dir", 3, "no known format", "Name one"),
     Bad("data describe log.csv", 3, "no column 'user'", "data.columns.user",
     f"data describe log.csv {COLUMNS}"),

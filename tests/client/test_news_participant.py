@@ -38,10 +38,19 @@ from fedrec.privacy.guarantee import Guarantee
 from fedrec.privacy.mixtures import PaddedEvent
 from fedrec.privacy.selection import PureEvent
 from fedrec.settings import Scenario, load
+from fedrec.storage import UnreadableError
 from fedrec_client.click_ledger import ClickLedger, RunBinding
 from fedrec_client.news import NewsParticipant, NewsTrust, _digest
-from fedrec_client.readers import PRIVATE_COLUMNS, LocalReaders, read_news_shard, write_news_shard
+from fedrec_client.readers import (
+    PRIVATE_COLUMNS,
+    LocalReaders,
+    read_clicks,
+    read_news_shard,
+    write_clicks,
+    write_news_shard,
+)
 from fedrec_client.refusals import public_words
+from tests.descriptors import none_left
 
 SHAPE = PlantedNewsShape(
     users=40, news=500, history_mean=10, impressions_mean=3, candidates=6, strength=3.0
@@ -457,6 +466,18 @@ def test_clicks_that_come_during_a_run_wait_for_the_next(
     assert not told[1].answer.refusal
     assert told[0].arrays["coefficients"].tobytes() == told[1].arrays["coefficients"].tobytes()
     assert told[0].arrays["reported"].tobytes() == told[1].arrays["reported"].tobytes()
+
+
+def test_clicks_that_cannot_be_read_now_are_not_taken_for_none(
+    readers: LocalReaders, tmp_path: Path
+) -> None:
+    names = tuple(readers.user_ids)
+    write_clicks(tmp_path / "run", readers.clicks, names)
+    items = readers.clicks.num_news
+    assert read_clicks(tmp_path / "run", items, names) is not None
+    with none_left(), pytest.raises(UnreadableError):
+        read_clicks(tmp_path / "run", items, names)
+    assert read_clicks(tmp_path / "none", items, names) is None
 
 
 @pytest.mark.parametrize("variant", ["additive", "local", "dp-fedrec"])

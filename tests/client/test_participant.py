@@ -17,6 +17,8 @@ from fedrec.federation.reports import within_radius
 from fedrec.privacy.accounting import mu_for
 from fedrec.privacy.calibration import among_three
 from fedrec.privacy.guarantee import Guarantee
+from fedrec_client.refusals import FAILED
+from tests.descriptors import none_left
 
 PUBLISHED = ("recipe=published", "model.dimension=3", "model.steps=2", "model.encoder=id")
 RUNS: dict[str, dict[str, Any]] = {
@@ -238,6 +240,18 @@ def test_terms_that_change_during_a_run_are_refused_and_the_first_ones_kept(site
     assert flat(
         [batch.reports for batch in run.decoded(question, site.endpoint.batches)], question
     ) == flat([expected], question)
+
+
+def test_terms_that_cannot_be_read_now_are_not_taken_for_none(site, run) -> None:
+    """Otherwise others would take their place, and people would be looked up again in mid-run."""
+    participant = site.participant
+    assert participant._notes.terms(run.terms.run) is None
+    participant.join(run.terms)
+    with none_left():
+        with pytest.raises(OSError):
+            participant._notes.terms(run.terms.run)
+        assert participant.join(run.terms).refusal == FAILED
+    assert not participant.join(run.terms).refusal
 
 
 def test_a_plan_too_weak_for_the_limit_is_refused_before_its_first_round(make_site, run) -> None:

@@ -111,7 +111,13 @@ WRONG: dict[str, tuple[Any, Any, Any, str]] = {
         ARTICLES.with_columns(vector=pl.Series([[1.0], [1.0, 2.0], [0.0]])),
         LOG,
         CUTS,
-        "as many numbers",
+        "as many finite numbers",
+    ),
+    "vectors with a gap": (
+        ARTICLES.with_columns(vector=pl.Series([[1.0], [float("nan")], [0.0]])),
+        LOG,
+        CUTS,
+        "as many finite numbers",
     ),
 }
 
@@ -126,6 +132,14 @@ def test_what_cannot_be_used_is_refused_before_anything_is_written(
     assert cause in caught.value.cause
     assert caught.value.remedy
     assert not list(tmp_path.iterdir())
+
+
+def test_numbers_with_a_gap_are_the_ids_that_they_were(tmp_path: Path) -> None:
+    number = {item: float(n) for n, item in enumerate(ARTICLES["item"])}
+    articles = ARTICLES.with_columns(pl.col("item").replace_strict(number))
+    log = LOG.with_columns(pl.col("item").replace_strict(number).cast(pl.Int64))
+    write_news(articles, log, tmp_path, cuts=CUTS)
+    assert (tmp_path / "train/news.tsv").read_text().startswith("0\t")
 
 
 def test_a_folder_that_holds_something_stays_as_it_is(tmp_path: Path) -> None:

@@ -235,6 +235,29 @@ FRAMES: dict[str, Case] = {
         frame({"user": ["e\u0301", "\u00e9"], "item": [1, 2]}), "Unicode form"
     ),
     "an id of no width": Case(frame({"user": ["a\u200b", "a"], "item": [1, 2]}), "but for blanks"),
+    "an id with a blank within": Case(frame({"user": ["a b", "a  b"], "item": [1, 2]}), "but for"),
+    "an id with a soft hyphen": Case(
+        frame({"user": ["an\u00adn", "ann"], "item": [1, 2]}), "but for"
+    ),
+    "an id of wide letters": Case(frame({"user": ["\uff41nn", "ann"], "item": [1, 2]}), "but for"),
+    "an id with a sign": Case(frame({"user": ["+7", "7.00"], "item": [1, 2]}), "but for"),
+    "a user that was made text": Case(
+        frame(lambda: pandas.DataFrame(made(user=["nan", *map(str, LOG["user"][1:])]))),
+        "1 of 100 rows lack a value",
+        frame(lambda: made(user=["nan", *map(str, LOG["user"][1:])]), missing="drop"),
+    ),
+    "ratings beside ratings": Case(
+        frame(made(rating_x=LOG["stars"], rating_y=LOG["stars"])),
+        "'rating_x' is not used",
+        frame(made(rating_x=LOG["stars"]), rating="rating_x", rating_range=(1, 5)),
+    ),
+    "plays by another name": Case(frame(made(numPlays=LOG["stars"])), "'numPlays' is not used"),
+    "a threshold that is a text": Case(
+        frame(made(plays=LOG["stars"]), rating="plays", click_threshold="5"),
+        "is no number",
+        frame(made(plays=LOG["stars"]), rating="plays", click_threshold=5),
+    ),
+    "the header again": Case(frame({"user": ["1", "user"], "item": ["2", "item"]}), "header again"),
     "ids that are lists": Case(frame({"user": [[1], [2]], "item": [1, 2]}), "holds lists"),
     "ids that are bytes": Case(frame({"user": [b"a", b"b"], "item": [1, 2]}), "holds bytes"),
     "ids that are objects": Case(
@@ -295,6 +318,89 @@ FILES: dict[str, Case] = {
         file("log.csv", GOOD, format="tabel"),
         "unknown data format",
         file("log.csv", GOOD, format="table", **READ),
+    ),
+    "gzip without its suffix": Case(
+        file("log.csv", gzip.compress(GOOD.encode())),
+        "by gzip Call it log.csv.gz",
+        file("log.csv.gz", gzip.compress(GOOD.encode()), **READ),
+    ),
+    "an archive": Case(file("log.csv.zip", b"PK\x03\x04"), "is packed"),
+    "an archive without its suffix": Case(file("log.csv", b"PK\x03\x04\n"), "a ZIP archive"),
+    "Parquet without its suffix": Case(file("log.csv", b"PAR1\x00\n"), "a Parquet file"),
+    "CSV called Parquet": Case(file("log.parquet", GOOD, **READ), "text is read from .csv"),
+    "JSON called CSV": Case(file("log.csv", '{"user": 1, "item": 2}\n'), "Call rows log.jsonl"),
+    "a web page": Case(file("log.csv", "<!DOCTYPE html>\n<html></html>\n"), "a web page"),
+    "a pointer": Case(file("log.csv", "version https://git-lfs.github.com/spec/v1\n"), "LFS"),
+    "blank lines alone": Case(file("log.csv", "\n\n"), "begins with a blank line"),
+    "a title above the header": Case(
+        file("log.csv", "Sales, 2020\nuser,item\n1,2\n"),
+        "drop what is above",
+        file("log.csv", "user,item\n1,2\n"),
+    ),
+    "a header in the middle": Case(
+        file("log.csv", "user,item\n1,2\nuser,item\n3,4\n"),
+        "line 3: .*the header again",
+        file("log.csv", "user,item\n1,2\n3,4\n"),
+    ),
+    "a column twice in a file": Case(
+        file("log.csv", "user,item,item\n1,2,3\n"),
+        "several columns 'item'",
+        file("log.csv", "user,item,other\n1,2,3\n"),
+    ),
+    "missing as other programs write it": Case(
+        file("log.csv", csv(["NULL,2,3", "1,#N/A,3", "1,2,NA", "\\N,3,3"]), **READ),
+        "line 22: .*4 of 104 rows lack a value: 2 user, 1 item, 1 stars",
+        file("log.csv", csv(["NULL,2,3", "1,#N/A,3", "1,2,NA"]), **READ, missing="drop"),
+    ),
+    "true and false": Case(
+        file("log.csv", csv(["1,2,True"], "user,item,liked"), rating="liked", click_threshold=1),
+        "line 22: .*Write 1 for what is true",
+        file("log.csv", csv(["1,2,1"], "user,item,liked"), rating="liked", click_threshold=1),
+    ),
+    "separators of thousands": Case(
+        file("log.csv", csv(['1,2,"1,234"']), **IDS, rating="stars", click_threshold=1),
+        "without separators of thousands",
+        file("log.csv", csv(["1,2,1234"]), **IDS, rating="stars", click_threshold=1),
+    ),
+    "JSON of Latin-1": Case(
+        file("log.jsonl", '{"user": "\xe9", "item": 2}\n'.encode("latin-1")), "line 1: .*UTF-8"
+    ),
+    "JSON of UTF-16": Case(
+        file("log.jsonl", lines([]).encode("utf-16")),
+        "UTF-16",
+        file("log.jsonl", lines([]), **CLICKS),
+    ),
+    "JSON with NaN": Case(
+        file("log.jsonl", '{"user": 1, "item": 2, "stars": NaN}\n', **READ),
+        "line 1: .*null for NaN",
+    ),
+    "JSON with commas between lines": Case(
+        file("log.jsonl", '{"user": 1, "item": 2},\n'), "line 1: .*no comma"
+    ),
+    "JSON whose ratings are words": Case(
+        file("log.jsonl", '{"user": 1, "item": 2, "stars": "5 of 5"}\n', **READ),
+        "Ratings must be numbers",
+    ),
+    "a folder of tables": Case(
+        lambda g: file("some/log.csv", GOOD)(g), "Give one file, for example .*log.csv"
+    ),
+    "an address": Case(lambda g: fedrec.Dataset.from_file("https://a.b/c.csv"), "Download it"),
+    "a frame for a path": Case(
+        lambda g: fedrec.Dataset.from_file(pl.DataFrame(made())), "is no path .*from_frame"
+    ),
+    "a Netflix file of UTF-16": Case(
+        file("n/combined_data_1.txt", "1:\n1,3,2005-01-01\n".encode("utf-16")),
+        "UTF-16",
+        file("n/combined_data_1.txt", b"\xef\xbb\xbf1:\n1,3,2005-01-01\n"),
+    ),
+    "books of UTF-16": Case(
+        file("b/BX-Book-Ratings.csv", '"User-ID";"ISBN";"Book-Rating"\n'.encode("utf-16")),
+        "UTF-16",
+    ),
+    "a header in the middle of items": Case(
+        frame(made(), items={"item": ["0", "item"], "title": ["A", "title"]}),
+        "item id that is new",
+        frame(made(), items={"item": ["0"], "title": ["A"]}),
     ),
     "no suffix": Case(file("log.xyz", GOOD), "in no known format", file("log.csv", GOOD, **READ)),
     "a spreadsheet": Case(file("log.xlsx", b"PK\x03\x04"), "which is not read"),
@@ -532,6 +638,74 @@ ASKED: dict[str, Case] = {
         "is a int",
         lambda g: g.clicks.recommend(history=[3]),
     ),
+    "a Series of ratings alone": Case(
+        lambda g: g.ratings.recommend(history=pl.Series("stars", [5, 3])),
+        "without items",
+        lambda g: g.ratings.recommend(history=dict(zip(["3", "4"], [5, 3], strict=True))),
+    ),
+    "a pair for a history": Case(
+        lambda g: g.ratings.recommend(history=("3", 5)),
+        "a text and a number",
+        lambda g: g.ratings.recommend(history={"3": 5}),
+    ),
+    "marks of all items": Case(
+        lambda g: g.clicks.recommend(history=np.eye(120)[3]),
+        "marks, 0 or 1",
+        lambda g: g.clicks.recommend(history=[g.clicks.item_ids[3]]),
+    ),
+    "rows for a history": Case(
+        lambda g: g.ratings.recommend(history=[{"item": "3", "rating": 5}]),
+        "give a frame",
+        lambda g: g.ratings.recommend(history=pl.DataFrame([{"item": "3", "rating": 5}])),
+    ),
+    "a record array": Case(
+        lambda g: g.ratings.recommend(history=np.array([("3", 5)], [("item", "U9"), ("r", "f8")])),
+        "an id is a tuple",
+        lambda g: g.ratings.recommend(
+            history=dict(np.array([("3", 5)], [("item", "U9"), ("r", "f8")]).tolist())
+        ),
+    ),
+    "times for ratings": Case(
+        lambda g: g.ratings.recommend(history={"3": 1_600_000_000}), "outside 1 to 5"
+    ),
+    "times beside clicks": Case(
+        lambda g: g.clicks.recommend(history={"3": 1_600_000_000}), "are not used"
+    ),
+    "a missing id of pandas": Case(
+        lambda g: g.clicks.recommend(history=["3", pandas.NA]), "in the place of an id"
+    ),
+    "an id with a mark of no width": Case(
+        lambda g: g.clicks.recommend(history=["3\u200b", "4"]), "it has '3'"
+    ),
+    "an id written as 3.0": Case(lambda g: g.clicks.recommend(history=["3.0", "4"]), "it has '3'"),
+    "a history's rating_x": Case(
+        lambda g: g.ratings.recommend(history=pl.DataFrame({"item": ["3"], "rating_x": [1]})),
+        "'rating_x' of the history is not used",
+    ),
+    "many histories as one": Case(
+        lambda g: g.clicks.recommend(history={"ann": ["3", "4"], "bob": ["5"]}),
+        "many people have histories=",
+        lambda g: g.clicks.recommend(histories={"ann": ["3", "4"], "bob": ["5"]}),
+    ),
+    "a history of no user": Case(
+        lambda g: g.clicks.recommend(histories=pl.DataFrame({"user": [None], "item": ["3"]})),
+        "has no user",
+    ),
+    "histories for users": Case(
+        lambda g: g.clicks.recommend({"3": ["4"]}),
+        "as histories=",
+        lambda g: g.clicks.recommend(histories={"3": ["4"]}),
+    ),
+    "a user that became a float": Case(lambda g: g.clicks.recommend([3.0]), "it has '3'"),
+    "a filter of marks": Case(
+        lambda g: g.clicks.recommend("3", filter=np.ones(120, bool)), "marks, 0 or 1"
+    ),
+    "similar to a float": Case(lambda g: g.clicks.similar_items(3.0), "it has '3'"),
+    "model and test exchanged": Case(
+        lambda g: fedrec.evaluate(g.test, g.ratings),
+        "needs a test set",
+        lambda g: fedrec.evaluate(g.ratings, g.test, controls=False, ranking=False),
+    ),
     "ids that are unknown": Case(
         lambda g: g.clicks.recommend(history=["x", "y"]),
         "2 of the 2 ids",
@@ -646,7 +820,9 @@ ASKED: dict[str, Case] = {
     "pairs of an unknown item": Case(
         lambda g: g.ratings.predict({"user": ["1"], "item": ["x"]}), "no item 'x'"
     ),
-    "a pair without an item": Case(lambda g: g.ratings.predict(BAD_PAIR), "no item"),
+    "a pair without an item": Case(
+        lambda g: g.ratings.predict(BAD_PAIR), "None in the place of an id"
+    ),
     "an item to predict that is one text": Case(
         lambda g: g.ratings.predict(history={"3": 5}, items="7"),
         "items is one text",

@@ -59,6 +59,16 @@ def test_whoever_reaches_nobody_is_told_of_the_proxy(proxy: str) -> None:
     assert proxy_words("127.0.0.1:50051") == proxy_words("[::1]:50051") == ""
 
 
+@pytest.mark.parametrize("form", ["*", "rec.example.org", ".example.org", "a.b, example.org"])
+@pytest.mark.parametrize("name", ["no_proxy", "NO_PROXY"])
+def test_an_address_that_goes_past_the_proxy_is_not_blamed_on_it(
+    form: str, name: str, proxy: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(name, form)
+    assert proxy_words("rec.example.org:50051") == ""
+    assert (proxy in proxy_words("other.org:50051")) == (form != "*")
+
+
 def test_the_doctor_names_the_proxy_of_each_way_to_another_machine(proxy: str) -> None:
     ways = {
         "aggregator": AggregatorAccess(address="rec.example.org:50051", pin="0" * 64),

@@ -21,6 +21,7 @@ from fedrec.factorization.default_ratings.directions import (
     directions_told,
     taste_directions,
     together,
+    told_shares,
 )
 from fedrec.factorization.default_ratings.recipe import DefaultRecipe
 from fedrec.factorization.facts import PublicFacts, predict, ranker_of
@@ -205,6 +206,35 @@ def test_links_and_vectors_of_items_teach_ratings_their_directions() -> None:
     assert errors["links"] < errors["none"] - 0.05
 
 
+def test_useless_links_beside_vectors_lose_their_energy_once_biases_are_known() -> None:
+    """Five kinds of items are liked more than the other five; vectors tell kinds, links nothing."""
+    rng = np.random.default_rng(6)
+    kinds = np.arange(200) // 20
+    users, items = np.nonzero(rng.random((400, 200)) < 0.15)
+    values = np.where(kinds[items] % 2, 4.0, 2.5) + rng.normal(0, 0.5, len(users))
+    events = Interactions.from_columns(
+        users,
+        items,
+        np.clip(values, 1, 5),
+        num_users=400,
+        num_items=200,
+        value_range=(1.0, 5.0),
+        kind="ratings",
+    )
+    links = _bag(rng.random((200, 200)) < 0.03)
+    vectors = _bag(np.eye(10)[kinds])
+    features = PublicFeatures({SIMILAR_ITEMS: links, ITEM_VECTORS: vectors})
+    facts = PublicFacts(400, 200, "ratings", (1.0, 5.0), features, Streams(1))
+    made = prepare(load(None, ["privacy.epsilon=20"]), facts)
+    assert len(made.recipe.sides) == 2
+    link = Loopback(events, made.steps, made.plan, Streams(1), Ledger(made.plan.guarantee))
+    *_, last = train(made.recipe, link, made.recipe.begin())
+    assert last.state["shares"][1] > 0.6  # of .2
+    plain = np.linalg.norm(made.recipe.content.T @ np.eye(10)[kinds])
+    told = np.linalg.norm(made.recipe._content(last.state).T @ np.eye(10)[kinds])
+    assert told > 1.2 * plain
+
+
 def _bag(values: np.ndarray) -> FeatureBag:
     names = tuple(map(str, range(values.shape[1])))
     return FeatureBag(names, sparse.csr_matrix(values.astype(np.float32)))
@@ -226,6 +256,25 @@ def test_public_sides_together_are_directions_of_all_the_leading_ones_first() ->
     gram = first @ first.T / energy[0] + BESIDE * (second @ second.T) / energy[1]
     np.testing.assert_allclose(whole @ whole.T, gram / (1 + BESIDE), atol=1e-9)
     assert together((None, None), dimension=3) is None
+
+
+def test_public_sides_count_by_what_they_tell_of_biases_and_by_their_prior_where_noise_hides_it() -> None:  # fmt: skip
+    """400 items whose biases the second side makes, the first and third being anything."""
+    rng = np.random.default_rng(3)
+    sides = [rng.standard_normal((400, 5)) * 3 for _ in range(3)]
+    unit = [P / np.sqrt(np.mean(np.sum(P**2, axis=1))) for P in sides]
+    biases = 0.3 * unit[1] @ rng.standard_normal(5)
+    plain = np.ones((400, 1))
+    told = told_shares(biases + 0.1 * rng.standard_normal(400), np.full(400, 0.01), plain, sides)
+    assert told.sum() == pytest.approx(1)
+    assert told[1] > 0.85
+    hidden = told_shares(biases + 30 * rng.standard_normal(400), np.full(400, 900.0), plain, sides)
+    prior = np.array([1.0, BESIDE, BESIDE]) / (1 + 2 * BESIDE)
+    np.testing.assert_allclose(hidden, prior, atol=0.08)
+    weighted = together(sides, dimension=15, shares=told)
+    assert weighted is not None
+    gram = sum(w * P @ P.T for w, P in zip(told, unit, strict=True))
+    np.testing.assert_allclose(weighted @ weighted.T, gram, atol=1e-9)
 
 
 def test_directions_have_the_energy_that_stands_out_of_the_noise() -> None:

@@ -3,6 +3,8 @@ who holds them."""
 
 import json
 import stat
+import subprocess
+import sys
 from pathlib import Path
 from urllib.request import urlopen
 
@@ -299,3 +301,13 @@ def test_a_name_whose_certificate_would_lie_where_a_key_does_is_refused_before_a
     with pytest.raises(SettingsError, match=name):
         write_development_certificates(tmp_path / "c", **names)
     assert not (tmp_path / "c").exists()
+
+
+@pytest.mark.parametrize("soft", [64, 4_096])
+def test_a_party_may_open_as_many_files_as_the_system_allows_and_never_fewer(soft: int) -> None:
+    program = (
+        "import resource as r; from fedrec.operations.descriptors import raise_limit as up;"
+        f"r.setrlimit(r.RLIMIT_NOFILE, ({soft}, 4096)); up(); print(r.getrlimit(r.RLIMIT_NOFILE))"
+    )
+    said = subprocess.run([sys.executable, "-c", program], capture_output=True, check=True)
+    assert said.stdout.decode().strip() == "(4096, 4096)"

@@ -152,7 +152,15 @@ def test_a_table_without_a_header_is_refused_and_not_paid_for_as_unknown_ids(
     (tmp_path / "h.csv").write_text("i1,5,2003-01-02\ni2,4,2003-01-03\n")
     with pytest.raises(MalformedRowError, match="line 1: expected one item id a line, or a header"):
         read_clicks(tmp_path / "h.csv")
-    for first in ("movie,rating", "item;rating", "item\trating", "ITEM ; time", "what,timestamp"):
+    for first in (
+        "thing,rating",
+        "3\t5",
+        "3;5",
+        "item;rating",
+        "item\trating",
+        "ITEM ; time",
+        "what,timestamp",
+    ):
         (tmp_path / "h.txt").write_text(f"{first}\n3,5\n")
         with pytest.raises(MalformedRowError, match="line 1") as failure:
             read_clicks(tmp_path / "h.txt")
@@ -163,6 +171,36 @@ def test_a_table_without_a_header_is_refused_and_not_paid_for_as_unknown_ids(
             read_clicks(tmp_path / name)
     (tmp_path / "ids.txt").write_text("Crouching Tiger, Hidden Dragon\ni2\n")
     assert len(read_clicks(tmp_path / "ids.txt").events) == 2
+
+
+@pytest.mark.parametrize("name", ["movie", "ASIN", "book"])
+def test_a_history_has_the_usual_names_of_its_columns(name: str, tmp_path: Path) -> None:
+    (tmp_path / "h.csv").write_text(f"{name},stars,date\nb,5,2003-01-02\na,1,2003-01-01\n")
+    events = read_clicks(tmp_path / "h.csv").events
+    assert [(click.item, click.rating) for click in events] == [("a", 1.0), ("b", 5.0)]
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "said"),
+    [
+        ("h.txt", "i1\n".encode("utf-16"), "UTF-16"),
+        ("h.parquet", b"PAR1\x15", "a Parquet file"),
+        ("h.txt", b"\x1f\x8b\x08", "by gzip"),
+        ("h.jsonl", b'{"item": "i1"}\n', "one item id a line"),
+        ("h.csv", b"item,item\ni1,i2\n", "a column of each name"),
+    ],
+)
+def test_a_history_in_another_form_is_refused_before_it_is_paid_for(
+    name: str, content: bytes, said: str, tmp_path: Path
+) -> None:
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(DataError, match=said):
+        read_clicks(tmp_path / name)
+
+
+def test_an_id_is_found_without_signs_of_no_width() -> None:
+    model = PublicModel(cast("Bundle", SimpleNamespace(ids=Texts.of(["7", "b"]))))
+    assert model.rows(Clicks.of(["7\u200b", "7.0", "\ufeffb", "B"])).tolist() == [0, 0, 1, -1]
 
 
 def test_categories_go_by_name_and_an_unknown_one_is_refused(

@@ -26,9 +26,12 @@ from fedrec.privacy.guarantee import Guarantee
 from fedrec.serving import bundle
 from fedrec.serving.model_bundles import export
 from fedrec.settings import load
+from fedrec.storage import UnreadableError
 from fedrec_server.run_record import only_one
 from fedrec_server.runs import Runs, TrainingRun, require_affordable, run_folder, together
 from fedrec_server.schedule import REQUEST, TrainingSchedule, ask_standing, duration_s, words_of
+from fedrec_server.trainings import earlier_of
+from tests.descriptors import none_left
 
 SMALL = ["recipe=published", "model.dimension=3", "model.steps=2", "model.encoder=id"]
 World = Any
@@ -366,6 +369,15 @@ def test_where_the_last_release_is_no_start_a_training_begins_cold(
     ) == 2
 
 
+def test_a_last_release_that_cannot_be_read_now_is_waited_for(new_world: NewWorld) -> None:
+    world = new_world("default", client_limit=8.0)
+    world.train()
+    runs = Runs(world.folder / "server")
+    with none_left(), pytest.raises((UnreadableError, OSError)):
+        earlier_of(runs, runs.folder("next"), world.public.items)
+    assert earlier_of(runs, runs.folder("next"), world.public.items) is not None
+
+
 # --- what cannot be afforded ---
 
 
@@ -587,6 +599,34 @@ def test_a_crash_when_a_request_is_taken_makes_neither_none_nor_two_of_it(
             world.train()
     assert len(world.train().runs.entries) == 2
     assert len(world.train().runs.entries) == 2
+
+
+def test_a_request_that_cannot_be_read_now_makes_no_training(tmp_path: Path) -> None:
+    """It may be of a training that has begun already: that would be paid for twice."""
+    last = TrainingRun("r", 0.0, finished_s=1e12)
+    schedule = TrainingSchedule(tmp_path, 1e9)
+    for after, due in ((0, False), (1, True)):
+        (tmp_path / REQUEST).write_text(json.dumps({"after": after}))
+        with none_left():
+            assert not schedule.due(last, begun=1)
+        assert schedule.due(last, begun=1) is due
+
+
+def test_a_training_that_stopped_is_tried_again_soon_and_then_ever_later(tmp_path: Path) -> None:
+    now = [0.0]
+    schedule = TrainingSchedule(tmp_path, 1e9, monotonic=lambda: now[0])
+
+    def sleep(seconds: float) -> None:
+        now[0] += seconds
+
+    ends = []
+    for _ in range(9):
+        schedule.pause(sleep)
+        ends.append(now[0])
+    assert list(np.diff([0.0, *ends])) == [5.0, 10.0, 20.0, 40.0, 80.0, 160.0, 300.0, 300.0, 300.0]
+    schedule.taken()
+    schedule.pause(sleep)
+    assert now[0] - ends[-1] == 5.0
 
 
 def test_a_request_that_says_nothing_is_one(tmp_path: Path) -> None:

@@ -5,18 +5,21 @@ disks, jumping clocks.
 --kill starts deployments of real processes instead, trains twice in each, serves and asks, and ends
 random processes with kill -9 meanwhile. Each model must be, byte for byte, what one process makes
 of the same data, everybody be counted in every round, and every release and answer be charged once.
-A hundred kills take some minutes to an hour, depending on the machine. --cut kills nobody: all
-connections are slow and stall, and random parties are cut off for a while.
+A hundred kills take some minutes to an hour, depending on the machine. --stop sends SIGTERM instead.
+--starve and --cut end nobody: random processes may open no further file or connection for a while;
+all connections are slow and stall, and random parties are cut off for a while.
 
 --three-party runs three aggregators, --leaves a root and two leaves in place of each, through lost,
 late and repeated messages, restarts, full disks, jumping clocks, and leaves that lie about their
 sums in a way that shows. What leaves three must be the exact sum of its users and three noises,
-charged once by each; what leaves a tree is for everybody, and the loopback's. With --kill or --cut,
-the deployments of real processes have three aggregators, which check clients. --each-moment ends each
-aggregator at each step of a training, in turn.
+charged once by each; what leaves a tree is for everybody, and the loopback's. With --kill and the
+like, the deployments of real processes have three aggregators, which check clients. --each-moment
+ends each aggregator at each step of a training, in turn.
 
     python -m tests.simulation --runs 10000
     python -m tests.simulation --kill 200
+    python -m tests.simulation --stop 60
+    python -m tests.simulation --starve 60
     python -m tests.simulation --cut 60
     python -m tests.simulation --three-party --runs 1000
     python -m tests.simulation --three-party --each-moment
@@ -44,21 +47,22 @@ def run(arguments: list[str]) -> str:
     parser.add_argument("--runs", type=int, default=1_000, metavar="N", help="how many seeded runs")
     parser.add_argument("--seed", type=int, default=0, metavar="N", help="seed of the first run")
     parser.add_argument("--show", action="store_true", help="print the first run too")
-    parser.add_argument("--kill", type=int, default=0, metavar="N", help="instead: N times kill -9")
-    parser.add_argument("--cut", type=int, default=0, metavar="N", help="instead: N cuts of links")
+    for kind, (words, _) in kills.FAULTS.items():
+        parser.add_argument(f"--{kind}", type=int, metavar="N", help=f"instead: N {words}")
     parser.add_argument("--three-party", action="store_true", help="three aggregators, not one")
     parser.add_argument("--leaves", action="store_true", help="a root and two leaves of each")
     parser.add_argument("--each-moment", action="store_true", help="each end of an aggregator")
     asked = parser.parse_args(arguments)
-    faults = asked.kill or asked.cut
-    if faults and (asked.show or asked.leaves or asked.each_moment or (asked.kill and asked.cut)):
-        parser.error("--kill and --cut are each alone; the others but --three-party need neither")
-    if faults:
+    faults = {kind: count for kind in kills.FAULTS if (count := getattr(asked, kind))}
+    if faults and (asked.show or asked.leaves or asked.each_moment or len(faults) > 1):
+        each = ", ".join(f"--{kind}" for kind in kills.FAULTS)
+        parser.error(f"{each}: one alone, and of the others --seed and --three-party")
+    for kind, count in faults.items():
         return kills.run(
-            kills=faults,
+            faults=count,
+            kind=kind,
             seed=asked.seed,
             three_party=asked.three_party,
-            cuts=bool(asked.cut),
             tell=lambda words: print(words, file=sys.stderr),
         )
     topology = Topology(3 if asked.three_party else 1, 2 if asked.leaves else 0)

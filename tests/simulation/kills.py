@@ -1,14 +1,15 @@
-"""`python -m tests.simulation --kill N` and `--cut N`: kill -9 of real processes at random moments,
-or links that are slow and cut, and what must hold of what the parties leave.
+"""`python -m tests.simulation --kill N`, `--stop N`, `--starve N` and `--cut N`: faults of real
+processes at random moments, and what must hold of what the parties leave.
 
 One deployment after the other trains twice, serves and is asked, while its processes are killed:
 aggregator, server, sites, their workers, Flower's own processes, serving, and a person's `fedrec
 recommend`. Each of the four parts of its life has its kills. Half of those in a training come after
 another round was released since the last: otherwise nearly all would meet processes that have only
 just begun. Who is killed and how long after that follows from the seed; what the processes are
-doing then is as random as the machine. With `--cut` nobody is killed: all connections go through
-relays that delay and hold back what they carry (`links`), and one party after the other, at as
-random moments, is cut off for a while. Checked on what each deployment leaves:
+doing then is as random as the machine. With the others nobody is killed, at as random moments:
+`--stop` sends SIGTERM; `--starve` lets a process open no further file or connection for a while;
+with `--cut` all connections go through relays that delay and hold back what they carry (`links`),
+and one party after the other is cut off for a while. Checked on what each deployment leaves:
 
 - every round counted everybody;
 - the aggregator charged each release once, and every site the same releases;
@@ -17,12 +18,14 @@ random moments, is cut off for a while. Checked on what each deployment leaves:
 - the person's ledger was charged once for each history that was asked with, and the second answer
   is of the newest model;
 - no log holds a key, a ledger's secret, a person's pseudonym or a title that the person rated;
-- nobody ended with a defect (exit code 70).
+- nobody ended with a defect (exit code 70), and who was stopped by SIGTERM ended as one that was.
 """
 
 from __future__ import annotations
 
+import errno
 import os
+import resource
 import shutil
 import signal
 import sys
@@ -43,6 +46,7 @@ from fedrec_simulations.demo import evidence
 from fedrec_simulations.demo.parties import SERVING, Deployment
 from fedrec_simulations.demo.trial import TRAININGS, K, Trial
 from fedrec_simulations.runtimes.deployment_files import PartyFiles
+from tests.descriptors import first_free
 from tests.hidden import hidden_words, logs_with
 from tests.simulation.links import Links, RelayedFiles, Weather
 
@@ -67,21 +71,24 @@ _CUT_S = 8.0
 _RESETS = 0.5
 """Share of cuts that end every connection; in the others nobody is told."""
 _DEFECT = 70
+_STOPPED = {0, 130, 128 + signal.SIGTERM, -signal.SIGTERM}
+"""Ends of who was told to: the last where it was told before it could listen to it."""
+_NO_DESCRIPTOR = os.strerror(errno.EMFILE)
 _AT_ONCE = 0.3
 """Share of kills that do not wait until whoever was killed before is there again."""
 
 
 @dataclass
 class Tally:
-    """What came of the deployments so far. killed: by process, or cut off, by party; carried: what
-    relays saw; gave_up: who ended with words and was started again all the same."""
+    """What came of the deployments so far. killed: by process, whatever the fault; seen: what shows
+    that faults were felt; gave_up: who ended with words and was started again all the same."""
 
     deployments: int = 0
     rounds: int = 0
     attempts: int = 0
     restarts: int = 0
     killed: Counter[str] = field(default_factory=Counter)
-    carried: Counter[str] = field(default_factory=Counter)
+    seen: Counter[str] = field(default_factory=Counter)
     gave_up: Counter[str] = field(default_factory=Counter)
 
     @property
@@ -164,6 +171,54 @@ class Assault(Supervisor):
         return float(self._rng.exponential(_PAUSE_S))
 
 
+class Stops(Assault):
+    """Parties that are told to end, and must end as those that were."""
+
+    def __init__(self, seed: int, kills: int, tally: Tally) -> None:
+        super().__init__(seed, kills, tally)
+        self._told = set[str]()
+
+    def gives_up(self, name: str, status: int) -> bool:
+        """Never; who was told ends with one of the codes of `_STOPPED`."""
+        told = name in self._told
+        self._told.discard(name)
+        if told and status not in _STOPPED:
+            self.defects.append(f"{name} was told to end, and ended with {status}")
+        return super().gives_up(name, 0 if told else status)
+
+    def _struck(self, name: str, pid: int) -> bool:
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGTERM)
+            self._told.add(name)
+            return True
+        return False
+
+
+class Starvation(Assault):
+    """Parties that may open nothing for a while, and go on by themselves."""
+
+    def _struck(self, name: str, pid: int) -> bool:
+        """Nobody is looked after meanwhile: who ends is started again after it."""
+        try:
+            _, most = resource.prlimit(pid, resource.RLIMIT_NOFILE)
+            resource.prlimit(pid, resource.RLIMIT_NOFILE, (first_free(pid), most))
+        except OSError:
+            return False
+        time.sleep(self._rng.exponential(_CUT_S))
+        for each in (pid, *_descendants(pid)):  # those that it has started since have its limit
+            with suppress(OSError):
+                resource.prlimit(each, resource.RLIMIT_NOFILE, (most, most))
+        return True
+
+
+def _descendants(pid: int) -> Iterator[int]:
+    for task in Path(f"/proc/{pid}/task").glob("*/children"):
+        with suppress(OSError):
+            for child in map(int, task.read_text().split()):
+                yield child
+                yield from _descendants(child)
+
+
 class Severance(Assault):
     """Parties that are cut off for a while, and go on by themselves."""
 
@@ -190,49 +245,58 @@ class RelayedTrial(Trial):
         return RelayedFiles(plain.job, plain.holdings, links=self.links)
 
 
+FAULTS = {
+    "kill": ("times kill -9", "killed"),
+    "stop": ("times SIGTERM", "told to end"),
+    "starve": ("times without a free descriptor", "starved"),
+    "cut": ("times a party was cut off", "cut off"),
+}
+"""What is done so many times, and to whom."""
+
+
 def run(
     *,
-    kills: int,
+    faults: int,
+    kind: str = "kill",
     seed: int,
     three_party: bool = False,
-    cuts: bool = False,
     tell: Callable[[str], None] = lambda words: None,
 ) -> str:
-    """Deployments until there were so many kills; a summary in words. `tell` hears of each
-    deployment. three_party: three aggregators, which check clients. cuts: parties are cut off
-    instead.
+    """Deployments until there were so many faults of a kind, one of `FAULTS` or "cut"; a summary in
+    words. `tell` hears of each deployment. three_party: three aggregators, which check clients.
 
     Raises ProtocolError where something does not hold; that deployment's folder stays.
     """
     tally = Tally()
     started = time.perf_counter()
     sets = SCENARIO + (OF_THREE if three_party else ())
-    while tally.kills < kills:
+    while tally.kills < faults:
         number = seed + tally.deployments
         folder = Path(tempfile.mkdtemp(prefix="fedrec-kills-"))
-        living = _cut_off if cuts else _killed
-        if broken := living(folder, sets, number, kills - tally.kills, tally):
+        left = faults - tally.kills
+        if kind == "cut":
+            broken = _cut_off(folder, sets, number, left, tally)
+        else:
+            made = {"kill": Assault, "stop": Stops, "starve": Starvation}[kind]
+            broken = _deployment(Trial(load(None, sets), folder), made(number, left, tally), tally)
+        if broken:
             raise ProtocolError(
                 f"seed {number}, after {tally.kills} faults: {'; '.join(broken)}",
                 f"Its folders and logs are in {folder}.",
             )
         shutil.rmtree(folder)
         tell(
-            f"{tally.kills} of {kills} faults, {tally.deployments} deployments, "
+            f"{tally.kills} of {faults} faults, {tally.deployments} deployments, "
             f"{time.perf_counter() - started:.0f} s"
         )
-    return _summary(tally, seed, time.perf_counter() - started, cuts)
-
-
-def _killed(folder: Path, sets: tuple[str, ...], seed: int, kills: int, tally: Tally) -> list[str]:
-    return _deployment(Trial(load(None, sets), folder), Assault(seed, kills, tally), tally)
+    return _summary(tally, seed, time.perf_counter() - started, kind)
 
 
 def _cut_off(folder: Path, sets: tuple[str, ...], seed: int, kills: int, tally: Tally) -> list[str]:
     with closing(Links(seed, Weather())) as links:
         trial = RelayedTrial(load(None, sets), folder, links=links)
         found = _deployment(trial, Severance(seed, kills, tally, links), tally, links)
-        tally.carried += links.seen
+        tally.seen += links.seen
     return found
 
 
@@ -317,6 +381,8 @@ def ask(
 
 def _judged(trial: Trial, there: Deployment, tally: Tally) -> Iterator[str]:
     """What does not hold; the parties have ended."""
+    logs = [path.read_text(errors="replace") for path in trial.folder.rglob("*.log")]
+    tally.seen += Counter({_NO_DESCRIPTOR: sum(log.count(_NO_DESCRIPTOR) for log in logs)})
     if len(there.runs) != TRAININGS:
         yield f"{len(there.runs)} trainings were made, {TRAININGS} were asked for"
     for number, entry in enumerate(there.runs):
@@ -352,17 +418,18 @@ def secrets(trial: Trial) -> set[str]:
     return hidden_words(trial.folder) | titles
 
 
-def _summary(tally: Tally, seed: int, took_s: float, cuts: bool) -> str:
+def _summary(tally: Tally, seed: int, took_s: float, kind: str) -> str:
     killed = ", ".join(f"{name} {count}" for name, count in tally.killed.most_common())
     gave_up = ", ".join(f"{name} {count}" for name, count in tally.gave_up.most_common())
     seeds = f"seeds {seed} to {seed + tally.deployments - 1}"
     trainings = TRAININGS * tally.deployments
-    how = ("times a party was cut off", "cut off") if cuts else ("times kill -9", "killed")
-    seen = ", ".join(f"{what} {count}" for what, count in tally.carried.most_common())
+    how = FAULTS[kind]
+    seen = ", ".join(f"{what} {count}" for what, count in tally.seen.most_common())
     lines = [
         f"{tally.kills} {how[0]} in {tally.deployments} deployments ({seeds}), {took_s:.0f} s",
         f"{how[1]}: {killed}; {tally.restarts} restarts",
-        *([f"reads and connections at relays: {seen}; {Weather()}"] if cuts else []),
+        *([f"reads and connections at relays: {seen}; {Weather()}"] if kind == "cut" else []),
+        *([f"in logs: {seen}"] if kind == "starve" else []),
         *([f"ended with words, and went on when started again: {gave_up}"] if gave_up else []),
         (
             f"{tally.rounds} rounds of {trainings} trainings, in {tally.attempts} attempts: "

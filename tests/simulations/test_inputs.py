@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +11,12 @@ import pytest
 from scipy import sparse
 
 from fedrec.cli.main import guarded
+from fedrec.data.planted import SHAPES, planted
 from fedrec.errors import RunError
 from fedrec.federation import releases
-from fedrec.run.run_folder import FILE, bind, content_digest
+from fedrec.run.job import RuntimeChoice
+from fedrec.run.run_folder import FILE, bind, content_digest, inputs_of, open_folder
+from fedrec.settings import load
 from fedrec.storage import read_json, write_json
 
 
@@ -152,3 +155,29 @@ def test_a_resumed_run_refuses_other_data_by_name(
     for name, content in files.items():
         Path(name).write_text(content)
     assert guarded([*command, "--resume"]) == 0
+
+
+def test_titles_and_user_ids_are_inputs() -> None:
+    source = planted(SHAPES["small"], seed=1)
+    names = replace(source.catalogue, titles=tuple(source.catalogue.item_ids))
+    people = replace(source.catalogue, user_ids=source.catalogue.user_ids[::-1])
+    found = [inputs_of(replace(source, catalogue=one)) for one in (source.catalogue, names, people)]
+    digests = [{name: content_digest(part) for name, part in one.items()} for one in found]
+    changed = [
+        {name for name, digest in other.items() if digest != digests[0][name]}
+        for other in digests[1:]
+    ]
+    assert changed == [{"catalogue"}, {"user ids"}]
+
+
+def test_another_setting_is_named(tmp_path: Path) -> None:
+    small = ("data.preset=small", "compare.als=false", "compare.baselines=false")
+    first = load(None, [*small, "recipe=dp-bias", f"run.directory={tmp_path}"])
+    with open_folder(first, "a", RuntimeChoice(), resume=False, at=tmp_path / "a"):
+        pass
+    other = load(None, [*small, "recipe=dp-bias", "privacy.delta=1e-6"])
+    with (
+        pytest.raises(RunError, match=r"began with another privacy\.delta\n"),
+        open_folder(other, "a", RuntimeChoice(), resume=True, at=tmp_path / "a"),
+    ):
+        pass

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any
@@ -190,8 +191,13 @@ def figures(
 
 
 @app.command(short_help="List the scenarios that come with fedrec.")
-def scenarios(as_json: Json = False) -> None:
-    """List the scenarios that come with fedrec, each with the first line of its file.
+def scenarios(
+    everything: Annotated[
+        bool, typer.Option("--all", help="Also those that another verb trains, as a demonstration.")
+    ] = False,
+    as_json: Json = False,
+) -> None:
+    """List the scenarios to start from, each with the first sentence of its file.
 
     Example:
 
@@ -201,8 +207,9 @@ def scenarios(as_json: Json = False) -> None:
     from fedrec.shipped import shipped
 
     first = {
-        name: path.read_text(encoding="utf-8").splitlines()[0].lstrip("# ")
+        name: re.split(r"[.] (?=[A-Z])", path.read_text("utf-8").splitlines()[0].lstrip("# "))[0]
         for name, path in shipped().items()
+        if everything or name != "deployment"
     }
     typer.echo(
         json.dumps(first)

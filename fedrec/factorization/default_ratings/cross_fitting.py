@@ -134,7 +134,7 @@ def _inverse(A: Float64s) -> Float64s:
         _scaled_pivot(A, k, row)
         for i in range(n):
             _eliminate(A[i], k, row)
-        A[k] = row
+        _copy(row, A[k])
     for k in range(n % 2, n, 2):
         _scaled_pivot(A, k, row)
         _eliminate(A[k + 1], k, row)
@@ -150,9 +150,61 @@ def _inverse(A: Float64s) -> Float64s:
                 mine[c] = mine[c] - first * row[c] - second * other[c]
             mine[k + 1] = -second * other[k + 1]
         _eliminate(row, k + 1, other)
-        A[k] = row
-        A[k + 1] = other
+        _copy(row, A[k])
+        _copy(other, A[k + 1])
     return A
+
+
+# Loops where NumPy has a word: numba compiles what raises errors of shapes for seconds.
+@numba.njit(nogil=True, cache=True)
+def _copy(row: Float64s, into: Float64s) -> None:
+    for c in range(len(row)):
+        into[c] = row[c]
+
+
+@numba.njit(nogil=True, cache=True)
+def _of_fold(fold: Int64s, k: int) -> Int64s:
+    found = np.empty(len(fold), np.int64)
+    n = 0
+    for e in range(len(fold)):
+        if fold[e] == k:
+            found[n] = e
+            n += 1
+    return found[:n]
+
+
+@numba.njit(nogil=True, cache=True)
+def _taken(x: Float64s, places: Int64s) -> Float64s:
+    out = np.empty(len(places))
+    for a in range(len(places)):
+        out[a] = x[places[a]]
+    return out
+
+
+@numba.njit(nogil=True, cache=True)
+def _rows_taken(X: Float64s, places: Int64s) -> Float64s:
+    out = np.empty((len(places), X.shape[1]))
+    for a in range(len(places)):
+        _copy(X[places[a]], out[a])
+    return out
+
+
+@numba.njit(nogil=True, cache=True)
+def _less(x: Float64s, y: Float64s) -> Float64s:
+    out = np.empty(len(x))
+    for c in range(len(x)):
+        out[c] = x[c] - y[c]
+    return out
+
+
+@numba.njit(nogil=True, cache=True)
+def _with_prior(A: Float64s) -> Float64s:
+    """I + A."""
+    out = np.empty(A.shape)
+    for i in range(len(A)):
+        _copy(A[i], out[i])
+        out[i, i] = 1 + A[i, i]
+    return out
 
 
 @numba.njit(nogil=True, cache=True, fastmath={"contract", "nsz"})
@@ -231,20 +283,22 @@ def _among_directions(
 ) -> None:
     D, (folds, d) = X.shape[1], vectors.shape
     A, b = _precision(X, t, v)
-    S = _inverse(np.eye(D) + A)
+    S = _inverse(_with_prior(A))
     w = _times(S, b)
     for k in range(folds):
-        mine = np.flatnonzero(fold == k)
+        mine = _of_fold(fold, k)
         n = len(mine)
         if not n:
             continue
-        X_F = X[mine]
-        t_F = t[mine]
-        v_F = v[mine]
+        X_F = _rows_taken(X, mine)
+        t_F = _taken(t, mine)
+        v_F = _taken(v, mine)
         if n > D:  # solved again without the fold: D^3 where Woodbury takes n^3
             A_F, b_F = _precision(X_F, t_F, v_F)
-            S_F = _inverse(np.eye(D) + (A - A_F))
-            w_F = _times(S_F, b - b_F)
+            for i in range(D):
+                _copy(_less(A[i], A_F[i]), A_F[i])
+            S_F = _inverse(_with_prior(A_F))
+            w_F = _times(S_F, _less(b, b_F))
             SX = _rows_times(X_F, S_F)
             for i in range(d):
                 vectors[k, i] = w_F[i]
@@ -259,7 +313,7 @@ def _among_directions(
             continue
         SX = _rows_times(X_F, S)
         M = np.empty((n, n))
-        misfit = t_F.copy()
+        misfit = _taken(t, mine)
         for a in range(n):
             for e in range(a + 1):
                 total = 0.0
@@ -302,13 +356,13 @@ def _among_items(
     K = _inverse(A)
     weights = _times(K, t)
     for k in range(folds):
-        mine = np.flatnonzero(fold == k)
+        mine = _of_fold(fold, k)
         M = np.empty((len(mine), len(mine)))
         for a in range(len(mine)):
             for b in range(a + 1):
                 M[a, b] = M[b, a] = K[mine[a], mine[b]]
         M = _inverse(M)
-        r = _times(M, weights[mine])
+        r = _times(M, _taken(weights, mine))
         for a in range(len(mine)):
             e = mine[a]
             residuals[e] = r[a]

@@ -46,6 +46,8 @@ from fedrec.factorization.default_ratings.directions import (
     remembered,
     shrunk,
     taste_directions,
+    together,
+    told_shares,
 )
 from fedrec.factorization.default_ratings.model import (
     BLEND,
@@ -95,8 +97,11 @@ class DefaultRecipe:
     settings: DefaultSettings
     facts: PublicFacts
     content: Float64s | None
+    """(m, f) directions of what is public, as long as no biases are known."""
     start: Callable[[], State] = dict
     """What public people have taught, `public_people.learned`."""
+    sides: tuple[Float64s, ...] = ()
+    """(m, f_q) public sides that make `content`, where there are several."""
 
     def begin(self) -> State:
         """Nothing is known but public content and what `start` says."""
@@ -276,10 +281,15 @@ class DefaultRecipe:
         )
         weight = np.maximum(weight, 0.02 * ratio)
         observed = answer.values["residuals"][:, 0] / weight
+        variance = (std / weight) ** 2 + 0.06 / weight
+        log_count = _floats(state, "log_count")
+        if len(self.sides) > 1:
+            plain = bias_features(log_count, None)
+            state = {**state, "shares": told_shares(observed, variance, plain, self.sides)}
         found = self.settings.read(
             observed,
-            (std / weight) ** 2 + 0.06 / weight,
-            bias_features(_floats(state, "log_count"), self.content),
+            variance,
+            bias_features(log_count, self._content(state)),
             sweeps=12,
             start=USUAL_BIASES,
         )
@@ -291,6 +301,8 @@ class DefaultRecipe:
         }
         if self._known_by_heart:
             learned["fitted"] = np.array([np.sum(found.follows)])
+        if "shares" in state:
+            learned["shares"] = state["shares"]
         return {**learned, **self._directions(state, found.mean, None)}
 
     def _directions(self, state: State, bias: Float64s, tastes: Float64s | None) -> Arrays:
@@ -299,7 +311,7 @@ class DefaultRecipe:
             bias,
             _floats(state, "log_count"),
             _floats(state, "counts"),
-            content=self.content,
+            content=self._content(state),
             energy=self.settings.content,
             tastes=tastes,
         )
@@ -309,6 +321,13 @@ class DefaultRecipe:
             "public_phi": learned,
             "rest": phi[:, self.settings.learned : self.settings.served],
         }
+
+    def _content(self, state: State) -> Float64s | None:
+        """Directions of what is public, sides weighing as much as biases say that they tell."""
+        if "shares" not in state or self.content is None:
+            return self.content
+        width = self.content.shape[1]
+        return together(self.sides, dimension=width, shares=_floats(state, "shares"))
 
     # --- which items are rated together ---
 
@@ -331,6 +350,7 @@ class DefaultRecipe:
         if not stands_out(gram, noise_std=std):
             return {}  # nothing stands out of the noise: counts and predictions order lists
         diagonal = denoised_diagonal(np.diag(gram), noise_std=std, expected=rated)
+        content = self._content(state)
         pairs = shared(
             gram,
             diagonal,
@@ -338,7 +358,7 @@ class DefaultRecipe:
             noise_std=std,
             clicks=self._ratings_per_user(counts) * float(rated.sum() / counts.sum()),
             users=self.facts.num_users,
-            content=None if self.content is None else self.content[head],
+            content=None if content is None else content[head],
             content_if_hidden=True,
         )
         similar = ease_of_all(
@@ -348,7 +368,7 @@ class DefaultRecipe:
             head=head,
             counts=counts,
             exponent=1.0,
-            content=self.content,
+            content=content,
         )
         return similar.arrays()
 
@@ -482,14 +502,14 @@ class DefaultRecipe:
         kept |= {
             name: np.array(getattr(scales, name)) for name in ("noise", "noise_std", "slope_std")
         }
-        together, open_part = beside_known(state, observed, variance)
+        all_observed, open_part = beside_known(state, observed, variance)
         kept |= shrunk(
             state,
-            together,
+            all_observed,
             open_part,
             own=open_part / variance,
             slopes=slopes,
-            content=self.content,
+            content=self._content(state),
             read=self.settings.read,
         )
         if not self._known_by_heart:

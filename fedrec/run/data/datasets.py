@@ -291,7 +291,7 @@ def reader_options(data: DataSettings) -> dict[str, object]:
         options["missing"] = data.missing
     if data.rating_range is not None:
         options["rating_range"] = data.rating_range
-    elif data.click_threshold and not KINDS[assumed(data.kind)].rated:
+    elif "click_threshold" in data.model_fields_set and not KINDS[assumed(data.kind)].rated:
         options["click_threshold"] = data.click_threshold
     if data.features_path:
         options["item_features"] = data.features_path

@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import polars as pl
 
-from fedrec.data.columns import plain_ids, plain_name, usual
+from fedrec.data.columns import plain_name, usual
+from fedrec.data.delimited import plain_ids
 from fedrec.data.frames import polars_frame
 from fedrec.data.item_tables import TITLES, frame_of_items
 from fedrec.errors import DataError, require

@@ -23,7 +23,7 @@ async function begin() {
   const offer = await device.offer();
   if (offer) {
     Object.assign(state, { ids: offer.items, scale: offer.scale, titles: await titlesOf() });
-    part("promise").textContent = `The whole training: at most ε = ${short(offer.epsilon)} at δ = ${offer.delta} per person (add/remove), of all your ratings together.`;
+    part("promise").textContent = `The whole training: at most ε\u00a0=\u00a0${short(offer.epsilon)} at δ\u00a0=\u00a0${offer.delta} per person (add/remove), of all your ratings together.`;
     part("training").textContent = `A round of training ${offer.run} is open: ${many(offer.items.length, "title")}, ratings from ${offer.scale.join(" to ")}.`;
   } else {
     part("training").textContent = "No round is open now. You can let the training know that this browser will be there.";
@@ -107,8 +107,8 @@ async function render() {
   try {
     const entries = await ledger.entries();
     const spent = epsilonOf(compose(entries.map(({ mu }) => mu)), LIMIT.delta);
-    const words = `Spent: ε = ${short(spent)} of ${LIMIT.epsilon} at δ = ${LIMIT.delta} per person (add/remove), in ${many(entries.length, "round")}.`;
-    part("ledger-words").textContent = entries.length ? words : `Nothing spent. The limit of this browser is ε = ${LIMIT.epsilon} at δ = ${LIMIT.delta} per person (add/remove).`;
+    const words = `Spent: ε\u00a0=\u00a0${short(spent)} of ${LIMIT.epsilon} at δ\u00a0=\u00a0${LIMIT.delta} per person (add/remove), in ${many(entries.length, "round")}.`;
+    part("ledger-words").textContent = entries.length ? words : `Nothing spent. The limit of this browser is ε\u00a0=\u00a0${LIMIT.epsilon} at δ\u00a0=\u00a0${LIMIT.delta} per person (add/remove).`;
   } catch (failure) {
     part("ledger-words").textContent = failure.message;
   }

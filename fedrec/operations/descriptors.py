@@ -1,0 +1,22 @@
+"""Limit of files and connections that this process may have open at once."""
+
+from __future__ import annotations
+
+import sys
+from contextlib import suppress
+
+MOST = 65_536
+
+
+def raise_limit() -> None:
+    """To what the system allows this process, and at most to `MOST`. Services begin with 1,024, for
+    programs that call `select`: too few for a thousand connections, and nothing here calls it."""
+    if sys.platform == "win32":
+        return
+    import resource
+
+    now, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = MOST if most == resource.RLIM_INFINITY else min(MOST, most)
+    if now != resource.RLIM_INFINITY and now < wanted:
+        with suppress(OSError, ValueError):  # a system may allow less than it says
+            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, most))
