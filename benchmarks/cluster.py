@@ -22,7 +22,7 @@ from typing import Any
 
 from benchmarks.results import Row, Tables
 from fedrec.data.splits import Fold
-from fedrec.extras import require
+from fedrec.errors import require
 from fedrec.factorization.facts import PublicFacts
 from fedrec.randomness import Streams
 from fedrec.run.data.datasets import load_dataset, load_split, public_facts

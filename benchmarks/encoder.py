@@ -36,8 +36,7 @@ from fedrec.data.features import FeatureBag, PublicFeatures
 from fedrec.encoders import items as encoder
 from fedrec.encoders.items import EncoderParameters, ItemInputs
 from fedrec.factorization.am_ssp import gradient
-from fedrec.factorization.am_ssp.gradient import Constant, Descent
-from fedrec.factorization.am_ssp.optimizers import Adam, GradientDescent, Optimizer
+from fedrec.factorization.am_ssp.gradient import Adam, Constant, Descent, GradientDescent, Optimizer
 from fedrec.factorization.least_squares import ItemStatistics
 
 _EPOCHS = 5

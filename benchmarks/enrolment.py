@@ -26,7 +26,7 @@ from fedrec.randomness import SystemStreams
 from fedrec.transport.aggregator_client import RemoteReportEndpoint
 from fedrec_aggregator.core import Aggregator
 from fedrec_aggregator.ledger import ReleaseLedger
-from fedrec_aggregator.limits import Limits
+from fedrec_aggregator.opening_checks import Limits
 
 _ENROLLED = 2**33
 _NEW = 2**34

@@ -27,7 +27,7 @@ import numpy.typing as npt
 from benchmarks.measuring import memory_mb, processor_s
 from benchmarks.parties import CLIENTS, Asked, Span, aggregator, length_s, names, said, started
 from benchmarks.results import Row, Tables
-from fedrec.factorization.default_ratings.settings import settings_for
+from fedrec.factorization.default_ratings.model import settings_for
 from fedrec.federation.messages import BlockReports, Question, ReleaseSpec, Reports
 from fedrec.federation.protocol import Phase
 from fedrec.federation.report_batches import Batch, pack_reports

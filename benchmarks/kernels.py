@@ -26,10 +26,10 @@ from benchmarks.results import Row, Tables
 from fedrec.data.interactions import Interactions, ItemOrder, order_by_item
 from fedrec.factorization.least_squares import item_statistics, project_psd, solve_packed
 from fedrec.federation.messages import BlockReports, BlockSpec, Reports
-from fedrec.federation.sums import ExactSums
+from fedrec.federation.reports import ExactSums
 from fedrec.numerics.packed import pack, unpack
 from fedrec.numerics.threads import cores
-from fedrec.privacy import discrete_gaussian
+from fedrec.privacy import gaussian
 from fedrec.privacy.keystream import Keystream
 
 _SIDE = 2048
@@ -162,7 +162,7 @@ def _noise(size: int, turns: int) -> list[Row]:
             stream.next_words()
 
     forms: dict[str, Callable[[], object]] = {
-        f"std 2^{bits:g}": partial(discrete_gaussian.sample, size, std=2.0**bits, key=bytes(32))
+        f"std 2^{bits:g}": partial(gaussian.sample, size, std=2.0**bits, key=bytes(32))
         for bits in (8, 16.3, 24)
     }
     forms["NumPy, continuous and insecure, one core"] = lambda: rng.standard_normal(size)

@@ -42,7 +42,7 @@ from fedrec.operations.pins import write_pins
 from fedrec.transport.aggregator_client import RemoteReleaseEndpoint, RemoteReportEndpoint
 from fedrec.transport.channel import Access
 from fedrec_aggregator.settings import AggregatorSettings
-from fedrec_client.leaves import LeafEndpoints
+from fedrec_client.delivery import LeafEndpoints
 from fedrec_simulations.runtimes.processes import free_addresses
 
 _ROOT = "root"

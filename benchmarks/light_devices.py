@@ -37,7 +37,7 @@ from fedrec.federation.messages import Question, train
 from fedrec.federation.protocol import Invitation, Phase, Terms
 from fedrec.federation.report_batches import Batch, pack_reports
 from fedrec.federation.wire import pack_release, pack_terms, report_digest
-from fedrec.in_process.loopback import Loopback
+from fedrec.in_process import Loopback
 from fedrec.preparing import Prepared
 from fedrec.privacy.accounting import Ledger
 from fedrec.randomness import Streams

@@ -15,7 +15,7 @@ import grpc
 
 from fedrec.federation.protocol import Answer
 from fedrec.transport.rounds_api import rounds_pb2 as pb
-from fedrec.transport.rounds_api.pieces import SERVICE, Assembly, packed, pieces
+from fedrec.transport.rounds_client import SERVICE, Assembly, packed, pieces
 from fedrec_client.requests import answering
 
 _ARRIVING = 16

@@ -25,9 +25,9 @@ from benchmarks.results import Row, Tables
 from fedrec.arrays import Float64s
 from fedrec.data.interactions import Interactions
 from fedrec.errors import DataError
-from fedrec.factorization.model import Model
+from fedrec.factorization.facts import Model
 from fedrec.federation.messages import train
-from fedrec.in_process.loopback import Loopback
+from fedrec.in_process import Loopback
 from fedrec.preparing import Prepared
 from fedrec.privacy.accounting import Ledger, mu_for
 from fedrec.randomness import Streams

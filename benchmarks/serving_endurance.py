@@ -45,7 +45,7 @@ from benchmarks.serving_load import (
     message,
 )
 from benchmarks.serving_process import CATEGORIES, Served, Shape, random_bundle, served
-from fedrec.numerics.ties import tie_keys
+from fedrec.numerics.segments import tie_keys
 from fedrec.serving import bundle
 from fedrec.transport.serving_api import serving_pb2 as pb
 from fedrec_server.serving.refusals import CODE_KEY, Code

@@ -31,7 +31,7 @@ from benchmarks.results import Row, Tables
 from fedrec.arrays import Float32s
 from fedrec.data.interactions import Interactions
 from fedrec.data.planted import SHAPES, planted, planted_truth
-from fedrec.factorization.sampling.blocked_sgd import (
+from fedrec.factorization.blocked_sgd import (
     Blocks,
     Diffusion,
     Pass,

@@ -41,10 +41,9 @@ from fedrec.operations.certificates import PLACES, write_development_certificate
 from fedrec.operations.pins import read_pins, write_pins
 from fedrec.privacy.calibration import among_three, calibrate
 from fedrec.privacy.guarantee import Guarantee
-from fedrec.sharing.checks import opening, projection
 from fedrec.sharing.layout import checked_layout, layout, plain_numbers, with_own_noise
 from fedrec.sharing.record import addressed, pack_shares, upload_bytes
-from fedrec.sharing.servers import ShareSums
+from fedrec.sharing.servers import ShareSums, opening, projection
 from fedrec.sharing.shares import Shares, fresh_seeds, share
 from fedrec.sharing.three_endpoints import ThreeEndpoints
 from fedrec.transport.aggregator_client import RemoteReleaseEndpoint

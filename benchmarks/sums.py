@@ -30,7 +30,7 @@ from benchmarks.results import Row, Tables
 from fedrec.arrays import Float64s
 from fedrec.data.partitions import open_partitions
 from fedrec.federation.messages import BlockReports, BlockSpec, Reports, triangle
-from fedrec.federation.sums import ExactSums
+from fedrec.federation.reports import ExactSums
 from fedrec.run.data.describing import partition
 from fedrec.settings import load
 

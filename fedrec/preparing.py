@@ -10,8 +10,7 @@ from typing import Any, Literal, Protocol
 
 from fedrec.data.kinds import Kind
 from fedrec.errors import DataError, SettingsError
-from fedrec.factorization.facts import PublicFacts
-from fedrec.factorization.model import Model
+from fedrec.factorization.facts import Model, PublicFacts
 from fedrec.federation.hostile_clients import checks, on_checked_grid
 from fedrec.federation.messages import ClientStep, Curated, Question, Recipe, State
 from fedrec.federation.personal import Limits, mean_weight, with_limits

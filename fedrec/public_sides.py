@@ -57,7 +57,7 @@ def neighbours(V: Float32s, *, k: int, similarity: Similarity) -> sparse.csr_mat
     in any order of scores.
 
     An item of zero length has no neighbours and is nobody's. Fewer than k positive scores give
-    fewer neighbours. Of equal ones the smaller key is first (`numerics.ties`).
+    fewer neighbours. Of equal ones the smaller key is first (`numerics.segments`).
     """
     lengths = np.linalg.norm(V, axis=1, keepdims=True)
     X = V / np.where(lengths > 0, lengths, 1) if similarity == "cosine" else V

@@ -113,7 +113,7 @@ def recipe(
     Raises SettingsError where the name is one of fedrec's own.
 
     >>> import fedrec
-    >>> from fedrec.factorization.simple.dp_popularity import CLIENT_STEPS, SHARES, PopularityRecipe
+    >>> from fedrec.recipes.dp_popularity import CLIENT_STEPS, SHARES, PopularityRecipe
     >>> @fedrec.recipe("my-counts", kinds=("clicks",))
     ... def build(settings, facts):
     ...     plan = facts.plan(SHARES)

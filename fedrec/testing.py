@@ -28,13 +28,11 @@ from fedrec.data.kinds import Kind
 from fedrec.data.planted import SHAPES, planted
 from fedrec.evaluation.ranking import evaluate_ranking
 from fedrec.evaluation.toplists import dot_product
-from fedrec.factorization.facts import PublicFacts
-from fedrec.factorization.model import predict, ranker_of
+from fedrec.factorization.facts import PublicFacts, predict, ranker_of
 from fedrec.federation.messages import Question, RoundDone, train
 from fedrec.federation.releases import noise_stds, release
-from fedrec.federation.reports import within_radius
-from fedrec.federation.sums import ExactSums
-from fedrec.in_process.loopback import Loopback
+from fedrec.federation.reports import ExactSums, within_radius
+from fedrec.in_process import Loopback
 from fedrec.privacy.accounting import Ledger, epsilon_of
 from fedrec.randomness import Streams
 from fedrec.recipes import Prepared, prepare

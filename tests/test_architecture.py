@@ -47,7 +47,7 @@ def test_what_only_an_import_or_an_unreached_definition_names_is_unreached() -> 
         (
             "fedrec.data.read",
             (
-                "from fedrec.privacy import discrete_gaussian as d\n\ndef jitter(k): return "
+                "from fedrec.privacy import gaussian as d\n\ndef jitter(k): return "
                 "d.sample(3, std=1.0, key=k)"
             ),
             "without a price",
@@ -147,7 +147,7 @@ def test_what_only_an_import_or_an_unreached_definition_names_is_unreached() -> 
             "which fedrec.cli may not",
         ),
         (
-            "fedrec.factorization.model",
+            "fedrec.factorization.facts",
             "from fedrec.run.outcomes import evaluate",
             "fedrec.run.outcomes, which fedrec.factorization may not",
         ),

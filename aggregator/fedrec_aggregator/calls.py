@@ -30,7 +30,7 @@ from grpc_health.v1 import health_pb2
 
 from fedrec.errors import BudgetExceededError, FedRecError, RefusedError
 from fedrec.federation.protocol import Refusal
-from fedrec.federation.versions import KEY, PROTOCOL, spoken
+from fedrec.federation.round_messages import KEY, PROTOCOL, spoken
 from fedrec.federation.wire import refused
 from fedrec.operations import logs
 from fedrec.operations.metrics import Metrics

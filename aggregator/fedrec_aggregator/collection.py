@@ -14,12 +14,11 @@ from fedrec.arrays import Bools
 from fedrec.federation.messages import BlockSpec, Question
 from fedrec.federation.protocol import Phase, Receipt, Refusal, RoundStatus
 from fedrec.federation.report_batches import select_users
-from fedrec.federation.sums import ExactSums
+from fedrec.federation.reports import ExactSums
 from fedrec.federation.wire import refused
 from fedrec.numerics.packed import PIECES
 from fedrec.privacy.calibration import Plan
-from fedrec_aggregator.limits import Limits
-from fedrec_aggregator.opening_checks import CheckedBatch, names
+from fedrec_aggregator.opening_checks import CheckedBatch, Limits, names
 
 
 def accumulator_bytes(specs: tuple[BlockSpec, ...]) -> int:

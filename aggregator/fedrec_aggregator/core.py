@@ -47,8 +47,13 @@ from fedrec.randomness import Streams, SystemStreams
 from fedrec_aggregator import opening_checks
 from fedrec_aggregator.collection import Collection, accumulator_bytes, zero_sums
 from fedrec_aggregator.ledger import ReleaseLedger
-from fedrec_aggregator.limits import Limits
-from fedrec_aggregator.opening_checks import question_of, require_name, require_plan, require_room
+from fedrec_aggregator.opening_checks import (
+    Limits,
+    question_of,
+    require_name,
+    require_plan,
+    require_room,
+)
 
 __all__ = ["Aggregator", "Limits"]
 

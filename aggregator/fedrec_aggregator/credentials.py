@@ -19,9 +19,8 @@ from typing import Literal, Protocol, TypeAlias
 from fedrec.federation.protocol import Refusal, refused
 from fedrec.operations.certificates import Identity, identity, pins
 from fedrec.transport.channel import AUTHORIZATION, BEARER, NAME_KEY, ROLE_KEY, Role
-from fedrec_aggregator.leaf_settings import ROOT
 from fedrec_aggregator.settings import AggregatorSettings
-from fedrec_aggregator.settings_tables import TokenEntry
+from fedrec_aggregator.settings_tables import ROOT, TokenEntry
 
 
 @dataclass(frozen=True)

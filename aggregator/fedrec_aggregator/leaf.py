@@ -27,7 +27,7 @@ from fedrec.randomness import SystemStreams
 from fedrec_aggregator.collection import Collection
 from fedrec_aggregator.core import Aggregator
 from fedrec_aggregator.ledger import ENTRIES_AT_ONCE, ReleaseLedger
-from fedrec_aggregator.limits import Limits
+from fedrec_aggregator.opening_checks import Limits
 
 
 class LeafRole(Aggregator):

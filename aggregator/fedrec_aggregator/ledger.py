@@ -31,7 +31,7 @@ from fedrec.errors import RunError
 from fedrec.federation.ledger_heads import REMEDY
 from fedrec.federation.protocol import LedgerGrowth, LedgerHead, Refusal, RoundStatus
 from fedrec.federation.wire import refused
-from fedrec.ledgers.line_file import FileLock
+from fedrec.ledgers.chain import FileLock
 from fedrec.ledgers.sqlite_ledger import DurableLedger, connected
 from fedrec.operations import logs
 from fedrec.operations.clock import LEAST_S, ClockJump

@@ -32,16 +32,14 @@ from fedrec_aggregator.core import Aggregator
 from fedrec_aggregator.credentials import Roster
 from fedrec_aggregator.leaf import LeafAggregator
 from fedrec_aggregator.leaf_attempt import ListedLeaf
-from fedrec_aggregator.leaf_settings import token_range
 from fedrec_aggregator.ledger import ReleaseLedger
 from fedrec_aggregator.postgres_ledger import PostgresLedger
 from fedrec_aggregator.root import RootAggregator
 from fedrec_aggregator.service import MAX_RPCS, OPTIONS, AggregatorService
 from fedrec_aggregator.settings import AggregatorSettings, load
-from fedrec_aggregator.settings_tables import PeerTable, ThreePartyTable
+from fedrec_aggregator.settings_tables import PeerTable, ThreePartyTable, token_range
 from fedrec_aggregator.three_party import ThreePartyAggregator
-from fedrec_aggregator.three_party_leaf import LeafOfThreeAggregator
-from fedrec_aggregator.three_party_root import RootOfThreeAggregator
+from fedrec_aggregator.three_party_root import LeafOfThreeAggregator, RootOfThreeAggregator
 
 _CALLERS = ("clients", "servers", "any_client", "keys", "tokens", "pins")
 """Keys of the settings that are read again while it runs."""

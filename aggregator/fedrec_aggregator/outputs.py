@@ -23,8 +23,8 @@ from fedrec.errors import RunError
 from fedrec.federation.messages import Question
 from fedrec.federation.protocol import Phase, Refusal, RoundStatus, refused
 from fedrec.privacy.calibration import Plan
-from fedrec.sharing.commitments import HASH_BYTES
 from fedrec.sharing.protocol import KeptOutput
+from fedrec.sharing.shares import HASH_BYTES
 from fedrec_aggregator.ledger import ReleaseLedger
 
 MAGIC = b"FRK1"

@@ -14,9 +14,9 @@ from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from fedrec.errors import FedRecError, ProtocolError, UnreachableError
-from fedrec.sharing.commitments import COMMITTED_BYTES, Committed, Listed, committed
 from fedrec.sharing.protocol import Standing
 from fedrec.sharing.root_of_three import LISTED_BYTES, ListedRange, listed_range
+from fedrec.sharing.shares import COMMITTED_BYTES, Committed, Listed, committed
 
 Round = tuple[str, int]
 

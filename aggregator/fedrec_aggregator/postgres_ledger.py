@@ -28,8 +28,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from fedrec.errors import RunError
-from fedrec.extras import require
+from fedrec.errors import RunError, require
 from fedrec.privacy.guarantee import Guarantee
 from fedrec_aggregator.chain import RESTORE, LedgerLink, read
 from fedrec_aggregator.ledger import ReleaseLedger

@@ -33,7 +33,7 @@ from fedrec.errors import ProtocolError, RefusedError
 from fedrec.federation.leaves import LeafStanding, PartialSums, require_within_reach
 from fedrec.federation.protocol import Opening, Phase, Receipt, Refusal, ReportEndpoint
 from fedrec.federation.report_batches import announced_users
-from fedrec.federation.sums import ExactSums
+from fedrec.federation.reports import ExactSums
 from fedrec.federation.wire import refused
 from fedrec.operations import logs
 from fedrec.randomness import Streams, SystemStreams
@@ -41,7 +41,7 @@ from fedrec_aggregator.collection import Collection
 from fedrec_aggregator.core import Aggregator
 from fedrec_aggregator.leaf_attempt import LeafAttempt, LeafVisits, ListedLeaf, distrusted
 from fedrec_aggregator.ledger import ReleaseLedger
-from fedrec_aggregator.limits import Limits
+from fedrec_aggregator.opening_checks import Limits
 
 log = logging.getLogger(__name__)
 

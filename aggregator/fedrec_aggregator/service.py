@@ -36,7 +36,7 @@ from fedrec_aggregator.leaf import LeafAggregator
 from fedrec_aggregator.settings_tables import TlsSettings, TrafficSettings
 from fedrec_aggregator.statement import signed_statement
 from fedrec_aggregator.three_party import ThreePartyAggregator
-from fedrec_aggregator.three_party_leaf import LeafOfThreeAggregator
+from fedrec_aggregator.three_party_root import LeafOfThreeAggregator
 from fedrec_aggregator.three_party_service import LeafCalls, ThreePartyCalls
 
 REPORT_THREADS = 2

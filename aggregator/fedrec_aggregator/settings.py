@@ -24,11 +24,12 @@ from fedrec.operations.party_settings import (
 from fedrec.operations.pins import of_role
 from fedrec.privacy.guarantee import Guarantee
 from fedrec.randomness import Streams, SystemStreams
-from fedrec_aggregator.leaf_settings import LeafOfRoot, LeafTable, require_tree, tree_pinned
 from fedrec_aggregator.settings_tables import (
     ClientEntry,
     DevicesTable,
     FilePath,
+    LeafOfRoot,
+    LeafTable,
     LimitSettings,
     Name,
     PostgresTable,
@@ -38,6 +39,8 @@ from fedrec_aggregator.settings_tables import (
     TlsSettings,
     TokenEntry,
     TrafficSettings,
+    require_tree,
+    tree_pinned,
 )
 
 EXAMPLE = """\

@@ -15,7 +15,7 @@ from fedrec.sharing.agreement import Agreement
 from fedrec.sharing.record import SharedUser, read_shares, user_bytes
 from fedrec.sharing.site_sums import read_site
 from fedrec_aggregator.ledger import ReleaseLedger
-from fedrec_aggregator.limits import Limits
+from fedrec_aggregator.opening_checks import Limits
 
 _WHY = {
     "another-ticket": Refusal.ROUND_UNKNOWN,  # of an attempt that is over, or not begun here

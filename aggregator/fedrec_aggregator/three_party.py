@@ -40,16 +40,15 @@ from fedrec.federation.wire import refused, report_digest
 from fedrec.operations import logs
 from fedrec.randomness import Streams, SystemStreams
 from fedrec.sharing.agreement import Agreement
-from fedrec.sharing.attempt import AttemptProgress
-from fedrec.sharing.commitments import Listed
 from fedrec.sharing.layout import plan_layout
 from fedrec.sharing.one_of_three import OneOfThree
-from fedrec.sharing.protocol import Standing
+from fedrec.sharing.protocol import AttemptProgress, Standing
 from fedrec.sharing.shared_users import TOO_FEW
+from fedrec.sharing.shares import Listed
 from fedrec_aggregator.collection import Collection
 from fedrec_aggregator.core import Aggregator
 from fedrec_aggregator.ledger import ReleaseLedger
-from fedrec_aggregator.limits import Limits
+from fedrec_aggregator.opening_checks import Limits
 from fedrec_aggregator.outputs import OutputStore
 from fedrec_aggregator.peers import HeardPeer, PeerEndpoint, packed_list, read_list
 from fedrec_aggregator.share_intake import ShareIntake, ThreePartyAttempt

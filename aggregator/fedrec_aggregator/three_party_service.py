@@ -23,9 +23,9 @@ from fedrec.transport.aggregator_api import methods
 from fedrec.transport.aggregator_api.methods import RpcMethod
 from fedrec_aggregator.calls import Call, Calls
 from fedrec_aggregator.leaf import LeafAggregator
-from fedrec_aggregator.leaf_settings import ROOT
+from fedrec_aggregator.settings_tables import ROOT
 from fedrec_aggregator.three_party import ThreePartyAggregator
-from fedrec_aggregator.three_party_leaf import LeafOfThreeAggregator
+from fedrec_aggregator.three_party_root import LeafOfThreeAggregator
 
 _THREADS = 2
 

@@ -58,7 +58,7 @@ def _passed(reports: Reports) -> None:
 
 OF_DIRECTIONS = ("base", "pull")
 """Public arrays of (d, d) and (d,), d the width of V: the sum of a convex loss over the whole
-catalogue (`convex_client.Catalogue`)."""
+catalogue (`factorization.convex.Catalogue`)."""
 
 
 @dataclass(frozen=True)

@@ -33,10 +33,9 @@ from fedrec.news.person import events_of_person
 from fedrec.privacy.accounting import GaussianEvent
 from fedrec.privacy.click_accounting import Costs, dearest_click
 from fedrec.privacy.guarantee import Guarantee
-from fedrec.privacy.mixtures import Event, epsilon_of_events
-from fedrec.privacy.padding import PaddedEvent
+from fedrec.privacy.mixtures import Event, PaddedEvent, epsilon_of_events
 from fedrec.privacy.selection import PureEvent
-from fedrec_client.pseudonyms import SECRET_SCHEMA, kept_secret
+from fedrec_client.ledger import SECRET_SCHEMA, kept_secret
 
 
 @dataclass(frozen=True)

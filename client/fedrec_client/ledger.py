@@ -13,27 +13,70 @@ times are written down and decide nothing, since clocks jump.
 
 Beside the entries lies the newest head that was seen of the aggregator's own ledger
 (`fedrec.federation.ledger_heads`): it is lost or put back with them alone.
+
+Names that stand for a user and for a report: without the site's secret they say nothing, and
+they are the same every time.
+
+A resent report must be the report that was sent: the aggregator counts a report id once. Both names
+are HMAC-SHA256 under the site's secret, cut to 16 bytes: among 2^32 of them two are alike with
+probability 2^-65.
 """
 
 from __future__ import annotations
 
+import hmac
 import json
+import os
+import sqlite3
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
+from fedrec.arrays import UInt8s
 from fedrec.errors import BudgetExceededError, RefusedError, UnitMismatchError
 from fedrec.federation.ledger_heads import HeadMemory
-from fedrec.federation.protocol import LedgerHead, Refusal
+from fedrec.federation.protocol import TOKEN_BYTES, LedgerHead, Refusal
 from fedrec.ledgers import sqlite_ledger
 from fedrec.ledgers.chain import EntryType, genesis, head_after
 from fedrec.ledgers.sqlite_ledger import LedgerTable, SqliteLedger, reading
 from fedrec.privacy.accounting import GaussianEvent, Ledger, epsilon_of, mu_for
 from fedrec.privacy.calibration import Plan
 from fedrec.privacy.guarantee import Guarantee, said_down
-from fedrec_client.pseudonyms import SECRET_SCHEMA, kept_secret
+
+SECRET_BYTES = 32
+SECRET_SCHEMA = "CREATE TABLE IF NOT EXISTS secret (value BLOB NOT NULL);"
+
+
+def kept_secret(database: sqlite3.Connection) -> bytes:
+    """The secret of a ledger, made where there is none yet; its table is `SECRET_SCHEMA`'s."""
+    kept = database.execute("SELECT value FROM secret").fetchone()
+    if kept is None:
+        kept = (os.urandom(SECRET_BYTES),)
+        database.execute("INSERT INTO secret VALUES (?)", kept)
+    return bytes(kept[0])
+
+
+def user_tokens(secret: bytes, user_ids: Sequence[str]) -> UInt8s:
+    """(num_users, 16) uint8: one pseudonym per user of the site, the same in all runs."""
+    return _names(secret, b"fedrec/1/user/", [user.encode() for user in user_ids])
+
+
+def report_ids(secret: bytes, tokens: UInt8s, *, run: str, round: int, digest: str) -> UInt8s:
+    """(num_users, 16) uint8: one id per user, run, round and question."""
+    return _names(
+        secret,
+        f"fedrec/1/report/{run}/{round}/{digest}/".encode(),
+        [token.tobytes() for token in tokens],
+    )
+
+
+def _names(secret: bytes, purpose: bytes, whose: Sequence[bytes]) -> UInt8s:
+    content = b"".join(hmac.digest(secret, purpose + one, "sha256")[:TOKEN_BYTES] for one in whose)
+    return np.frombuffer(content, np.uint8).reshape(len(whose), TOKEN_BYTES)
 
 
 @dataclass(frozen=True)

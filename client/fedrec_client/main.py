@@ -22,7 +22,7 @@ from types import FrameType
 
 import fedrec
 from fedrec.errors import SettingsError
-from fedrec.ledgers.line_file import FileLock
+from fedrec.ledgers.chain import FileLock
 from fedrec.operations import logs
 from fedrec.operations.addresses import Address
 from fedrec.operations.metrics import Metrics, keep_little, watch_machine

@@ -40,17 +40,16 @@ from fedrec.encoders.news_model import NewsModel
 from fedrec.errors import RefusedError
 from fedrec.federation.protocol import Answer, Invitation, Refusal, Terms
 from fedrec.federation.wire import pack_terms
-from fedrec.news.device_noise import DeviceNoise
+from fedrec.news.checkpoints import DeviceNoise
 from fedrec.news.messages import Ask, Reply, scenario_of
 from fedrec.news.models import news_model
 from fedrec.news.reports_training import collect, collected_arrays
 from fedrec.news.rounds import LocalUpdate
-from fedrec.news.schedule import schedule_of
 from fedrec.news.sensitivity import opened
-from fedrec.news.variant import costs_of, of, promise, rounds_of
+from fedrec.news.variant import costs_of, of, promise, rounds_of, schedule_of
 from fedrec.news.variants.additive import plan_of
 from fedrec.operations import logs
-from fedrec.privacy import uniform
+from fedrec.privacy import keystream
 from fedrec.privacy.bounded_mean import BITS, TopicTable, diameter
 from fedrec.privacy.click_accounting import Costs
 from fedrec.privacy.keystream import derive
@@ -58,7 +57,7 @@ from fedrec.randomness import SecretStreams, Streams
 from fedrec.settings import NewsScenario
 from fedrec_client.answering import invented
 from fedrec_client.click_ledger import ClickLedger, RunBinding
-from fedrec_client.pseudonyms import user_tokens
+from fedrec_client.ledger import user_tokens
 from fedrec_client.readers import PRIVATE_COLUMNS, LocalReaders, read_clicks, write_clicks
 from fedrec_client.refusals import guarded
 from fedrec_client.run_record import Notes, require_name
@@ -240,7 +239,9 @@ class NewsParticipant:
             start, stop = data.candidate_ptr[impression : impression + 2].tolist()
             clicked[
                 start
-                + int(uniform.integers(1, below=stop - start, key=derive(key, f"{impression}"))[0])
+                + int(
+                    keystream.integers(1, below=stop - start, key=derive(key, f"{impression}"))[0]
+                )
             ] = True
         return replace(data, clicked=clicked)
 

@@ -25,8 +25,7 @@ from fedrec.operations.party_state import Awaited, PartyState, noting
 from fedrec.transport.aggregator_client import RemoteReportEndpoint, Retry
 from fedrec.transport.channel import Access
 from fedrec.transport.leaf_client import RemoteShareEndpoint
-from fedrec_client.leaves import LeafEndpoints
-from fedrec_client.leaves_of_three import LeavesOfThree
+from fedrec_client.delivery import LeafEndpoints
 from fedrec_client.ledger import ClientLedger
 from fedrec_client.participant import Participant, SiteUsers
 from fedrec_client.settings import (
@@ -37,7 +36,7 @@ from fedrec_client.settings import (
     three_by_range,
 )
 from fedrec_client.store import read_users
-from fedrec_client.three_way import ThreeWay, names_of
+from fedrec_client.three_way import LeavesOfThree, ThreeWay, names_of
 
 if TYPE_CHECKING:
     from fedrec_client.news import NewsParticipant

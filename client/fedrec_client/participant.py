@@ -50,15 +50,24 @@ from fedrec.privacy.guarantee import Guarantee
 from fedrec.recipes import guarantee_of
 from fedrec.settings import validated
 from fedrec_client.answering import AnswerBounds, Private, require_answerable
-from fedrec_client.delivery import Delivery
-from fedrec_client.leaves import LeafDelivery, LeafEndpoints
-from fedrec_client.leaves_of_three import LeavesOfThree, RangesDelivery
-from fedrec_client.ledger import ClientLedger
-from fedrec_client.pseudonyms import report_ids, user_tokens
+from fedrec_client.delivery import Delivery, LeafDelivery, LeafEndpoints
+from fedrec_client.ledger import ClientLedger, report_ids, user_tokens
 from fedrec_client.refusals import from_the_aggregator, guarded, public_words
-from fedrec_client.run_checks import charged, require_plan, require_sound, step_of
-from fedrec_client.run_record import Notes, require_name
-from fedrec_client.three_way import SharedDelivery, ThreeWay, sharing_check
+from fedrec_client.run_record import (
+    Notes,
+    charged,
+    require_name,
+    require_plan,
+    require_sound,
+    step_of,
+)
+from fedrec_client.three_way import (
+    LeavesOfThree,
+    RangesDelivery,
+    SharedDelivery,
+    ThreeWay,
+    sharing_check,
+)
 
 log = logging.getLogger(__name__)
 

@@ -58,7 +58,7 @@ from fedrec.serving.bundle import Bundle
 from fedrec_client.bundle_cache import BundleCache, rehearse
 from fedrec_client.clicks import Clicks
 from fedrec_client.public_model import PublicModel
-from fedrec_client.serving_connection import connect
+from fedrec_client.serving_http import connect
 from fedrec_client.serving_ledger import Drawn, PaidAnswer, ServingLedger
 from fedrec_client.serving_link import (
     WRONG_VERSION,
@@ -256,7 +256,7 @@ class Recommender:
 
         Nothing about them leaves, and nothing is spent."""
         # brings the solvers of all factorisation models
-        from fedrec_client.exact_ranking import best, is_everybodys
+        from fedrec_client.public_model import best, is_everybodys
 
         began = len(self._server.journal)
         model = self._current() or self._newest()

@@ -18,10 +18,8 @@ import numpy.typing as npt
 from fedrec.errors import BudgetExceededError, PrivacyError, RefusedError, UnreachableError
 from fedrec.federation import round_messages
 from fedrec.federation.coding import decoded, inflated
-from fedrec.federation.npy import read_npy
 from fedrec.federation.protocol import Answer, Invitation, Refusal, Terms
-from fedrec.federation.round_messages import RoundMessage, npy_files, said
-from fedrec.federation.versions import FIELD, spoken
+from fedrec.federation.round_messages import FIELD, RoundMessage, npy_files, read_npy, said, spoken
 from fedrec.federation.wire import pack_answer, read_header, read_invitation, read_terms, refused
 from fedrec.news.messages import Ask, Reply, read_ask
 from fedrec.operations import logs

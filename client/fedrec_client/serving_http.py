@@ -1,27 +1,42 @@
 """A serving server over HTTP: plain JSON for a query, the bundle as bytes.
 
-No cookie is kept, no redirect is followed."""
+No cookie is kept, no redirect is followed.
+
+Connection to a serving server by its URL: gRPC or HTTP, with or without TLS.
+"""
 
 from __future__ import annotations
 
 import json
+import re
 import socket
 import ssl
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
+from urllib.parse import urlsplit
 
 import httpx
 import numpy as np
 from cryptography import x509
 
-from fedrec.errors import ProtocolError, UnreachableError
+from fedrec.errors import ProtocolError, SettingsError, UnreachableError
 from fedrec.federation.protocol import Refusal
-from fedrec.federation.versions import FIELD, spoken
+from fedrec.federation.round_messages import FIELD, spoken
 from fedrec.federation.wire import refused
 from fedrec.operations.addresses import Address
 from fedrec.transport.channel import Access, examine, only, tls
-from fedrec_client.serving_link import Left, ServingQuery, ServingReply, lost, patiently, told
+from fedrec_client.serving_link import (
+    GrpcServer,
+    Left,
+    Server,
+    ServingQuery,
+    ServingReply,
+    Trust,
+    lost,
+    patiently,
+    told,
+)
 
 _MOST_BYTES = 2**22
 """Of an answer that is not a bundle."""
@@ -189,3 +204,42 @@ def _unexpected(access: Access, what: str) -> ProtocolError:
         f"the server at {access.address} {what}",
         "Check that it is a serving server of this version of fedrec.",
     )
+
+
+def connect(url: str, trust: Trust, *, timeout_s: float = 10.0) -> Server:
+    """The server at grpc://, grpcs://, http:// or https://host:port.
+
+    Raises SettingsError on anything else."""
+
+    parts = urlsplit(url)
+    kinds: dict[str, Callable[..., Server]] = {
+        "grpc": GrpcServer,
+        "grpcs": GrpcServer,
+        "http": HttpServer,
+        "https": HttpServer,
+    }
+    if (
+        parts.scheme not in kinds
+        or not parts.netloc
+        or parts.path.strip("/")
+        or "@" in parts.netloc
+    ):
+        raise SettingsError(
+            f"{url!r} is no server", "grpc://, grpcs://, http:// or https://, then host:port."
+        )
+    if trust.pin and not re.fullmatch("[0-9a-f]{64}", trust.pin):
+        raise SettingsError(
+            "a pin is 64 hexadecimal digits, in small letters",
+            "openssl x509 -in server.pem -outform der | sha256sum",
+        )
+    plain = parts.scheme in ("grpc", "http")
+    where = parts.netloc if _has_port(parts.netloc) else f"{parts.netloc}:{80 if plain else 443}"
+    named = {"address": "--server", **{name: f"--{name}" for name in vars(trust)}}
+    access = Access(
+        where, insecure=plain, party="server", also="serving", named=named, **vars(trust)
+    )
+    return kinds[parts.scheme](access, timeout_s=timeout_s)
+
+
+def _has_port(place: str) -> bool:
+    return ":" in place.rpartition("]")[2]

@@ -39,8 +39,7 @@ from fedrec.news.person import of_any_history, of_own_history
 from fedrec.privacy.accounting import GaussianEvent, epsilon_of, mu_for
 from fedrec.privacy.click_accounting import ClickAccountant, Cohort
 from fedrec.privacy.guarantee import Guarantee
-from fedrec.privacy.mixtures import epsilon_of_events
-from fedrec.privacy.padding import PaddedEvent
+from fedrec.privacy.mixtures import PaddedEvent, epsilon_of_events
 
 _COLUMNS = (
     "number",

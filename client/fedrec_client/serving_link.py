@@ -21,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fedrec.errors import ProtocolError, RefusedError, UnreachableError
-from fedrec.federation.versions import spoken
+from fedrec.federation.round_messages import spoken
 from fedrec.operations.addresses import proxy_words
 from fedrec.transport.aggregator_api.methods import CODE_KEY, REMEDY_KEY
 from fedrec.transport.channel import Access, open_channel

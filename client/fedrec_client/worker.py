@@ -25,7 +25,7 @@ from typing import Any, Self
 
 from fedrec.errors import FedRecError, RunError
 from fedrec.federation.round_messages import RoundMessage
-from fedrec.operations import logs, parent_death, tracing
+from fedrec.operations import logs, parent_death, party_state
 from fedrec.operations.clock import ClockJump, Clocks
 from fedrec.operations.metrics import Metrics
 from fedrec_client.refusals import UNREACHABLE
@@ -160,7 +160,9 @@ class Worker:
             handed = theirs.fileno()
             program = parent_death.command([sys.executable, "-m", MAIN, str(handed)])
             # this process traces what the child does; who holds data sends nothing to a collector
-            kept = {name: value for name, value in os.environ.items() if name != tracing.ENDPOINT}
+            kept = {
+                name: value for name, value in os.environ.items() if name != party_state.ENDPOINT
+            }
             self._child = subprocess.Popen(
                 program, stdin=subprocess.DEVNULL, pass_fds=[handed], env=kept
             )

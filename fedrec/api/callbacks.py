@@ -8,8 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from fedrec.errors import SettingsError
-from fedrec.extras import require
+from fedrec.errors import SettingsError, require
 from fedrec.storage import finite, writing
 
 Callback = Callable[[Mapping[str, Any]], None]

@@ -22,8 +22,8 @@ from fedrec.api.evaluating import (
     require_test_set,
     require_untrained,
 )
+from fedrec.api.promises import html_table
 from fedrec.api.recommender import Recommender
-from fedrec.api.tables import html_table
 from fedrec.errors import SettingsError
 from fedrec.numerics.threads import one_blas_thread
 
@@ -164,7 +164,7 @@ class PrivacyCurve:
                 cutoff of clicks.
             ax: Where to draw; without one a figure of its own.
         """
-        from fedrec.report.plots import draw_curve
+        from fedrec.report.figures import draw_curve
 
         name = self._known(metric)
         levels = {

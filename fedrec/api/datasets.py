@@ -12,7 +12,7 @@ from typing import Any, Literal, NoReturn
 import numpy as np
 import polars as pl
 
-from fedrec.api.tables import html_table
+from fedrec.api.promises import html_table
 from fedrec.data import interactions as stored
 from fedrec.data.frames import polars_frame, read_frame, write_recbole
 from fedrec.data.interactions import Interactions

@@ -13,9 +13,8 @@ import polars as pl
 from rich.console import Console
 
 from fedrec.api.datasets import TestSet
-from fedrec.api.promises import PrivacyGuarantee
+from fedrec.api.promises import PrivacyGuarantee, html_table
 from fedrec.api.released import Released
-from fedrec.api.tables import html_table
 from fedrec.data.interactions import Dataset as Source
 from fedrec.data.splits import Split, require_unseen
 from fedrec.errors import DataError, SettingsError

@@ -16,16 +16,13 @@ from typing import Any, Literal, Self
 import polars as pl
 
 from fedrec.api.histories import Histories, History, warn_of_unknown
-from fedrec.api.parameters import Parameters
-from fedrec.api.promises import PrivacyGuarantee
+from fedrec.api.promises import Parameters, PrivacyGuarantee, html_table
 from fedrec.api.released import require_length
-from fedrec.api.tables import html_table
 from fedrec.data.added_items import added_items
 from fedrec.data.frames import polars_frame
 from fedrec.data.item_tables import frame_of_items
 from fedrec.data.news_tables import VECTORS, renamed, write_news
-from fedrec.errors import DataError, RunError, SettingsError
-from fedrec.extras import require
+from fedrec.errors import DataError, RunError, SettingsError, require
 from fedrec.privacy.guarantee import Guarantee
 from fedrec.serving.bundle import FILE, Bundle, read, write
 from fedrec.settings import validated
@@ -258,7 +255,7 @@ class NewsRecommender(Parameters):
         >>> len(model.with_items(today).recommend(history=["late", "N1"], k=3))
         3
         """
-        from fedrec.serving.added_news import with_news
+        from fedrec.serving.model_bundles import with_news
 
         known = self._asked()
         table = (
@@ -308,8 +305,7 @@ class NewsRecommender(Parameters):
         Raises DataError where nothing is known, or an id is a known one but for its type or blanks.
         """
         from fedrec_client.clicks import Clicks
-        from fedrec_client.exact_ranking import best
-        from fedrec_client.public_model import PublicModel
+        from fedrec_client.public_model import PublicModel, best
 
         bundle = self._asked()
         require_length(k)

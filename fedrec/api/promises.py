@@ -1,16 +1,66 @@
-"""Guarantees as Python shows them: epsilon and delta, never without unit and neighbours."""
+"""Guarantees as Python shows them: epsilon and delta, never without unit and neighbours.
+
+HTML tables for notebooks.
+
+Parameters of an estimator by name, as scikit-learn's `clone` and searches expect them.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import inspect
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
-from typing import Any
+from html import escape
+from typing import Any, Self
 
-from fedrec.api.tables import html_table
+from fedrec.errors import SettingsError
 from fedrec.privacy.accounting import GaussianEvent, opinions
 from fedrec.privacy.guarantee import Guarantee
 from fedrec.run.statement import COVERS, compared
+
+
+class Parameters:
+    """An estimator whose constructor stores every argument under its name, and does nothing else
+    with it."""
+
+    def get_params(self, deep: bool = True) -> dict[str, Any]:
+        """The parameters of the constructor by name.
+
+        >>> import fedrec
+        >>> fedrec.ItemBias(epsilon=3).get_params()["epsilon"]
+        3
+        """
+        return {
+            name: getattr(self, name)
+            for name in list(inspect.signature(type(self).__init__).parameters)[1:]
+        }
+
+    def set_params(self, **params: Any) -> Self:
+        """Change parameters; the next `fit` uses them. Raises SettingsError on an unknown name.
+
+        >>> import fedrec
+        >>> fedrec.ItemBias().set_params(epsilon=3)
+        ItemBias(epsilon=3)
+        """
+        known = self.get_params()
+        for name, value in params.items():
+            if name not in known:
+                raise SettingsError(
+                    f"{type(self).__name__} has no parameter {name!r}",
+                    f"Its parameters are {', '.join(known)}.",
+                )
+            setattr(self, name, value)
+        return self
+
+
+def html_table(header: Sequence[object], rows: Iterable[Sequence[object]]) -> str:
+    """A table without styles of its own, so that it follows the notebook's light or dark theme."""
+    head = "".join(f"<th>{escape(str(cell))}</th>" for cell in header)
+    body = "".join(
+        "<tr>" + "".join(f"<td>{escape(str(cell))}</td>" for cell in row) + "</tr>" for row in rows
+    )
+    return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
 
 
 @dataclass(frozen=True, repr=False)

@@ -16,17 +16,15 @@ from fedrec.api.asking import Asked
 from fedrec.api.callbacks import Callback, require_callbacks
 from fedrec.api.datasets import Dataset, TestSet, TrainingSet, undivided
 from fedrec.api.evaluating import evaluate
-from fedrec.api.parameters import Parameters
-from fedrec.api.promises import PrivacyGuarantee
+from fedrec.api.promises import Parameters, PrivacyGuarantee, html_table
 from fedrec.api.released import Kept, Released
-from fedrec.api.tables import html_table
 from fedrec.certificates.writing import ReleasedRound
 from fedrec.data.added_items import added_items
 from fedrec.data.interactions import Dataset as Source
 from fedrec.data.kinds import KINDS
 from fedrec.data.splits import Split
 from fedrec.errors import DataError, RunError
-from fedrec.factorization.new_items import public_directions
+from fedrec.factorization.released import public_directions
 from fedrec.numerics.threads import one_blas_thread
 from fedrec.run import statement
 from fedrec.run.data.budget import budget_of

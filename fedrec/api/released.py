@@ -35,9 +35,8 @@ from fedrec.errors import (
     warn,
 )
 from fedrec.evaluation.toplists import dot_product, nearest, top_items
-from fedrec.factorization.model import Model, predictor, ranker_of
-from fedrec.factorization.new_items import extended, trained_items
-from fedrec.factorization.released import load
+from fedrec.factorization.facts import Model, predictor, ranker_of
+from fedrec.factorization.released import extended, load, trained_items
 from fedrec.privacy.guarantee import Guarantee
 from fedrec.storage import finite, read_json, write_json
 
@@ -69,7 +68,7 @@ class Released:
         return trained_items(self.model, len(self.item_ids))
 
     def with_items(self, added: AddedItems, X: Float64s) -> Released:
-        """With new items after those of training; X: what is known of all (`new_items`)."""
+        """With new items after those of training; X: what is known of all (`released`)."""
         model = extended(self.model, X, added.described)
         whole = self.whole if all(map(str.isdigit, added.ids)) else self.whole - {"item"}
         return replace(self, model=model, item_ids=added.ids, titles=added.titles, whole=whole)

@@ -12,13 +12,11 @@ import polars as pl
 from fedrec.api.callbacks import Callback, require_callbacks
 from fedrec.api.datasets import Dataset
 from fedrec.api.estimators import load
-from fedrec.api.promises import PrivacyGuarantee
+from fedrec.api.promises import PrivacyGuarantee, html_table
 from fedrec.api.recommender import Recommender
-from fedrec.api.tables import html_table
 from fedrec.auditing.command import Audit
 from fedrec.auditing.command import run as run_audit
-from fedrec.errors import SettingsError
-from fedrec.extras import require
+from fedrec.errors import SettingsError, require
 from fedrec.numerics.threads import one_blas_thread
 from fedrec.registry import find
 from fedrec.run.comparing import compare

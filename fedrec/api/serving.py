@@ -10,8 +10,7 @@ from pathlib import Path
 from typing import Protocol
 
 from fedrec.api.promises import PrivacyGuarantee
-from fedrec.errors import RunError, SettingsError
-from fedrec.extras import require
+from fedrec.errors import RunError, SettingsError, require
 from fedrec.serving.bundle import FILE, write
 from fedrec.serving.exporting import Export
 from fedrec.serving.model_bundles import bundle_of

@@ -23,8 +23,8 @@ from fedrec.auditing.replays import Exposure, drawn_finding, exact_finding, exac
 from fedrec.data.impressions import Impressions
 from fedrec.federation.messages import ClientStep, Question, Recipe, Reports
 from fedrec.federation.messages import train as rounds_of
-from fedrec.federation.sums import ExactSums
-from fedrec.in_process.loopback import Loopback
+from fedrec.federation.reports import ExactSums
+from fedrec.in_process import Loopback
 from fedrec.news import central, central_client
 from fedrec.news.central import CentralModel, CentralSettings
 from fedrec.news.central_client import Users

@@ -14,7 +14,7 @@ from fedrec.errors import PrivacyError
 from fedrec.randomness import Streams
 from fedrec.recipes import prepare
 from fedrec.report.dots import Attacked, claims
-from fedrec.report.table_page import TablePage, render
+from fedrec.report.page import TablePage, render_table
 from fedrec.run.data.datasets import load_dataset, load_split, public_facts
 from fedrec.settings import Scenario
 
@@ -56,7 +56,7 @@ class Audit:
         ]
         units = sorted({f.claim.compared for f in self.findings})
         drawn = any(f.claim.private and f.by != "none" for f in self.findings)
-        return render(
+        return render_table(
             TablePage(
                 title=f"Audit of {name}",
                 answer=answer,

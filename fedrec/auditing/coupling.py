@@ -19,7 +19,7 @@ from fedrec.auditing.uploads import Clients
 from fedrec.data.impressions import Impressions
 from fedrec.evaluation.impressions import with_swapped_histories
 from fedrec.news.attention import renormalise_relu
-from fedrec.news.device_noise import DeviceNoise
+from fedrec.news.checkpoints import DeviceNoise
 from fedrec.news.local_update import Behind, released_gradient
 from fedrec.news.reports_training import Collected, collect
 from fedrec.privacy.bounded_mean import TopicTable

@@ -28,7 +28,7 @@ from fedrec.auditing.finding import Finding, Recovery
 from fedrec.auditing.uploads import Clients
 from fedrec.data.impressions import Impressions
 from fedrec.news.attention import LaplaceAttention
-from fedrec.news.device_noise import DeviceNoise
+from fedrec.news.checkpoints import DeviceNoise
 from fedrec.news.local_update import Behind, NoisedGradients
 from fedrec.news.reports_training import collect
 from fedrec.privacy import bounded_mean
@@ -36,8 +36,7 @@ from fedrec.privacy.accounting import GaussianEvent
 from fedrec.privacy.bounded_mean import TopicTable
 from fedrec.privacy.click_accounting import plan_training
 from fedrec.privacy.guarantee import Guarantee
-from fedrec.privacy.mixtures import Event, epsilon_of_events
-from fedrec.privacy.padding import PaddedEvent
+from fedrec.privacy.mixtures import Event, PaddedEvent, epsilon_of_events
 from fedrec.privacy.selection import PureEvent
 from fedrec.randomness import Streams
 

@@ -30,15 +30,14 @@ from fedrec.data.interactions import Interactions
 from fedrec.federation.hostile_clients import ATTEMPTS, checks
 from fedrec.federation.messages import Question, train
 from fedrec.federation.releases import noise_stds
-from fedrec.federation.reports import squared_norms
-from fedrec.federation.sums import ExactSums
-from fedrec.in_process.loopback import Loopback
+from fedrec.federation.reports import ExactSums, squared_norms
+from fedrec.in_process import Loopback
 from fedrec.privacy.accounting import Ledger
 from fedrec.privacy.guarantee import non_private
 from fedrec.randomness import Streams
 from fedrec.recipes import Prepared
-from fedrec.sharing.checks import projection
 from fedrec.sharing.layout import plain_numbers, plan_layout
+from fedrec.sharing.servers import projection
 
 _TRIED_USERS = 256
 _TRIED_EVENTS = 12

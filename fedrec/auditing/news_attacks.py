@@ -22,11 +22,11 @@ from fedrec.auditing.finding import Effort, Finding, Recovery
 from fedrec.auditing.uploads import Clients, clients_of, gradient_distance, told_labels
 from fedrec.data.impressions import Impressions
 from fedrec.errors import SettingsError
-from fedrec.news import attention, schedule
+from fedrec.news import attention
 from fedrec.news.central import CentralRecipe
 from fedrec.news.local_update import Behind, Through
 from fedrec.news.trained import Catalogue, topics_of
-from fedrec.news.variant import of, promised
+from fedrec.news.variant import BASIS, NEGATIVES, THETA, of, promised
 from fedrec.privacy.accounting import epsilon_of, mu_for
 from fedrec.privacy.guarantee import Guarantee
 from fedrec.privacy.mixtures import Event
@@ -198,9 +198,7 @@ def _labels(
             "streams": Streams(scenario.seed),
             "candidates": candidates,
         }
-        yield from label_table.printed_findings(
-            variant, claim, negatives=schedule.NEGATIVES, **drawn
-        )
+        yield from label_table.printed_findings(variant, claim, negatives=NEGATIVES, **drawn)
         return
     yield label_table.table_finding(variant, randomised_response, claim, candidates=candidates)
     shown = [label_table.repeated_impression(click, candidates, effort.draws) for click in (0, 1)]
@@ -218,7 +216,7 @@ def _attention(scenario: NewsScenario, clients: Clients, effort: Effort) -> Iter
     news = scenario.news
     streams = Streams(scenario.seed)
     shared: dict[str, Any] = {
-        "basis": news.basis or schedule.BASIS,
+        "basis": news.basis or BASIS,
         "draws": effort.draws,
         "streams": streams,
     }
@@ -228,9 +226,7 @@ def _attention(scenario: NewsScenario, clients: Clients, effort: Effort) -> Iter
             "one click: training", news.variant, clients.update.plan, **shared
         )
     for served in _serving(scenario):
-        plan = attention.gaussian_plan(
-            served, theta=news.clip or schedule.THETA, padding=news.padding
-        )
+        plan = attention.gaussian_plan(served, theta=news.clip or THETA, padding=news.padding)
         yield one_click.attention_finding(
             f"one click: serving {served.epsilon:g}", news.variant, plan, **shared
         )

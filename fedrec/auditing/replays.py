@@ -13,7 +13,7 @@ longer release, whose noise is as independent. What draws the noise is
 `federation.releases.release`, as in a run.
 
 Where three aggregators check clients, each sees projections y = C x + e of every user's row x under
-the user's own noise, once in each attempt at a round (`sharing.checks`). With the unit's row z
+the user's own noise, once in each attempt at a round (`sharing.servers`). With the unit's row z
 apart from the empty report's, the server together with one of them adds sum over attempts <y - C
 x', C z> / std(e)^2 to its score, and |C z|^2 / std(e)^2 to mu^2.
 
@@ -36,9 +36,8 @@ from fedrec.federation.hostile_clients import checks, noise_mu
 from fedrec.federation.messages import BlockSpec, Question, Release
 from fedrec.federation.releases import noise_stds, parties, party_noise, release
 from fedrec.privacy.accounting import Ledger, epsilon_of
-from fedrec.privacy.calibration import Plan
+from fedrec.privacy.calibration import PARTIES, Plan
 from fedrec.privacy.guarantee import Guarantee, non_private
-from fedrec.privacy.three_noises import PARTIES
 from fedrec.randomness import Streams
 from fedrec.sharing.layout import CheckedRow, own_noise
 

@@ -17,12 +17,11 @@ import torch
 from fedrec.arrays import Float32s, Int64s
 from fedrec.data.impressions import Impressions
 from fedrec.encoders.news_model import NewsModel
-from fedrec.news.device_noise import DeviceNoise
+from fedrec.news.checkpoints import DeviceNoise
 from fedrec.news.local_update import Behind, NoisedGradients, Through
 from fedrec.news.models import news_model
-from fedrec.news.schedule import schedule_of
 from fedrec.news.trained import Catalogue
-from fedrec.news.variant import costs_of, promise, rounds_of
+from fedrec.news.variant import costs_of, promise, rounds_of, schedule_of
 from fedrec.privacy.click_accounting import Costs
 from fedrec.privacy.guarantee import Guarantee
 from fedrec.randomness import Streams

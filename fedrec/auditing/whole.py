@@ -47,8 +47,8 @@ from fedrec.data.planted import PlantedShape, planted
 from fedrec.factorization.facts import PublicFacts
 from fedrec.federation.messages import ClientStep, Question, Recipe, Release, Shared, train
 from fedrec.federation.releases import noise_stds, release
-from fedrec.federation.sums import ExactSums
-from fedrec.in_process.loopback import Loopback
+from fedrec.federation.reports import ExactSums
+from fedrec.in_process import Loopback
 from fedrec.privacy.accounting import Ledger, mu_for
 from fedrec.privacy.calibration import Plan
 from fedrec.privacy.guarantee import Guarantee

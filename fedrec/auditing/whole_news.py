@@ -32,13 +32,12 @@ from fedrec.data.features import PublicFeatures
 from fedrec.data.impressions import Impressions, News
 from fedrec.data.planted_news import PlantedNewsShape, planted_news
 from fedrec.errors import SettingsError
-from fedrec.news.device_noise import DeviceNoise
+from fedrec.news.checkpoints import DeviceNoise
 from fedrec.news.local_clients import LocalClients
 from fedrec.news.local_update import Behind, NoisedGradients
 from fedrec.news.models import news_model
-from fedrec.news.schedule import schedule_of
 from fedrec.news.trained import Catalogue, item_vectors, topics_of
-from fedrec.news.variant import of, promise, promised, rounds_of
+from fedrec.news.variant import of, promise, promised, rounds_of, schedule_of
 from fedrec.privacy import bounded_mean
 from fedrec.privacy.click_accounting import plan_training
 from fedrec.randomness import Streams, noise_from

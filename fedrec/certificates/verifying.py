@@ -14,18 +14,21 @@ from typing import Any
 
 import numpy as np
 
-from fedrec.certificates.inputs import Arrays, ServerSide, read_inputs, settings_of
 from fedrec.certificates.statements import Signed, fails, require_signed
 from fedrec.certificates.writing import (
     FILE,
     FOLDER,
     FORMAT,
+    Arrays,
+    ServerSide,
     code_digest,
     digest_of,
     digests,
     output_file,
     own_digest,
+    read_inputs,
     round_file,
+    settings_of,
 )
 from fedrec.errors import FedRecError, RunError
 from fedrec.federation.messages import Question, Release, State

@@ -21,8 +21,7 @@ import typer
 
 from fedrec import __version__
 from fedrec.cli.flags import one_blas_thread
-from fedrec.errors import DataWarning, FedRecError, RunError, SettingsError
-from fedrec.extras import extra_of, install
+from fedrec.errors import DataWarning, FedRecError, RunError, SettingsError, extra_of, install
 
 EXIT_CODES = {
     0: "done",
@@ -114,7 +113,7 @@ def _fedrec(
     version: Annotated[bool, typer.Option("--version", help="Print the version and exit.")] = False,
 ) -> None:
     if version:
-        from fedrec.federation.versions import PROTOCOL
+        from fedrec.federation.round_messages import PROTOCOL
 
         typer.echo(f"fedrec {__version__}, messages of version {PROTOCOL}")
     elif context.invoked_subcommand is None:

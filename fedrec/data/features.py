@@ -18,7 +18,7 @@ from scipy import sparse
 
 from fedrec.data.delimited import decoded, require_file
 from fedrec.errors import DataError, MalformedRowError
-from fedrec.numerics.regression import leading_eigenvectors
+from fedrec.numerics.segments import leading_eigenvectors
 from fedrec.randomness import Streams
 
 _STOP_WORDS = """ the and his her with for who from she that their they are when has but after into

@@ -44,8 +44,7 @@ from fedrec.data.interactions import (
 from fedrec.data.keyed_hash import Words, hashed, id_words
 from fedrec.data.kinds import KINDS, Kind
 from fedrec.data.planted_parts import PlantedParts
-from fedrec.errors import DataError
-from fedrec.extras import require
+from fedrec.errors import DataError, require
 from fedrec.storage import write_bytes
 
 MANIFEST = "partitions.json"

@@ -19,8 +19,7 @@ import torch
 from torch import Tensor
 
 from fedrec.arrays import Float32s
-from fedrec.errors import DataError
-from fedrec.extras import require
+from fedrec.errors import DataError, require
 
 _BATCH = 64  # texts at a time
 

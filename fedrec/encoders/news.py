@@ -194,7 +194,7 @@ class NamlUsers(nn.Module):
     an average of news vectors.
 
     scale, spread: (1,) and centre: (width,), public and not trained; 1, 1 and 0 as published.
-    Averages of many news are alike: before a basis (`news.public_start`) what they have in common
+    Averages of many news are alike: before a basis (`news.models`) what they have in common
     is taken off, and the rest is multiplied by scale / spread, or attention would be nearly the
     same for every history. `recentre` keeps that so while the news encoder is trained.
     """

@@ -4,24 +4,200 @@ upper bound.
 Ratings: variational ALS, whose ridges are posteriors' and hence need no tuning. Clicks, and lists
 of what people rate: Hu, Koren and Volinsky 2008, the same iteration as the package `implicit`
 (`python -m benchmarks als` compares them).
+
+Variational ALS: both sides keep what they do not know of each other (Lim & Teh 2007,
+"Variational Bayesian approach to movie rating prediction"). Not private: a reference for private
+training.
+
+    y_kj = mean + a_k + c_j + u_k' v_j + e,   (u_k, a_k) ~ N(0, user_prior),  (v_j, c_j) ~ N(0,
+        item_prior),  e ~ N(0, noise)
+
+One iteration finds the posterior of every user given the items' means and covariances, then of
+every item; noise and both priors by EM. Nothing is left to choose but the width, and too large a
+width costs time, not error. Where we leave the paper: a bias is one more coordinate of its side,
+and to the other side it is known exactly, at its mean.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
+from scipy import sparse
 
-from fedrec.arrays import Float32s
-from fedrec.data.interactions import Interactions
+from fedrec.arrays import Float32s, Float64s
+from fedrec.data.interactions import Interactions, ItemOrder, order_by_item
 from fedrec.data.splits import Fold
 from fedrec.evaluation.item_item import MOST_EVENTS, evenly
-from fedrec.factorization import variational
+from fedrec.factorization.facts import Model, predict
 from fedrec.factorization.least_squares import alternate_clicks, solve_clicks
-from fedrec.factorization.model import Model, predict
+from fedrec.numerics.packed import pack, unpack
 from fedrec.randomness import Streams
+
+_SAMPLE = 20_000
+"""Events from which the noise's variance is estimated: its standard error is then 1%."""
+
+
+@dataclass(frozen=True)
+class Posterior:
+    """mean (n, d + 1) and covariance (n, d + 1, d + 1) of the rows of one side; the last coordinate
+    is the bias."""
+
+    mean: Float64s
+    covariance: Float64s
+
+    @property
+    def prior(self) -> Float64s:
+        """(d + 1, d + 1): the EM update of the covariance these rows were drawn from."""
+        return np.asarray(
+            (self.mean.T @ self.mean + self.covariance.sum(axis=0)) / max(len(self.mean), 1)
+        )
+
+    @cached_property
+    def seen(self) -> Float32s:
+        """(n, d + 1) what ratings see of the means: the factors, and 1 in the place of the bias."""
+        X = self.mean.astype(np.float32)
+        X[:, -1] = 1
+        return X
+
+    @cached_property
+    def moments(self) -> Float32s:
+        """(n, (d + 1)(d + 2)/2) packed E[x x'] of x = (factors, 1): a one is known exactly."""
+        X = self.seen
+        rows, columns = np.triu_indices(X.shape[1])
+        C = pack(self.covariance.astype(np.float32))
+        C[:, columns == X.shape[1] - 1] = 0
+        C += X[:, rows] * X[:, columns]
+        return C
+
+    def rows(self, chosen: npt.NDArray[np.generic]) -> Posterior:
+        """Some rows."""
+        return Posterior(self.mean[chosen], self.covariance[chosen])
+
+
+@dataclass(frozen=True)
+class VariationalModel:
+    """A `Model`: item posteriors, and what a user's own solve needs. ranker: see
+    `model.ranker_of`. trained: the training data, and the means of its users by this model."""
+
+    items: Posterior
+    offset: float
+    noise: float
+    user_prior: Float64s
+    trained: tuple[Interactions, Float64s] | None = None
+    ranker: Model | None = None
+
+    @property
+    def item_vectors(self) -> Float32s:
+        """(m, d + 2): factors, bias, one."""
+        return np.column_stack([self.items.mean, np.ones(len(self.items.mean))]).astype(np.float32)
+
+    def user_vectors(self, history: Interactions) -> Float32s:
+        """(n, d + 2): factors, one, bias: the posterior means given the history."""
+        if self.trained is not None and history is self.trained[0]:
+            mean = self.trained[1]
+        else:
+            targets = history.values - np.float32(self.offset)
+            side = _Side(history.items, _by_user(history))
+            mean = _posterior(
+                side, self.items, targets, noise=self.noise, prior=self.user_prior
+            ).mean
+        return np.column_stack([mean[:, :-1], np.ones(len(mean)), mean[:, -1]]).astype(np.float32)
+
+    def arrays(self) -> Mapping[str, npt.NDArray[np.generic]]:
+        """Arrays for a file; never released: it is not private."""
+        return {"item_vectors": self.item_vectors, "offset": np.array(self.offset)}
+
+
+def alternate(
+    train: Interactions, *, width: int, iterations: int, rng: np.random.Generator
+) -> Iterator[VariationalModel]:
+    """Yield the model after every iteration; the items' factors start at random, near zero."""
+    offset = (
+        float(train.values.mean(dtype=np.float64)) if len(train) else sum(train.value_range) / 2
+    )
+    y = train.values - np.float32(offset)
+    m = train.num_items
+    users = _Side(train.items, _by_user(train))
+    items = _Side(train.users, order_by_item(train.user_ptr, train.items, m))
+    V = Posterior(
+        np.column_stack([rng.normal(0, 0.1, (m, width)), np.zeros(m)]),
+        np.zeros((m, width + 1, width + 1)),
+    )
+    noise = 0.8 * float(np.var(y)) + 1e-6
+    user_prior = np.diag([1.0] * width + [0.2])
+    item_prior = np.diag([0.03] * width + [0.3])
+    sample = rng.choice(len(train), min(_SAMPLE, len(train)), replace=False)
+    U = _posterior(users, V, y, noise=noise, prior=user_prior)
+    for _ in range(iterations):
+        user_prior = U.prior
+        V = _posterior(items, U, y, noise=noise, prior=item_prior)
+        item_prior = V.rows(np.diff(items.order.item_ptr) > 0).prior
+        if len(sample):
+            noise = _noise(U, V, train.users[sample], train.items[sample], y[sample])
+        # the next iteration's half, and what this model says of everybody in train
+        U = _posterior(users, V, y, noise=noise, prior=user_prior)
+        yield VariationalModel(V, offset, noise, user_prior, (train, U.mean))
+
+
+@dataclass(frozen=True)
+class _Side:
+    """Events grouped by the rows of one side; `others` (events,) is the other end of each, in the
+    data's own order."""
+
+    others: npt.NDArray[np.integer]
+    order: ItemOrder
+
+
+def _by_user(events: Interactions) -> ItemOrder:
+    return ItemOrder(events.user_ptr, events.items, np.arange(len(events)))
+
+
+def _posterior(
+    side: _Side, other: Posterior, y: Float32s, *, noise: float, prior: Float64s
+) -> Posterior:
+    """Posterior of every row: precision prior^-1 + sum_e E[x x'] / noise, moment sum_e t x / noise,
+    x the other end's (factors, 1)."""
+    order = side.order
+    targets = y - other.mean[:, -1].astype(np.float32)[side.others]
+    shape = (len(order.item_ptr) - 1, len(other.mean))
+
+    def summed(weights: Float32s, rows: Float32s) -> Float64s:
+        events = sparse.csr_matrix((weights, order.users, order.item_ptr), shape=shape)
+        return np.asarray(events @ rows, np.float64) / noise
+
+    gram = summed(np.ones(len(order.users), np.float32), other.moments)
+    moment = summed(targets[order.positions], other.seen)
+    covariance = np.linalg.inv(unpack(gram, moment.shape[1]) + np.linalg.inv(prior))
+    return Posterior(np.einsum("nij,nj->ni", covariance, moment), covariance)
+
+
+def _noise(
+    U: Posterior,
+    V: Posterior,
+    users: npt.NDArray[np.integer],
+    items: npt.NDArray[np.integer],
+    y: Float32s,
+) -> float:
+    """E (y - a - c - u'v)^2 over events y (n,) of rows of U and V: E (u'v)^2 is the product of the
+    factors' second moments, entry by entry."""
+    d = U.mean.shape[1] - 1
+    rows, columns = np.triu_indices(d + 1)
+    factors = np.flatnonzero(columns < d)
+    twice = np.where(rows == columns, 1, 2)[factors]
+    u = U.mean[users]
+    v = V.mean[items]
+    product = np.einsum("nd,nd->n", u[:, :-1], v[:, :-1])
+    squares = np.einsum(
+        "np,np,p->n", U.moments[:, factors][users], V.moments[:, factors][items], twice
+    )
+    residual = y - u[:, -1] - v[:, -1] - product
+    biases = U.covariance[:, -1, -1][users] + V.covariance[:, -1, -1][items]
+    return float(np.mean(residual**2 + squares - product**2 + biases))
+
 
 ALS = "non-private ALS"
 WIDTH = 16
@@ -58,7 +234,7 @@ def als_model(train: Interactions, validation: Fold, *, seed: int, ranking: bool
         return _of_clicks(train, rng)
     best = None
     error = np.inf
-    for found in variational.alternate(train, width=WIDTH, iterations=ITERATIONS, rng=rng):
+    for found in alternate(train, width=WIDTH, iterations=ITERATIONS, rng=rng):
         if not len(validation.targets):
             best = found  # nothing to choose by: the last
             continue

@@ -3,7 +3,7 @@ memory.
 
 Users are scored in blocks (one BLAS product, at most `_BLOCK_NUMBERS` float32), and a compiled
 selection keeps the k best of each row in a heap. Equal scores are in the order of a hash of their
-rows (`numerics.ties`), so that a list never depends on blocks or threads, nor on what ids mean.
+rows (`numerics.segments`), so that a list never depends on blocks or threads, nor on what ids mean.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ import numpy.typing as npt
 
 from fedrec.arrays import Float32s, Int32s, Int64s
 from fedrec.data.interactions import Interactions
+from fedrec.numerics.segments import tie_keys
 from fedrec.numerics.threads import map_ranges
-from fedrec.numerics.ties import tie_keys
 
 Keys = npt.NDArray[np.uint32]
 Scores = Callable[[int, int], Float32s]
@@ -283,7 +283,7 @@ def nearest(
     V: npt.NDArray[np.floating], queries: npt.NDArray[np.integer], *, k: int = 5
 ) -> tuple[Neighbours, ...]:
     """The k nearest of each query among (m, d) item vectors; a zero vector is similar to nothing
-    (0). Of equal ones the smaller key is first (`numerics.ties`).
+    (0). Of equal ones the smaller key is first (`numerics.segments`).
 
     They are the look inside a model that a person can judge (Ada-DPALS Table 3).
     """

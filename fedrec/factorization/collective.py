@@ -36,16 +36,16 @@ from scipy import sparse
 from fedrec.arrays import Float64s
 from fedrec.data.interactions import order_by_item
 from fedrec.errors import SettingsError
-from fedrec.factorization.am_ssp.model import PublishedModel
+from fedrec.factorization.am_ssp.client import PublishedModel
 from fedrec.factorization.am_ssp.recipe import PublishedRecipe
 from fedrec.factorization.least_squares import (
     ItemStatistics,
+    LocalStageModel,
     item_statistics,
     project_psd,
     solve_packed,
     solve_rows,
 )
-from fedrec.factorization.local_stage import LocalStageModel
 from fedrec.federation.messages import Question, Release, State
 from fedrec.numerics.packed import pack, unpack
 from fedrec.privacy.calibration import Plan

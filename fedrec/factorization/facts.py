@@ -9,20 +9,100 @@ knows, and half as much on counts.
 
 Guarantee: post-processing. A person who took part in both is protected by the composition of both,
 as without it.
+
+A released model: public item vectors, and how a device finds its own vector from its own
+history.
+
+Everything here is public or local. A prediction is a dot product. What predicts ratings well does
+not list well: a model may carry another one, its `ranker`, whose dot products order lists
+(`ranker_of`). Metrics of ranking, bundles and lists use that; predictions never do.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
+import numpy.typing as npt
 
-from fedrec.arrays import Float64s
+from fedrec.arrays import Float64s, Floats
 from fedrec.data.features import PublicFeatures
+from fedrec.data.interactions import Interactions
 from fedrec.data.kinds import KINDS, Kind
 from fedrec.federation.messages import State
 from fedrec.randomness import Streams
+
+Ids = npt.NDArray[np.integer]
+
+
+class Model(Protocol):
+    """Item vectors (m, D) and a local solve; `predict = offset + u . v`, clipped to the public
+    range for ratings."""
+
+    @property
+    def item_vectors(self) -> Floats:
+        """(m, D): one row per item."""
+
+    @property
+    def offset(self) -> float:
+        """Added to every dot product; 0 for clicks."""
+
+    def user_vectors(self, history: Interactions) -> Floats:
+        """(num_users, D), each row from that user's own events alone."""
+
+    def arrays(self) -> Mapping[str, npt.NDArray[np.generic]]:
+        """What is written into the released file."""
+
+
+def ranker_of(model: Model) -> Model:
+    """What makes the model's lists: the model that it carries as `ranker`, or itself where it
+    carries none."""
+    ranker: Model | None = getattr(model, "ranker", None)
+    return model if ranker is None else ranker
+
+
+_EVENTS = 1 << 10
+"""Predicted at a time: two gathered rows of each stay in the cache, and memory is used again."""
+
+
+def predictor(model: Model, history: Interactions) -> Callable[[Ids, Ids], Float64s]:
+    """`predict(users, items)` for the users of `history`, whose vectors are solved once; ratings
+    are clipped to their range."""
+    return predictor_of(model, model.user_vectors(history), history)
+
+
+def predictor_of(model: Model, U: Floats, history: Interactions) -> Callable[[Ids, Ids], Float64s]:
+    """`predictor` where the vectors U (num_users, D) are known."""
+    V = model.item_vectors
+    low, high = history.value_range if history.rated else (-np.inf, np.inf)
+
+    def predictions(users: Ids, items: Ids) -> Float64s:
+        raw = np.empty(len(users))
+        for start in range(0, len(users), _EVENTS):
+            part = slice(start, start + _EVENTS)
+            raw[part] = np.einsum("ed,ed->e", U[users[part]], V[items[part]], dtype=np.float64)
+        return np.clip(raw + model.offset, low, high)
+
+    return predictions
+
+
+def list_vectors(model: Model, history: Interactions, U: Floats | None) -> Floats:
+    """The users of `history` as the model's ranker lists for them. U: as the model predicts for
+    them, where that is known: a ranker whose `from_tastes(U, history)` starts there, or that is the
+    model itself, does not solve them again."""
+    ranker = ranker_of(model)
+    if U is not None and ranker is model:
+        return U
+    start: Callable[[Floats, Interactions], Floats] | None = getattr(ranker, "from_tastes", None)
+    return ranker.user_vectors(history) if U is None or start is None else start(U, history)
+
+
+def predict(model: Model, history: Interactions, targets: Interactions) -> Float64s:
+    """Predicted values of the events of `targets` (same users as `history`), in its order."""
+    return predictor(model, history)(targets.users, targets.items)
+
 
 _KEPT = ("mean", "phi", "public_phi", "rest", "bias", "variance", "variances")
 _BY_ITEM = (*_KEPT[1:], "observed", "observed_variance", "counts")

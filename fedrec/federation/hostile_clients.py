@@ -1,7 +1,7 @@
 """Checks of hostile clients, their bounds, grid and cost: public arithmetic of a question and its
 plan; and the grid of a checked question, the finest on which checks are cheap.
 
-Where three aggregate, nobody sees a report, so nobody can clip it. `fedrec.sharing.checks` opens
+Where three aggregate, nobody sees a report, so nobody can clip it. `fedrec.sharing.servers` opens
 two things of every user instead. The first is a public constant and costs nothing. The second are
 `ROWS` numbers y = C x + e, where x are the user's shared integers, C is drawn after the users are
 fixed, with entries -1, 0, 1 of probabilities 1/4, 1/2, 1/4, and e is the client's own noise:

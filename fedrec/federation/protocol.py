@@ -60,7 +60,7 @@ class Refusal(StrEnum):
     WRONG_CERTIFICATE = "wrong-certificate"
     # a public array was sent as a difference to one that this client does not have: send all
     ARRAYS_UNKNOWN = "arrays-unknown"
-    # its version of the messages is not ours, nor an adjacent one (`federation.versions`)
+    # its version of the messages is not ours, nor an adjacent one (`federation.round_messages`)
     WRONG_PROTOCOL = "wrong-protocol"
     STALE_LEDGER = "stale-ledger"  # the ledger is older than what another party has seen of it
     # of three aggregators, one published its share of a round and another has lost its own for good

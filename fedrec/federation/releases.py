@@ -13,10 +13,9 @@ from fedrec.arrays import Int64s
 from fedrec.errors import PrivacyError
 from fedrec.federation.hostile_clients import checks, noise_mu, opening_mu
 from fedrec.federation.messages import BlockSpec, Question, Release, ReleaseSpec
-from fedrec.privacy import discrete_gaussian, gaussian, three_noises
+from fedrec.privacy import calibration, gaussian
 from fedrec.privacy.accounting import GaussianEvent, Ledger
-from fedrec.privacy.calibration import Plan
-from fedrec.privacy.three_noises import PARTIES
+from fedrec.privacy.calibration import PARTIES, Plan
 from fedrec.randomness import Streams, SystemStreams
 
 Charge = Callable[[Sequence[GaussianEvent]], None]
@@ -82,7 +81,7 @@ def release(
 
     Guarantee: each `ReleaseSpec` is mu-GDP for the plan's unit and neighbours, mu as planned, if
     every unit's report is within the spec's radius (`reports.within_radius`). Proof:
-    `fedrec.privacy.gaussian`, for three `fedrec.privacy.three_noises`. The ledger is charged for
+    `fedrec.privacy.gaussian`, for three `fedrec.privacy.calibration`. The ledger is charged for
     the noise that will be drawn, not for what the plan calls it; then `charge` is told, which may
     keep it durably. Raises BudgetExceededError before any is drawn where a limit would be passed.
     """
@@ -179,8 +178,8 @@ def _noise_std(spec: ReleaseSpec, plan: Plan, mu: float) -> float:
     steps = [block.step for block in spec.blocks]
     std = gaussian.noise_std(radius=spec.radius, mu=mu, coarsest_step=max(steps))
     if plan.aggregation == "three-party":
-        std = three_noises.total_std(std, coarsest_step=max(steps))
-    if std / min(steps) > discrete_gaussian.LARGEST_STD:
+        std = calibration.total_std(std, coarsest_step=max(steps))
+    if std / min(steps) > gaussian.LARGEST_STD:
         raise PrivacyError(
             (
                 f"release {spec.name!r} of {plan.guarantee} needs noise of std {std:.4g}, more "

@@ -11,19 +11,121 @@ Each says "protocol" too, the sender's version of the messages (`versions`). The
 `wire`, terms by zlib; a question's arrays are payloads of `coding`, which stand on the question
 before, and a client that lacks it says so (`ARRAYS_UNKNOWN`) and gets all of them. Other arrays are
 .npy files.
+
+Versions of the messages between parties, and what two parties of different versions do.
+
+A version is a whole number that grows whenever the messages change. Version N works with N and N -
+1: the newer party speaks as the older one does. Parties further apart refuse each other with
+`Refusal.WRONG_PROTOCOL`, whose words say which of them to upgrade.
+
+The number travels beside a message and never in it: in Flower's record as `protocol`, over gRPC as
+metadata of request and reply. So bytes that are hashed (terms, questions, plans, reports) are the
+same in both versions, and so is every digest. A party that says no number is of version 1. Serving
+states its number with a model, and devices check it; a device says none, since the server need not
+know.
+
+    1   messages without a number
+    2   the number; the quorum of a round, which reports name (`wire.report_digest`). A client of
+        version 1 reports without it, and is counted; an aggregator of version 1 keeps no quorum, so
+        a server that wants one refuses it. Blocks with folds: a question that has one is refused by
+        a client of version 1 as malformed, and nothing is charged
+
+Arrays that come over a network as the content of an .npy file, read with suspicion.
 """
 
 from __future__ import annotations
 
 import io
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+import numpy.lib.format as npy
 import numpy.typing as npt
 
-from fedrec.federation.versions import FIELD, PROTOCOL
+from fedrec.errors import RefusedError
+from fedrec.federation.protocol import Refusal
+
+
+def read_npy(content: bytes) -> npt.NDArray[Any]:
+    """A numeric array.
+
+    Not `numpy.load`, which allocates what the file's header claims before it looks for it. Raises
+    ValueError."""
+    try:
+        stream = io.BytesIO(content)
+        if npy.read_magic(stream) != (1, 0):
+            raise ValueError("another version than 1.0")
+        shape, is_fortran, dtype = npy.read_array_header_1_0(stream)
+        offset = stream.tell()
+        count = math.prod(shape)
+        if dtype.kind not in "fiu" or len(content) - offset != count * dtype.itemsize:
+            raise ValueError("another type or length than announced")
+        flat = np.frombuffer(content, dtype, count, offset)
+        # aligned and writable, as in one process
+        return flat.reshape(shape, order="F" if is_fortran else "C").copy()
+    except (OverflowError, TypeError) as failure:
+        raise ValueError(f"no .npy file: {failure}") from None
+
+
+PROTOCOL = 2
+"""The version that this installation speaks."""
+
+FIRST = 1
+"""Of a party that says no number."""
+
+KEY = "fedrec-protocol"
+"""Name of the number in gRPC's metadata."""
+
+FIELD = "protocol"
+"""Its name in Flower's records and in serving's messages."""
+
+
+def spoken(theirs: object, *, who: str, ours: int = PROTOCOL) -> int:
+    """The version to speak with a party: the lower of both. `theirs` is what it said, None or ""
+    where it said nothing.
+
+    Raises RefusedError (`WRONG_PROTOCOL`) where the two are not adjacent, and where `theirs` is no
+    version.
+    """
+    version = FIRST if theirs is None or theirs == "" else _number(theirs)
+    if version is None:
+        raise _refused(
+            f"{who} names {str(theirs)[:20]!r} as its version of the messages, which is "
+            "not a version",
+            "Look what runs there.",
+        )
+    if version > ours + 1:
+        raise _refused(
+            _apart(who, version, ours),
+            f"Upgrade fedrec here: version {ours} works with {ours - 1} to {ours + 1}.",
+        )
+    if version < ours - 1:
+        raise _refused(
+            _apart(who, version, ours),
+            f"Upgrade fedrec there ({who}): version {ours} works with {ours - 1} to {ours + 1}.",
+        )
+    return min(version, ours)
+
+
+def _number(said: object) -> int | None:
+    """A version from an integer, or from ASCII digits as metadata holds them."""
+    if isinstance(said, bool) or not isinstance(said, int | str):
+        return None
+    if isinstance(said, str) and not (said.isascii() and said.isdigit() and len(said) < 7):
+        return None
+    return int(said) if FIRST <= int(said) < 10**6 else None
+
+
+def _apart(who: str, version: int, ours: int) -> str:
+    return f"{who} speaks version {version} of the messages, this party version {ours}"
+
+
+def _refused(cause: str, remedy: str) -> RefusedError:
+    return RefusedError(Refusal.WRONG_PROTOCOL.value, cause, remedy)
+
 
 JOIN = "join"
 ASK = "ask"

@@ -14,8 +14,7 @@ from pathlib import Path
 from typing import Any, Generic, Protocol, TypeVar
 
 from fedrec.errors import RunError
-from fedrec.ledgers.chain import ChainEntry, EntryType, HeadFile
-from fedrec.ledgers.line_file import FileLock
+from fedrec.ledgers.chain import ChainEntry, EntryType, FileLock, HeadFile
 from fedrec.operations.clock import LEAST_S, ClockJump
 
 

@@ -19,7 +19,7 @@ Proof. Clipped weights are non-negative of L2 norm at most theta, so two of them
 product >= 0 and are at most sqrt2 theta apart, and this is reached. Rounding them down to a lattice
 keeps both properties. One click may change the user vector, hence alpha, in any way; the release is
 Gaussian of mu = sqrt2 theta / std (`privacy.gaussian`). In L1, clipped at theta1, they are at most
-2 theta1 apart (`privacy.laplace`). Padding amplifies as `privacy.padding` proves: r0 is one more
+2 theta1 apart (`privacy.laplace`). Padding amplifies as `privacy.mixtures` proves: r0 is one more
 item to exchange a click for.
 
 As printed, l. 1 takes theta for the sensitivity ("because the attention scores are always
@@ -37,12 +37,11 @@ from typing import Literal
 import numpy as np
 
 from fedrec.arrays import Bools, Float64s
-from fedrec.privacy import gaussian, laplace, uniform
+from fedrec.privacy import gaussian, keystream, laplace
 from fedrec.privacy.accounting import GaussianEvent, epsilon_of
 from fedrec.privacy.clipping import clip_rows
 from fedrec.privacy.guarantee import Guarantee
-from fedrec.privacy.mixtures import Event
-from fedrec.privacy.padding import PaddedEvent, amplified, inner_epsilon, inner_mu
+from fedrec.privacy.mixtures import Event, PaddedEvent, amplified, inner_epsilon, inner_mu
 from fedrec.privacy.selection import PureEvent
 
 _LATTICE_BITS = 20  # the grid is 2^-20 of the noise, give or take a factor 2
@@ -184,7 +183,7 @@ def l1_diameter(basis: int, theta: float) -> float:
 def padded_clicks(users: int, history: int, *, padding: float, key: bytes) -> Bools:
     """(n, H) which clicks become the anonymous news r0 (Alg. 2 l. 4): drawn on the device for every
     answer, and secret."""
-    return uniform.coins(users * history, probability=padding, key=key).reshape(users, history)
+    return keystream.coins(users * history, probability=padding, key=key).reshape(users, history)
 
 
 def attention(users: Float64s, basis: Float64s) -> Float64s:

@@ -35,7 +35,7 @@ from fedrec.data.impressions import Impressions
 from fedrec.federation import messages
 from fedrec.federation.messages import Link, Question, Recipe, Release, State
 from fedrec.federation.releases import noise_stds
-from fedrec.in_process.loopback import Loopback
+from fedrec.in_process import Loopback
 from fedrec.news import fedadam
 from fedrec.news.central_client import (
     POPULATION,
@@ -46,8 +46,7 @@ from fedrec.news.central_client import (
     population_question,
 )
 from fedrec.news.checkpoints import NOTHING, Kept
-from fedrec.news.prior import rebuilding
-from fedrec.news.scoring import products
+from fedrec.news.prior import products, rebuilding
 from fedrec.news.trained import Progress, Recommender, Sent, TrainedNews
 from fedrec.privacy import bounded_mean
 from fedrec.privacy.accounting import Ledger, mu_for

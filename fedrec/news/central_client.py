@@ -33,7 +33,7 @@ from fedrec.federation.messages import (
     quantise,
     step_for,
 )
-from fedrec.news.scoring import products
+from fedrec.news.prior import products
 from fedrec.privacy.bounded_mean import TopicTable, coefficients
 
 POPULATION = "population"

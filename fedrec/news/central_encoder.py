@@ -54,8 +54,7 @@ from fedrec.news import fedadam
 from fedrec.news.central import SummedDone, population_of, population_told
 from fedrec.news.central_client import POPULATION, named, population_question
 from fedrec.news.encoder_client import encoded, encoder_question, numbers_of, user_encoder
-from fedrec.news.prior import rebuilding
-from fedrec.news.scoring import products
+from fedrec.news.prior import products, rebuilding
 from fedrec.privacy import bounded_mean
 from fedrec.privacy.accounting import Ledger, mu_for
 from fedrec.privacy.bounded_mean import Population, TopicTable

@@ -4,7 +4,7 @@
 
 over the n_j impressions that showed news j, each with the reader's decoded coefficients a_i and the
 set S_i that was reported of its C_i candidates. Of news with a text the row s_j is known, and the
-ridge regression of their rows on f (`numerics.regression.regressed`) says what to expect of the
+ridge regression of their rows on f (`numerics.segments.regressed`) says what to expect of the
 others; k is the best of a few on held-out news with a text. Where f tells nothing of these, news
 without text keep rows of zeros.
 
@@ -20,9 +20,9 @@ import numpy.typing as npt
 import torch
 
 from fedrec.arrays import Float64s
+from fedrec.news.prior import shown_counts
 from fedrec.news.reports_training import Collected, Decoder, Trained
-from fedrec.news.scoring import shown_counts
-from fedrec.numerics.regression import regressed
+from fedrec.numerics.segments import regressed
 from fedrec.privacy.bounded_mean import topic_table
 
 _PRIORS = 4.0 ** np.arange(1, 7)

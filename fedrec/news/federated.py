@@ -17,9 +17,18 @@ from fedrec.news import rounds
 from fedrec.news.checkpoints import Kept
 from fedrec.news.clients import NewsClients
 from fedrec.news.models import ModelRecommender, news_model
-from fedrec.news.schedule import BASIS, THETA, VECTOR_CLIP, schedule_of
 from fedrec.news.trained import Catalogue, Progress, Sent, TrainedNews
-from fedrec.news.variant import costs_of, of, promise, promised, rounds_of
+from fedrec.news.variant import (
+    BASIS,
+    THETA,
+    VECTOR_CLIP,
+    costs_of,
+    of,
+    promise,
+    promised,
+    rounds_of,
+    schedule_of,
+)
 from fedrec.privacy.click_accounting import dearest_click
 from fedrec.randomness import Streams
 from fedrec.settings import NewsScenario

@@ -32,8 +32,8 @@ import numpy as np
 
 from fedrec.arrays import Bools, Float64s, Int64s
 from fedrec.data.impressions import Impressions
-from fedrec.news.device_noise import DeviceNoise
-from fedrec.privacy import uniform
+from fedrec.news.checkpoints import DeviceNoise
+from fedrec.privacy import keystream
 from fedrec.privacy.guarantee import Guarantee
 from fedrec.privacy.keystream import derive
 from fedrec.privacy.selection import PureEvent, Selection, draw, randomised_response
@@ -138,7 +138,7 @@ def drawn_clicks(impressions: Impressions, *, key: bytes) -> Int64s:
     drawn = np.full(len(impressions), -1, np.int64)
     for number in np.unique(clicks[clicks > 0]).tolist():
         those = np.flatnonzero(clicks == number)
-        pick = first[those] + uniform.integers(
+        pick = first[those] + keystream.integers(
             len(those), below=number, key=derive(key, f"{number}")
         )
         drawn[those] = places[pick] - impressions.candidate_ptr[those]
@@ -181,17 +181,17 @@ def as_printed(
         )
     table = np.empty((len(C), 1 + k), np.int64)
     for size, those in _by_size(impressions.candidate_ptr):  # l. 16
-        others = uniform.subsets(len(those), members=k, of=size - 1, key=derive(key, f"{size}"))
+        others = keystream.subsets(len(those), members=k, of=size - 1, key=derive(key, f"{size}"))
         table[those] = np.column_stack([truth[those], others + (others >= truth[those, None])])
         beta = printed_beta(size, k, epsilon)
         # l. 17-18
-        lies = uniform.coins(
+        lies = keystream.coins(
             len(those),
             probability=k / (k + math.exp(min(beta, 700.0))),
             key=derive(key, f"lies/{size}"),
         )
         liar = those[lies]
-        swap = 1 + uniform.integers(int(lies.sum()), below=k, key=derive(key, f"swap/{size}"))
+        swap = 1 + keystream.integers(int(lies.sum()), below=k, key=derive(key, f"swap/{size}"))
         table[liar, 0], table[liar, swap] = table[liar, swap], table[liar, 0].copy()
     return table, printed_guarantee(int(C.max()), k, epsilon)
 

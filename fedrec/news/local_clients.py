@@ -11,15 +11,13 @@ from fedrec.arrays import Int64s
 from fedrec.data.impressions import Impressions
 from fedrec.encoders.news_model import NewsModel
 from fedrec.federation.messages import Link
-from fedrec.in_process.loopback import Loopback, ThreeAggregators
-from fedrec.news.checkpoints import NOTHING, Kept
-from fedrec.news.device_noise import DeviceNoise
+from fedrec.in_process import Loopback, ThreeAggregators
+from fedrec.news.checkpoints import NOTHING, DeviceNoise, Kept
 from fedrec.news.fedadam import FedAdam
 from fedrec.news.reports_training import Collected, collect
 from fedrec.news.rounds import Course, LocalUpdate
-from fedrec.news.schedule import schedule_of
 from fedrec.news.trained import Catalogue
-from fedrec.news.variant import of, rounds_of
+from fedrec.news.variant import of, rounds_of, schedule_of
 from fedrec.privacy.accounting import Ledger
 from fedrec.privacy.bounded_mean import TopicTable
 from fedrec.privacy.calibration import Plan

@@ -33,7 +33,7 @@ from fedrec.encoders.news_model import NewsModel, Release, exact, needed_news, n
 from fedrec.encoders.user_gradients import UserExamples, per_user_gradients
 from fedrec.news import attention
 from fedrec.news.attention import LaplaceAttention, Plan
-from fedrec.news.device_noise import DeviceNoise
+from fedrec.news.checkpoints import DeviceNoise
 from fedrec.news.labels import LabelReports
 from fedrec.news.reports_training import padded_candidates, report_loss
 from fedrec.privacy import gaussian, laplace

@@ -27,13 +27,11 @@ from dataclasses import replace
 
 from fedrec.errors import SettingsError
 from fedrec.news.attention import laplace_plan_as_printed
-from fedrec.news.schedule import THETA, schedule_of
-from fedrec.news.variant import costs_of, of
+from fedrec.news.variant import THETA, costs_of, of, schedule_of
 from fedrec.privacy.accounting import GaussianEvent, mu_for
 from fedrec.privacy.click_accounting import Costs
 from fedrec.privacy.guarantee import Guarantee, Neighbours, Unit
-from fedrec.privacy.mixtures import Event, epsilon_of_events
-from fedrec.privacy.padding import PaddedEvent, inner_mu
+from fedrec.privacy.mixtures import Event, PaddedEvent, epsilon_of_events, inner_mu
 from fedrec.privacy.selection import PureEvent
 from fedrec.settings import NewsScenario, Scenario
 

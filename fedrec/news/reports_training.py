@@ -34,8 +34,7 @@ from torch.nn import functional
 
 from fedrec.arrays import Float32s, Int64s
 from fedrec.data.impressions import Impressions
-from fedrec.news.checkpoints import NOTHING, Kept, State
-from fedrec.news.device_noise import DeviceNoise
+from fedrec.news.checkpoints import NOTHING, DeviceNoise, Kept, State
 from fedrec.news.labels import (
     Answer,
     LabelReports,
@@ -44,11 +43,9 @@ from fedrec.news.labels import (
     reports_by_user,
     share_without_click,
 )
-from fedrec.news.prior import public_prior
-from fedrec.news.report_model import ReportModel, ReportModelSettings
-from fedrec.news.scoring import products, shown_counts
+from fedrec.news.prior import products, public_prior, shown_counts
 from fedrec.news.sensitivity import eligible, report_labels
-from fedrec.news.trainer_state import Progressing
+from fedrec.news.trainer_state import Progressing, ReportModel, ReportModelSettings
 from fedrec.privacy import bounded_mean
 from fedrec.privacy.accounting import GaussianEvent
 from fedrec.privacy.bounded_mean import Coefficients, Population, TopicTable

@@ -21,7 +21,7 @@ import numpy.typing as npt
 from fedrec.arrays import Float32s, Float64s
 from fedrec.data.features import METADATA_WEIGHTS, PublicFeatures, bag_of, svd_embedding, words
 from fedrec.data.impressions import News
-from fedrec.data.vectors import read_vectors
+from fedrec.encoders.tokens import read_vectors
 from fedrec.errors import DataError
 from fedrec.privacy.bounded_mean import TopicTable, topic_table
 

@@ -21,7 +21,7 @@ import math
 import numpy as np
 
 from fedrec.arrays import Int64s
-from fedrec.privacy import uniform
+from fedrec.privacy import keystream
 from fedrec.privacy.keystream import derive
 
 SMALLEST = 1.0
@@ -44,9 +44,9 @@ def _geometric(size: int, parameter: float, key: bytes) -> Int64s:
     for digit in range(math.ceil(math.log2(64 * parameter)) + 1):
         odds = math.exp(-(2.0**digit) / parameter)
         drawn += (
-            uniform.coins(size, probability=odds / (1 + odds), key=derive(key, f"{digit}")).astype(
-                np.int64
-            )
+            keystream.coins(
+                size, probability=odds / (1 + odds), key=derive(key, f"{digit}")
+            ).astype(np.int64)
             << digit
         )
     return drawn

@@ -26,7 +26,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fedrec.arrays import Float64s, Int64s
-from fedrec.privacy import uniform
+from fedrec.privacy import keystream
 from fedrec.privacy.guarantee import Neighbours, Unit
 from fedrec.privacy.keystream import derive
 
@@ -138,11 +138,11 @@ def draw(
     x = np.asarray(truth, np.int64)
     if len(x) and not 0 <= x.min() <= x.max() < mechanism.symbols:
         raise ValueError(f"symbols are 0 .. {mechanism.symbols - 1}, found {x.min()} .. {x.max()}")
-    lies = uniform.coins(len(x), probability=mechanism.omit, key=derive(key, "lies"))
+    lies = keystream.coins(len(x), probability=mechanism.omit, key=derive(key, "lies"))
     K = mechanism.symbols
     w = mechanism.size
     others = (
-        uniform.subsets(len(x), members=min(w, K - 1), of=K - 1, key=derive(key, "others"))
+        keystream.subsets(len(x), members=min(w, K - 1), of=K - 1, key=derive(key, "others"))
         if K > 1
         else np.empty((len(x), 0), np.int64)
     )

@@ -1,21 +1,195 @@
-"""Noisy gradient descent on an item encoder; see `factorization.am_dpsgd`, and of clicks
-`factorization.click_descent`."""
+"""AM-DPSGD with the paper's encoder of two layers, on batches of examples (AM-SSP Alg. 1 with Alg.
+6, Krichene et al. 2023).
+
+v_j = W' E' x_j: the bags x_j of item j, a table E (P, d) and a dense layer W (d, d). One example's
+gradient, of half its squared error e^2, is -e (x_j (W u)', h_j u') with h_j = E' x_j. Users and
+encoder share the passes: h_j and v_j are computed once a step for every item (l. 5-7), and a user's
+gradient is a number for each row of E and of W beside the vectors W u and u.
+
+Guarantee (user, add/remove): as `am_dpsgd` as printed, whose weights these are. Each example's
+gradient is clipped to Gamma_g (l. 8), and its weights n_j^-1/4 are scaled to sum to 1 over a user's
+examples in the batch: a report over Gamma_g has norm at most 1. Batches are a share of each user's
+examples, drawn from public keys (l. 4): they amplify nothing for users, and every step is charged.
+There are no biases.
+
+Encoders of one layer: `descent.am_dpsgd`; clicks: `descent.click_descent`.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Literal
 
+import numpy as np
+from scipy import sparse
+
+from fedrec.arrays import Float64s
+from fedrec.data.interactions import Interactions
 from fedrec.data.kinds import KINDS, Kind
 from fedrec.errors import SettingsError
-from fedrec.factorization.descent import am_dpsgd, click_descent, noisy_descent, two_layer
-from fedrec.federation.messages import ClientStep
+from fedrec.factorization.descent import am_dpsgd, click_descent, noisy_descent
+from fedrec.factorization.descent.am_dpsgd import padded_rows, rows_of_question, sorted_rows
+from fedrec.factorization.descent.noisy_descent import DescentRecipe, DescentSettings
+from fedrec.factorization.least_squares import LocalStageModel, solved
+from fedrec.factorization.weights import share_of_examples
+from fedrec.federation.messages import ClientStep, Question, Release, ReleaseSpec, Reports, State
+from fedrec.federation.reports import RealBlock, block, bounded
+from fedrec.numerics import segments
 from fedrec.preparing import Prepared, RecipeFacts
+from fedrec.privacy.calibration import Plan
+from fedrec.randomness import Streams
 from fedrec.recipes import dp_gd
 from fedrec.recipes import noisy_descent as unweighted
 from fedrec.registry import RecipeSpec, whole_scenario
 from fedrec.settings import RecipeScenario
+
+STEP = "am-dpsgd/two-layers"
+_DIVERGED = 1e4
+
+
+@dataclass(frozen=True)
+class TwoLayerSettings:
+    """gradients: T, steps between two solves of users. radius: Gamma_g. share: of a user's examples
+    in a batch."""
+
+    gradients: int
+    radius: float
+    share: float
+
+
+@dataclass(frozen=True)
+class TwoLayerDescent:
+    """The server: post-processing of releases only. `plain` asks round 0 and accounts for all
+    gradients; X is `rows` (m, P)."""
+
+    plain: DescentRecipe
+    settings: TwoLayerSettings
+    rows: sparse.csr_matrix
+
+    @property
+    def plan(self) -> Plan:
+        """Counts, mean and all gradients."""
+        return self.plain.plan
+
+    def begin(self) -> State:
+        """A random table, and the identity above it."""
+        d = self.plain.settings.dimension
+        rng = self.plain.facts.streams.numpy("two-layer-init")
+        E = self.plain.settings.start_std * rng.standard_normal((self.rows.shape[1], d))
+        return {"E": E, "W": np.eye(d), "solved_on": self.rows @ E, "round": np.array(0)}
+
+    def ask(self, state: State) -> Question | None:
+        """Counts and mean first, then one question per gradient: rows 2p are of E, 2q + 1 of W."""
+        t = int(state["round"])
+        if t == 0 or t > self.plain.settings.steps:
+            return self.plain.ask(state)
+        name = f"gradient/{t - 1}"
+        rows = 2 * max(self.rows.shape[1], self.plain.settings.dimension)
+        both = block(name, "linear", rows=rows, width=self.plain.settings.dimension, folds=2)
+        known = ("E", "W", "solved_on", "mean", "weights")
+        public = {key: state[key] for key in known} | padded_rows(self.rows)
+        return Question(t, STEP, public, (ReleaseSpec(name, (both,)),))
+
+    def tell(self, state: State, question: Question, answer: Release) -> State:
+        """Counts and mean; then l. 9 with eta / users for the rate, and the ridge of App. E."""
+        t = int(state["round"])
+        plain = self.plain.settings
+        if t == 0:
+            counts, mean = noisy_descent.counts_and_mean(self.plain.facts, answer)
+            omega = np.maximum(counts, 1.0) ** -0.25  # App. E, of what is released here
+            return {**state, "weights": omega, "mean": np.array(mean), "round": np.array(1)}
+        E = np.asarray(state["E"], np.float64)
+        W = np.asarray(state["W"], np.float64)
+        H = np.asarray(self.rows @ E)
+        V = H @ W
+        found = self.settings.radius * answer.values[f"gradient/{t - 1}"]
+        eta = plain.rate / self.plain.facts.num_users
+        P = len(E)
+        E = E + eta * (found[0 : 2 * P : 2] - plain.item_ridge * (self.rows.T @ (V @ W.T)))
+        W = W + eta * (found[1 : 2 * len(W) : 2] - plain.item_ridge * (H.T @ V))
+        if not max(np.abs(E).max(), np.abs(W).max()) < _DIVERGED:
+            raise SettingsError(
+                f"the item encoder diverged at step {t} of {plain.steps}",
+                "Lower the learning rate or the ridge.",
+            )
+        anew = t % self.settings.gradients == 0
+        anchor = (self.rows @ E) @ W if anew else state["solved_on"]
+        return {**state, "E": E, "W": W, "solved_on": anchor, "round": np.array(t + 1)}
+
+    def model(self, state: State) -> LocalStageModel:
+        """Item vectors and the mean; a device does the rest."""
+        mean = float(state["mean"]) if "mean" in state else sum(self.plain.facts.value_range) / 2
+        V = (self.rows @ np.asarray(state["E"], np.float64)) @ np.asarray(state["W"], np.float64)
+        plain = self.plain.settings
+        return LocalStageModel.of(
+            V, np.zeros(len(V)), offset=mean, user_ridge=plain.user_ridge, prior=plain.prior
+        )
+
+
+def two_layer_steps(
+    settings: DescentSettings, of_encoder: TwoLayerSettings
+) -> Mapping[str, ClientStep]:
+    """What runs on a device, by the name a question gives."""
+    return {
+        **noisy_descent.client_steps(settings),
+        STEP: lambda question, mine: _report(question, mine, settings, of_encoder),
+    }
+
+
+def _report(
+    question: Question, mine: Interactions, settings: DescentSettings, chosen: TwoLayerSettings
+) -> Reports:
+    """Minus half the gradient of the batch's examples in (E, W), each clipped, over Gamma_g."""
+    public = question.public
+    E, W, old, omega = (
+        np.asarray(public[name], np.float64) for name in ("E", "W", "solved_on", "weights")
+    )
+    mean = float(public["mean"])
+    none = np.zeros(len(old))
+    _, U, _ = solved(mine, old, none, mean, settings.user_ridge, prior=settings.prior)
+    if chosen.share < 1:
+        key = Streams(0).key("two-layer-batch", round=question.round)
+        mine = mine.select(share_of_examples(mine, share=chosen.share, key=key))
+    X = rows_of_question(public)
+    H = np.asarray(X @ E)
+    above = U @ W.T
+    users, items = mine.users, mine.items
+    residuals = mine.values - mean - segments.row_products(above[users], H[items])
+    bags = np.asarray(X.multiply(X).sum(axis=1)).ravel()[items]
+    hidden = (H**2).sum(1)[items]
+    sizes = np.sqrt(bags * (above**2).sum(1)[users] + hidden * (U**2).sum(1)[users])
+    weights = omega[items] / segments.sums(mine.user_ptr, omega[items])[users]
+    cut = weights * residuals / np.maximum(np.abs(residuals) * sizes, chosen.radius)
+    return _reported(question, mine, cut, (X, H), (above, U))
+
+
+def _reported(
+    question: Question,
+    mine: Interactions,
+    cut: Float64s,
+    inputs: tuple[sparse.csr_matrix, Float64s],
+    vectors: tuple[Float64s, Float64s],
+) -> Reports:
+    """Rows 2p hold (X' cut)_p W u, rows 2q + 1 (H' cut)_q u."""
+    shape = (mine.num_users, mine.num_items)
+    each = sparse.csr_matrix((cut, mine.items, mine.user_ptr), shape=shape)
+    parts = [sparse.coo_matrix(each @ rows) for rows in (inputs[0], sparse.csr_matrix(inputs[1]))]
+    where = (
+        np.concatenate([part.row for part in parts]),
+        np.concatenate([2 * part.col + fold for fold, part in enumerate(parts)]),
+    )
+    numbers = np.concatenate([part.data for part in parts])
+    columns = question.blocks[0].rows
+    both = sorted_rows(sparse.csr_matrix((numbers, where), shape=(mine.num_users, columns)))
+    interleaved = np.stack(vectors, axis=1).reshape(2 * mine.num_users, -1)
+    return bounded(
+        both.indptr.astype(np.int64),
+        both.indices.astype(np.int32),
+        [RealBlock(both.data, interleaved)],
+        question.releases,
+        scaling="clip",
+    )
 
 
 def build(scenario: RecipeScenario, facts: RecipeFacts) -> Prepared:
@@ -40,8 +214,8 @@ def build(scenario: RecipeScenario, facts: RecipeFacts) -> Prepared:
         return dp_gd.descent_of_clicks(click_settings(scenario), facts, rows)
     if two_layers:
         layers = two_layer_settings(scenario)
-        descent = two_layer.TwoLayerDescent(unweighted.descent(settings, facts), layers, rows)
-        return Prepared(descent, two_layer.client_steps(settings, layers), descent.plan)
+        descent = TwoLayerDescent(unweighted.descent(settings, facts), layers, rows)
+        return Prepared(descent, two_layer_steps(settings, layers), descent.plan)
     recipe = am_dpsgd.EncoderDescent(unweighted.descent(settings, facts), of_encoder, rows)
     steps = am_dpsgd.client_steps(settings, of_encoder.gradient_radius)
     return Prepared(recipe, steps, recipe.plan)
@@ -54,7 +228,7 @@ def client_steps(
     if KINDS[kind].rated:
         settings, of_encoder = settings_of(scenario)
         if scenario.model.encoder == "two-layer":
-            return two_layer.client_steps(settings, two_layer_settings(scenario))
+            return two_layer_steps(settings, two_layer_settings(scenario))
         return am_dpsgd.client_steps(settings, of_encoder.gradient_radius)
     return click_descent.client_steps(click_settings(scenario))
 
@@ -91,10 +265,10 @@ def _ridge(epsilon: float) -> float:
     return 60.0 if epsilon < 0.75 else 20.0 if epsilon < 3 else 10.0
 
 
-def two_layer_settings(scenario: RecipeScenario) -> two_layer.TwoLayerSettings:
+def two_layer_settings(scenario: RecipeScenario) -> TwoLayerSettings:
     """Gamma_g 1 and all examples where the scenario leaves them open."""
     chosen = scenario.model
-    return two_layer.TwoLayerSettings(
+    return TwoLayerSettings(
         chosen.encoder_steps or 1, chosen.gradient_radius or 1.0, chosen.example_share
     )
 

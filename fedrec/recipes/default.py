@@ -27,12 +27,11 @@ from fedrec.factorization.default_clicks.public_part import (
 )
 from fedrec.factorization.default_ratings import recipe as default
 from fedrec.factorization.default_ratings.directions import public_content, together
-from fedrec.factorization.default_ratings.model import DefaultModel
-from fedrec.factorization.default_ratings.settings import settings_for
+from fedrec.factorization.default_ratings.model import DefaultModel, settings_for
 from fedrec.factorization.facts import PublicFacts
 from fedrec.federation.coding import rounded_rows
 from fedrec.federation.messages import ClientStep, State, train
-from fedrec.in_process.loopback import Loopback
+from fedrec.in_process import Loopback
 from fedrec.preparing import Prepared, RecipeFacts
 from fedrec.privacy.accounting import Ledger
 from fedrec.privacy.calibration import calibrate

@@ -8,8 +8,8 @@ from typing import Literal
 
 from fedrec.data.kinds import Kind
 from fedrec.factorization.am_ssp import client as ssp_client
+from fedrec.factorization.am_ssp import client as ssp_settings
 from fedrec.factorization.am_ssp import recipe as ssp
-from fedrec.factorization.am_ssp import settings as ssp_settings
 from fedrec.factorization.collective import CollectiveRecipe
 from fedrec.federation.messages import ClientStep
 from fedrec.preparing import Prepared, RecipeFacts

@@ -19,12 +19,11 @@ from pydantic import BaseModel, ConfigDict, Field
 from fedrec.arrays import Float64s, Int64s
 from fedrec.data.interactions import Interactions
 from fedrec.data.kinds import Kind
-from fedrec.errors import SettingsError
-from fedrec.extras import require
-from fedrec.factorization.am_ssp.model import PublishedModel
+from fedrec.errors import SettingsError, require
+from fedrec.factorization.am_ssp.client import PublishedModel
 from fedrec.factorization.descent.click_descent import CLICK_WEIGHT
 from fedrec.factorization.facts import PublicFacts
-from fedrec.factorization.local_stage import LocalStageModel
+from fedrec.factorization.least_squares import LocalStageModel
 from fedrec.federation.messages import BlockSpec, ClientStep, Question, Release, ReleaseSpec, State
 from fedrec.preparing import Prepared, RecipeFacts
 from fedrec.privacy.calibration import Plan

@@ -8,7 +8,7 @@ from typing import Literal
 
 from fedrec.data.kinds import Kind
 from fedrec.factorization.descent import noisy_descent
-from fedrec.factorization.local_stage import LocalStageModel
+from fedrec.factorization.least_squares import LocalStageModel
 from fedrec.federation.messages import ClientStep
 from fedrec.preparing import Prepared, RecipeFacts
 from fedrec.registry import RecipeSpec

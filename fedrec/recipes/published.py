@@ -12,11 +12,11 @@ from typing import Literal
 from fedrec.data.kinds import KINDS, Kind, assumed
 from fedrec.errors import SettingsError
 from fedrec.factorization.am_ssp import client as ssp_client
+from fedrec.factorization.am_ssp import client as ssp_model
+from fedrec.factorization.am_ssp import client as ssp_settings
 from fedrec.factorization.am_ssp import gradient
-from fedrec.factorization.am_ssp import model as ssp_model
 from fedrec.factorization.am_ssp import recipe as ssp
-from fedrec.factorization.am_ssp import settings as ssp_settings
-from fedrec.factorization.am_ssp.optimizers import Adam, GradientDescent
+from fedrec.factorization.am_ssp.gradient import Adam, GradientDescent
 from fedrec.federation.messages import ClientStep
 from fedrec.preparing import Prepared, RecipeFacts
 from fedrec.privacy.accounting import epsilon_of

@@ -16,7 +16,7 @@ from fedrec.report import wording
 from fedrec.report.charts import lines_against
 from fedrec.report.content import LineChart, Point
 from fedrec.report.figures import standalone
-from fedrec.report.table_page import TablePage, render
+from fedrec.report.page import TablePage, render_table
 from fedrec.storage import write_bytes
 
 _ERRORS = {"rmse", "mae"}
@@ -176,7 +176,7 @@ def page(
         "A guarantee covers its model alone. Metrics are measured on the data without noise: "
         "they are not private."
     )
-    return render(
+    return render_table(
         TablePage(
             title="Comparison of runs",
             answer=first,

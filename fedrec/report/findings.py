@@ -13,7 +13,7 @@ import numpy.typing as npt
 from fedrec.data.interactions import Interactions
 from fedrec.evaluation.controls import in_one_line
 from fedrec.evaluation.toplists import nearest
-from fedrec.factorization.model import Model, ranker_of
+from fedrec.factorization.facts import Model, ranker_of
 from fedrec.federation.messages import Question
 from fedrec.federation.releases import noise_stds
 from fedrec.privacy.guarantee import non_private

@@ -20,8 +20,7 @@ from fedrec.factorization.facts import PublicFacts
 from fedrec.federation.releases import noise_stds
 from fedrec.news import person
 from fedrec.news.person import answer_costs, training_costs
-from fedrec.news.schedule import schedule_of
-from fedrec.news.variant import Releases, of, promise
+from fedrec.news.variant import Releases, of, promise, schedule_of
 from fedrec.privacy.accounting import LARGEST_CHECKED, GaussianEvent, opinions
 from fedrec.privacy.click_accounting import serving_epsilon
 from fedrec.privacy.guarantee import compared

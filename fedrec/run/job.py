@@ -14,15 +14,14 @@ import numpy as np
 
 from fedrec.arrays import Int64s
 from fedrec.data.interactions import Catalogue, Interactions
-from fedrec.errors import SettingsError
-from fedrec.extras import require
+from fedrec.errors import SettingsError, require
 from fedrec.factorization.facts import PublicFacts
 from fedrec.federation.coding import coded
 from fedrec.federation.messages import Link, State, told_before, train
 from fedrec.federation.protocol import Invitation
 from fedrec.federation.releases import Charge
 from fedrec.federation.wire import invitation_bytes, pack_release
-from fedrec.in_process.loopback import Curator, Loopback, ThreeAggregators
+from fedrec.in_process import Curator, Loopback, ThreeAggregators
 from fedrec.privacy.accounting import Ledger, compose, epsilon_of
 from fedrec.privacy.calibration import Plan
 from fedrec.privacy.guarantee import Guarantee

@@ -10,13 +10,11 @@ from pathlib import Path
 from fedrec import __version__
 from fedrec.api.released import FILE as FACTS
 from fedrec.api.released import read_released, write_facts
-from fedrec.certificates.inputs import FactorizationInputs
-from fedrec.certificates.writing import ReleasedRound, certify, remove
+from fedrec.certificates.writing import FactorizationInputs, ReleasedRound, certify, remove
 from fedrec.data.added_items import AddedItems
 from fedrec.data.interactions import Dataset
 from fedrec.factorization.facts import PublicFacts
-from fedrec.factorization.new_items import public_directions
-from fedrec.factorization.released import save
+from fedrec.factorization.released import public_directions, save
 from fedrec.privacy.guarantee import Guarantee
 from fedrec.public_data import PublicData
 from fedrec.run.training import Trained
@@ -198,10 +196,10 @@ def keep_model(
 
 def add_items(folder: Path, added: AddedItems) -> None:
     """Put items that came after training into a released model: their vectors follow from public
-    data and from those of known items (`factorization.new_items`).
+    data and from those of known items (`factorization.released`).
 
     The folder's certificate goes: it is of the model as it was trained. Raises as `read_released`
-    and `new_items.public_directions`."""
+    and `released.public_directions`."""
     old = read_released(folder)
     X = public_directions(added.features)
     now = old.with_items(added, X)

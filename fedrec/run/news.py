@@ -18,7 +18,7 @@ import torch
 from rich.console import Console
 
 from fedrec import __version__
-from fedrec.certificates.news import certify_news
+from fedrec.certificates.writing import certify_news
 from fedrec.data.clicklog import liked_in
 from fedrec.data.impressions import Impressions
 from fedrec.data.interactions import Dataset, FileDigest

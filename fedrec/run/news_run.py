@@ -13,9 +13,8 @@ from fedrec.evaluation.controls import SHUFFLED, Verdict, compare, paired
 from fedrec.evaluation.impressions import ImpressionMetrics
 from fedrec.news.attention import laplace_plan_as_printed
 from fedrec.news.checkpoints import Kept
-from fedrec.news.schedule import THETA
 from fedrec.news.trained import Catalogue, Progress, TrainedNews
-from fedrec.news.variant import PURE, of, promise, promised, train_news
+from fedrec.news.variant import PURE, THETA, of, promise, promised, train_news
 from fedrec.privacy.guarantee import Guarantee, non_private
 from fedrec.randomness import Streams, SystemStreams, noise_from
 from fedrec.run.data.budget import DataBudget

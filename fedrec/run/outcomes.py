@@ -40,7 +40,7 @@ from fedrec.evaluation.toplists import (
     of_another_user,
     same_for_everyone,
 )
-from fedrec.factorization.model import Model, list_vectors, predictor_of, ranker_of
+from fedrec.factorization.facts import Model, list_vectors, predictor_of, ranker_of
 from fedrec.federation.coding import deflated
 from fedrec.federation.protocol import Terms
 from fedrec.federation.wire import pack_terms

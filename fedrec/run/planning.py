@@ -28,9 +28,9 @@ from fedrec.federation.coding import coded
 from fedrec.federation.messages import Question, Release, train
 from fedrec.federation.protocol import Invitation
 from fedrec.federation.releases import noise_stds, party_noise
-from fedrec.federation.sums import ExactSums
+from fedrec.federation.reports import ExactSums
 from fedrec.federation.wire import invitation_bytes
-from fedrec.in_process.loopback import Loopback
+from fedrec.in_process import Loopback
 from fedrec.preparing import Prepared
 from fedrec.privacy.accounting import Ledger, mu_for
 from fedrec.privacy.calibration import Plan

@@ -21,8 +21,7 @@ from fedrec.evaluation.als import ALS, als_model
 from fedrec.evaluation.controls import in_one_line
 from fedrec.evaluation.item_item import ITEM_ITEM, MOST_EVENTS, evenly, item_item
 from fedrec.factorization.default_clicks.public_part import public_alone
-from fedrec.factorization.facts import PublicFacts
-from fedrec.factorization.model import Model
+from fedrec.factorization.facts import Model, PublicFacts
 from fedrec.preparing import prepare
 from fedrec.privacy.guarantee import Guarantee
 from fedrec.recipes.default import public_sources

@@ -27,8 +27,7 @@ from fedrec.errors import SettingsError
 from fedrec.evaluation.ranking import evaluate_ranking
 from fedrec.evaluation.ratings import rating_metrics
 from fedrec.evaluation.toplists import dot_product
-from fedrec.factorization.facts import PublicFacts
-from fedrec.factorization.model import Model, predict, ranker_of
+from fedrec.factorization.facts import Model, PublicFacts, predict, ranker_of
 from fedrec.federation.messages import State
 from fedrec.federation.releases import Charge, priced
 from fedrec.federation.wire import unpack_release

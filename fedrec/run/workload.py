@@ -18,8 +18,7 @@ from rich.console import Console
 
 from fedrec.data.interactions import Dataset, FileDigest
 from fedrec.report.content import ReportContent
-from fedrec.report.page import write
-from fedrec.report.table import print_result
+from fedrec.report.page import print_result, write
 from fedrec.run import statement
 from fedrec.run.data.budget import DataBudget
 from fedrec.run.job import RuntimeChoice

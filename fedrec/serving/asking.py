@@ -29,7 +29,7 @@ from fedrec.privacy.bounded_mean import Coefficients, Population, TopicTable
 from fedrec.privacy.guarantee import Guarantee, non_private
 from fedrec.serving.asked import Asked
 from fedrec.serving.bundle import Bundle
-from fedrec.serving.sizes import Sizes
+from fedrec.serving.user_map import Sizes
 
 Histories = npt.NDArray[np.integer]
 

@@ -310,7 +310,7 @@ def _about(text: str) -> About:
 
 
 def _bundle(sha256: str, about: About, arrays: dict[str, npt.NDArray[np.generic]]) -> Bundle:
-    from fedrec.serving.sizes import Sizes  # a server does without
+    from fedrec.serving.user_map import Sizes  # a server does without
 
     take: dict[str, Any] = arrays
     for name, dtype in _DTYPES.items():

@@ -39,8 +39,8 @@ from fedrec.errors import SettingsError
 from fedrec.privacy.accounting import mu_for
 from fedrec.privacy.bounded_mean import BITS, Population, TopicTable, coefficients, noise_std
 from fedrec.randomness import Streams
-from fedrec.serving.sizes import Sizes, grouped
 from fedrec.serving.synthetic import Released, SyntheticSettings, centred_tastes, synthetic_users
+from fedrec.serving.user_map import Sizes, grouped
 
 MOST_PLACES = 1_000
 """Of a history: more is what devices refuse (`fedrec_client.bundle_cache`)."""

@@ -17,44 +17,103 @@ coefficients, so items need B numbers too.
 items = scale directions (m, B), bias = prior (`factorization_basis`), and the server's user map is
 the identity. Scores are those of the model's ranker. The released model goes along, for devices
 that rank by their own exact solve and spend nothing.
+
+Serving bundle of news with articles that came after training: what ranks them follows from what
+everybody may know of them.
+
+    Y = 1 mean' + X B,    X (m, f) leading directions of texts, categories and vectors of the news
+
+Y are the vectors, biases and public rows of the known news, and B is the ridge regression of
+`factorization.released`. So a new article is ranked, and is read in histories too.
+
+Guarantee: post-processing of a release, and public data. A device draws the noise of an answer for
+the longest distance of any two public rows, those of new articles among them.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
+import numpy.typing as npt
 
-from fedrec.arrays import Float64s
+from fedrec.arrays import Float64s, Floats
 from fedrec.data.added_items import AddedItems
 from fedrec.data.interactions import Interactions
 from fedrec.data.kinds import KINDS, Kind
 from fedrec.errors import RunError, SettingsError
 from fedrec.factorization.am_ssp.recipe import PublishedRecipe
 from fedrec.factorization.facts import PublicFacts
-from fedrec.factorization.new_items import (
+from fedrec.factorization.released import (
+    arrays_of,
     expected,
     extended,
+    load,
     public_directions,
     trained_items,
 )
-from fedrec.factorization.released import arrays_of, load
 from fedrec.federation.messages import Recipe, State
+from fedrec.privacy.bounded_mean import BITS, topic_table
 from fedrec.privacy.guarantee import Guarantee
 from fedrec.randomness import Streams
 from fedrec.recipes import TrainableRecipe
-from fedrec.serving.added_news import Today, with_news
-from fedrec.serving.bundle import FILE, About, read, write
+from fedrec.serving.bundle import FILE, About, Bundle, Texts, read, write
 from fedrec.serving.exporting import Asking, Export, Origin, PublicItems, Ranking, additive_bundle
 from fedrec.serving.factorization_basis import BasisSettings, factorization_basis
 from fedrec.serving.synthetic import Released, SyntheticSettings
 from fedrec.serving.user_map import UserMap
 from fedrec.settings import DataScenario
 from fedrec.storage import finite, read_arrays, read_json, write_arrays, write_bytes, write_json
+
+Today = Callable[[Sequence[str], Sequence[str]], AddedItems]
+"""From ids and titles of the trained catalogue to those of today, `added_items.added_items`."""
+
+
+def with_news(bundle: Bundle, today: Today) -> Export:
+    """About and arrays of the bundle with the articles that `today` adds.
+
+    An article of which today's table says nothing has the mean vector. Raises DataError as
+    `added_items` and `released.public_directions`."""
+    added = today(bundle.ids.all(), bundle.titles.all())
+    X = public_directions(added.features)
+    told = added.described & X[: bundle.size].any(axis=1)
+    about = bundle.about
+
+    def extended(Y: Floats) -> npt.NDArray[np.float64]:
+        return np.concatenate([np.asarray(Y, np.float64), expected(Y, X, told)])
+
+    rows = bundle.rows
+    if about.form == "additive":
+        public = extended(bundle.rows * 2.0**-BITS)
+        longest = np.maximum(np.linalg.norm(public, axis=1, keepdims=True), 1.0)
+        table = topic_table(public / longest)
+        rows = table.rows.astype(np.int32)
+        apart = math.nextafter(table.diameter / about.history, math.inf)
+        about = about.model_copy(update={"sensitivity": max(apart, about.sensitivity)})
+    bias = np.minimum(extended(bundle.bias[:, None])[:, 0], bundle.bias.max())
+    listed = PublicItems.of_features(added.ids, added.titles, added.features).listed
+    bit = {name: 1 << k for k, name in enumerate(about.categories)}
+    new = [sum(bit.get(name, 0) for name in set(names)) for names in listed[bundle.size :]]
+    ids = Texts.of(added.ids)
+    titles = Texts.of(PublicItems(added.ids, added.titles, listed).shown)
+    return about, {
+        **bundle.users.arrays(),
+        **bundle.more,
+        "items": extended(bundle.items).astype(np.float32),
+        "bias": bias.astype(np.float32),
+        "categories": np.concatenate([bundle.categories, np.array(new, np.uint64)]),
+        "rows": rows,
+        "mean": bundle.mean,
+        "covariance": bundle.covariance,
+        "ids.content": ids.content,
+        "ids.ptr": ids.ptr,
+        "titles.content": titles.content,
+        "titles.ptr": titles.ptr,
+    }
 
 
 def factorization_bundle(
@@ -187,7 +246,7 @@ def _with_items(
     facts: ServingFacts, counts: Float64s, added: AddedItems, X: Float64s
 ) -> tuple[ServingFacts, Float64s]:
     """Facts and counts with new items, whose counts follow from public data as vectors do
-    (`new_items.expected`), in logarithms, and are none above all known ones."""
+    (`released.expected`), in logarithms, and are none above all known ones."""
     known = counts[: len(added.described)]
     logs = np.log(np.maximum(known, max(float(known.max()), 1e-9) * 1e-6))
     new = np.minimum(expected(logs[:, None], X, added.described)[:, 0], logs.max())

@@ -30,7 +30,7 @@ from fedrec.news import reports_training
 from fedrec.news.central import CentralModel
 from fedrec.news.local_update import recentre
 from fedrec.news.models import ModelRecommender
-from fedrec.news.scoring import log_exposure
+from fedrec.news.prior import log_exposure
 from fedrec.news.topics import listed_categories
 from fedrec.news.trained import Recommender
 from fedrec.news.variants.additive import AdditiveRecommender

@@ -2,7 +2,7 @@
 grow with the catalogue.
 
     score_j = items_j . U + bias_j, rounded to float32; best first, of equal scores the smaller
-        key first (`numerics.ties`)
+        key first (`numerics.segments`)
 
 Tiles of items are scored by one single-precision matrix product for all queries; what could be
 among the k best given the error of that product is scored again, each query alone, in double
@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fedrec.arrays import Float32s
-from fedrec.numerics.ties import tie_keys
+from fedrec.numerics.segments import tie_keys
 from fedrec.serving.user_map import UserMap
 
 Rows = npt.NDArray[np.intp]

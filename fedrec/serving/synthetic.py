@@ -23,7 +23,7 @@ import numpy.typing as npt
 
 from fedrec.arrays import Float64s
 from fedrec.data.interactions import Interactions
-from fedrec.factorization.model import Model, ranker_of
+from fedrec.factorization.facts import Model, ranker_of
 
 _BLOCK_NUMBERS = 1 << 20
 """Scores of items that a block of users has at most, so that one product serves many users."""

@@ -5,7 +5,7 @@ NOT YET REVIEWED from outside. The protocol stands in docs/three-party.md. What 
 arithmetic of Z_2^64 (`ring`), which numbers of a report are shared (`layout`), how a device shares
 them (`shares`), what one aggregator sums (`servers`), the masks of what it gives away (`zeros`),
 all parties in one process (`in_process`), and what is promised to whom (`promises`). Noise is
-`fedrec.privacy.three_noises`. The rules of one aggregator among lost messages, crashes and a liar
+`fedrec.privacy.calibration`. The rules of one aggregator among lost messages, crashes and a liar
 are `one_of_three`, with `commitments`, `record`, `holding` and `protocol`; a process applies them
 in `fedrec_aggregator.three_party`. The server's side is `three_endpoints`, a client's
 `fedrec_client.three_way`.

@@ -20,12 +20,11 @@ from pathlib import Path
 from fedrec.errors import ProtocolError
 from fedrec.federation.messages import Question
 from fedrec.privacy.calibration import Plan
-from fedrec.sharing.attempt import Attempt, AttemptProgress, SharedBatch
-from fedrec.sharing.commitments import batch_digest, ticket
 from fedrec.sharing.layout import plan_layout
-from fedrec.sharing.protocol import Attempts, Peer, Standing
+from fedrec.sharing.protocol import Attempt, AttemptProgress, Attempts, Peer, SharedBatch, Standing
 from fedrec.sharing.record import SharedUser
 from fedrec.sharing.shared_users import TOO_FEW, SharedUsers
+from fedrec.sharing.shares import batch_digest, ticket
 
 
 class Agreement:

@@ -21,9 +21,8 @@ import numpy as np
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 
 from fedrec.arrays import UInt64s
-from fedrec.sharing.commitments import Committed
 from fedrec.sharing.record import SharedUser, explicit_bytes, explicit_of, sent_numbers
-from fedrec.sharing.shares import SEED_BYTES, SEEDS, expanded
+from fedrec.sharing.shares import SEED_BYTES, SEEDS, Committed, expanded
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,7 @@ Rules, without transport or disk.
 
 Guarantee, unit user (report replaced by the empty one). Against the server, one other aggregator
 and any clients, if this aggregator and the third are honest: what leaves them of a round is one
-release of two noises (`servers`, `privacy.three_noises`), mu-GDP as planned.
+release of two noises (`servers`, `privacy.calibration`), mu-GDP as planned.
 
 Why. (a) An output leaves only by `output`, after `publish`, which is durable and once a round;
 asked again, the same bytes leave. (b) An aggregator publishes what it kept for one ticket after
@@ -34,8 +34,7 @@ from fedrec.federation.messages import Question
 from fedrec.federation.releases import Source, party_noise
 from fedrec.privacy.calibration import Plan
 from fedrec.sharing.agreement import Agreement
-from fedrec.sharing.attempt import Attempt
-from fedrec.sharing.protocol import KeptOutput, Peer, Standing, Store
+from fedrec.sharing.protocol import Attempt, KeptOutput, Peer, Standing, Store
 from fedrec.sharing.record import packed_output
 from fedrec.sharing.servers import masked_output
 

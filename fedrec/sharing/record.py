@@ -20,9 +20,17 @@ import numpy as np
 
 from fedrec.arrays import UInt64s
 from fedrec.federation.messages import Question
-from fedrec.sharing.commitments import COMMITTED_BYTES, HASH_BYTES, Committed, commitment, committed
 from fedrec.sharing.layout import layout
-from fedrec.sharing.shares import SEED_BYTES, SEEDS, share
+from fedrec.sharing.shares import (
+    COMMITTED_BYTES,
+    HASH_BYTES,
+    SEED_BYTES,
+    SEEDS,
+    Committed,
+    commitment,
+    committed,
+    share,
+)
 
 BLIND_BYTES = 32
 _OUTPUT = b"FRO1"

@@ -18,14 +18,12 @@ import numpy as np
 
 from fedrec.arrays import UInt64s
 from fedrec.errors import ProtocolError
-from fedrec.sharing.attempt import Attempt
-from fedrec.sharing.checks import accepted, coin_term, opening, projection
-from fedrec.sharing.commitments import Committed, batch_digest, held_alike
 from fedrec.sharing.holding import Holding
 from fedrec.sharing.layout import CheckedRow, RowLayout
-from fedrec.sharing.protocol import Peer, Standing
+from fedrec.sharing.protocol import Attempt, Peer, Standing
 from fedrec.sharing.record import SharedUser, passed_on_as_committed, users_a_piece
-from fedrec.sharing.servers import ShareSums
+from fedrec.sharing.servers import ShareSums, accepted, coin_term, opening, projection
+from fedrec.sharing.shares import Committed, batch_digest, held_alike
 from fedrec.sharing.site_sums import row_names, site_rows
 
 TOO_FEW = "fewer users are held alike than are needed"

@@ -21,9 +21,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from fedrec.arrays import UInt64s
-from fedrec.sharing.commitments import ID_BYTES
 from fedrec.sharing.layout import RowLayout
-from fedrec.sharing.shares import add_products
+from fedrec.sharing.shares import ID_BYTES, add_products
 
 _SITE = b"FRG1"
 _HEAD = struct.Struct("<4sI")

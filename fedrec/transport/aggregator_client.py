@@ -32,7 +32,7 @@ from fedrec.federation.protocol import (
     SignedStatement,
     refused,
 )
-from fedrec.federation.versions import KEY, PROTOCOL, spoken
+from fedrec.federation.round_messages import KEY, PROTOCOL, spoken
 from fedrec.operations.addresses import proxy_words
 from fedrec.transport.aggregator_api import aggregator_pb2 as pb
 from fedrec.transport.aggregator_api import methods

@@ -1,7 +1,7 @@
 """DP-SGD with users sampled in secret: what amplification would add to `recipe = "dp-sgd"`, whose
 loss this trains. Needs the `bench` extra.
 
-The model is that of `local_stage`: a table of item vectors and biases, and per user a mean and a
+The model is that of `least_squares`: a table of item vectors and biases, and per user a mean and a
 vector. A sample is a user with all its ratings; each step draws every user with probability q,
 takes the gradient of each one's loss in the table, clips it to norm 1, adds noise to the sum and
 moves the table (Abadi et al. 2016). A user's own vector is fit to its ratings and the current table
@@ -37,7 +37,7 @@ from fedrec.arrays import Floats
 from fedrec.data.interactions import Interactions
 from fedrec.errors import SettingsError
 from fedrec.factorization.descent.dp_sgd import UserLoss, padded
-from fedrec.factorization.local_stage import LocalStageModel
+from fedrec.factorization.least_squares import LocalStageModel
 from fedrec.privacy.accounting import epsilon_of, mu_for
 from fedrec.privacy.guarantee import Guarantee
 from fedrec.randomness import Streams

@@ -19,10 +19,9 @@ import numpy.typing as npt
 from fedrec.data.interactions import Dataset, Interactions
 from fedrec.data.splits import Fold, Split, check_no_leak
 from fedrec.evaluation.ratings import rating_metrics
-from fedrec.factorization.facts import PublicFacts
-from fedrec.factorization.model import Model, predict
+from fedrec.factorization.facts import Model, PublicFacts, predict
 from fedrec.federation.messages import RoundDone, State, train
-from fedrec.in_process.loopback import Loopback
+from fedrec.in_process import Loopback
 from fedrec.privacy.accounting import Ledger
 from fedrec.privacy.calibration import Plan
 from fedrec.privacy.guarantee import Guarantee

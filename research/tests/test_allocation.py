@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedrec.budget import weights
 from fedrec.data.interactions import Interactions
+from fedrec.factorization import weights
 from fedrec_research.papers.allocation import Adaptive, Allocation
 
 ALLOCATIONS = (Adaptive(0.0), Adaptive(0.5), Adaptive(1.0))

@@ -21,7 +21,7 @@ from scipy import stats
 from fedrec.data.interactions import Interactions
 from fedrec.data.planted import SHAPES, planted
 from fedrec.errors import SettingsError
-from fedrec.factorization.model import predict
+from fedrec.factorization.facts import predict
 from fedrec.privacy.accounting import epsilon_of
 from fedrec.privacy.guarantee import Guarantee, non_private
 from fedrec.randomness import Streams

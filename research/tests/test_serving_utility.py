@@ -9,7 +9,7 @@ import pytest
 
 from fedrec.data.interactions import Interactions
 from fedrec.data.splits import Fold
-from fedrec.factorization.am_ssp.model import PublishedModel
+from fedrec.factorization.am_ssp.client import PublishedModel
 from fedrec.settings import load
 from fedrec_research.quality.serving_utility import EPSILONS, FORMS, K, Measured, of_scenario
 

@@ -12,10 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from fedrec.budget import weights
+from fedrec.factorization import weights
 from fedrec.federation.messages import RoundDone, train
 from fedrec.federation.reports import within_radius
-from fedrec.in_process.loopback import Loopback
+from fedrec.in_process import Loopback
 from fedrec.privacy.accounting import Ledger
 from fedrec.privacy.guarantee import Guarantee, non_private
 from fedrec.randomness import Streams

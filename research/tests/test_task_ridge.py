@@ -16,7 +16,7 @@ from scipy import stats
 
 from fedrec.federation.messages import Question, ReleaseSpec, State, train
 from fedrec.federation.reports import squared_norms, within_radius
-from fedrec.in_process.loopback import Loopback
+from fedrec.in_process import Loopback
 from fedrec.numerics.packed import unpack
 from fedrec.privacy.accounting import Ledger
 from fedrec.privacy.guarantee import Guarantee, non_private

@@ -37,8 +37,7 @@ from fedrec_server.runs import Runs
 from fedrec_server.schedule import TrainingSchedule, words_of
 from fedrec_server.settings import ServerSettings, address_of, load
 from fedrec_server.settings_tables import PublishTable
-from fedrec_server.stopping import Sleep, stopping_signals
-from fedrec_server.trainings import Trainings
+from fedrec_server.trainings import Sleep, Trainings, stopping_signals
 from fedrec_server.watching import WatchedClients
 from fedrec_server.workload import Host, workload_of
 

@@ -17,8 +17,7 @@ import numpy as np
 
 from fedrec import __version__
 from fedrec.arrays import Int64s
-from fedrec.certificates.news import certify_news
-from fedrec.certificates.writing import Statements, nobody_states
+from fedrec.certificates.writing import Statements, certify_news, nobody_states
 from fedrec.data.impressions import Impressions
 from fedrec.errors import RefusedError, RunError, SettingsError, UnreachableError
 from fedrec.federation.messages import Link
@@ -36,9 +35,8 @@ from fedrec.news.fedadam import FedAdam
 from fedrec.news.messages import Arrays, Ask, NewsBroadcast, Reply, news_recipe
 from fedrec.news.reports_training import Collected, collected_of, joined
 from fedrec.news.rounds import Course
-from fedrec.news.schedule import schedule_of
 from fedrec.news.trained import Catalogue, Progress, TrainedNews, public_table
-from fedrec.news.variant import of, rounds_of, train_news
+from fedrec.news.variant import of, rounds_of, schedule_of, train_news
 from fedrec.privacy.bounded_mean import TopicTable, noise_std, within_reach
 from fedrec.privacy.calibration import Plan
 from fedrec.privacy.click_accounting import TrainingPlan

@@ -33,7 +33,7 @@ from fedrec.operations.certificates import Identity, pins
 from fedrec.transport.aggregator_api.methods import CODE_KEY, MESSAGE_BYTES, REMEDY_KEY
 from fedrec.transport.channel import NAME_KEY, ROLE_KEY
 from fedrec.transport.rounds_api import rounds_pb2 as pb
-from fedrec.transport.rounds_api.pieces import SERVICE, Assembly, packed, pieces, unpacked
+from fedrec.transport.rounds_client import SERVICE, Assembly, packed, pieces, unpacked
 from fedrec.transport.server_tls import server_credentials
 from fedrec_server.broadcast import Received
 from fedrec_server.cohorts import UNREACHABLE

@@ -17,8 +17,13 @@ from functools import partial
 from pathlib import Path
 
 from fedrec import __version__
-from fedrec.certificates.inputs import FactorizationInputs
-from fedrec.certificates.writing import ReleasedRound, Statements, certify, nobody_states
+from fedrec.certificates.writing import (
+    FactorizationInputs,
+    ReleasedRound,
+    Statements,
+    certify,
+    nobody_states,
+)
 from fedrec.data.features import PublicFeatures
 from fedrec.data.kinds import KINDS
 from fedrec.errors import RunError, SettingsError, UnreachableError

@@ -34,10 +34,9 @@ from flwr.serverapp.strategy import Strategy
 from fedrec.arrays import Float64s, Int64s
 from fedrec.errors import PrivacyError
 from fedrec.federation.messages import BlockReports, Question, ReleaseSpec, Reports
-from fedrec.federation.npy import read_npy
 from fedrec.federation.releases import Charge, release
-from fedrec.federation.reports import block, within_radius
-from fedrec.federation.sums import ExactSums
+from fedrec.federation.reports import ExactSums, block, within_radius
+from fedrec.federation.round_messages import read_npy
 from fedrec.privacy.accounting import Ledger
 from fedrec.privacy.calibration import calibrate
 from fedrec.privacy.guarantee import Guarantee

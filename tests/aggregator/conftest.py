@@ -18,7 +18,7 @@ from fedrec.federation.protocol import Opening, Phase
 from fedrec.federation.report_batches import Batch, pack_reports
 from fedrec.federation.reports import RealBlock, block, bounded
 from fedrec.federation.wire import pack_release, question_digest, question_header
-from fedrec.in_process.loopback import Loopback
+from fedrec.in_process import Loopback
 from fedrec.privacy.accounting import Ledger
 from fedrec.privacy.calibration import Plan, calibrate
 from fedrec.privacy.guarantee import Guarantee

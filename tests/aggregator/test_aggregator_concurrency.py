@@ -10,7 +10,7 @@ import pytest
 from fedrec.errors import RefusedError
 from fedrec.federation.protocol import Phase
 from fedrec.federation.releases import release
-from fedrec.federation.sums import exact_sums
+from fedrec.federation.reports import exact_sums
 from fedrec.federation.wire import pack_release
 from fedrec.privacy.accounting import Ledger
 from fedrec.randomness import Streams

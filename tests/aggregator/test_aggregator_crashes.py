@@ -225,7 +225,7 @@ def test_sums_that_broke_half_way_are_never_released(
 
     world.send(EVERYBODY[:6])
     with monkeypatch.context() as patched:
-        patched.setattr("fedrec.federation.sums._add_block", breaking)
+        patched.setattr("fedrec.federation.reports._add_block", breaking)
         assert world.aggregator.report("client-1", RUN, 0, world.packed([6, 7])).rejected == {
             "busy": 2
         }

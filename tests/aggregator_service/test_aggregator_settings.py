@@ -8,7 +8,7 @@ import pytest
 from fedrec.errors import SettingsError
 from fedrec.privacy.guarantee import Guarantee
 from fedrec.randomness import SystemStreams
-from fedrec_aggregator.limits import Limits
+from fedrec_aggregator.opening_checks import Limits
 from fedrec_aggregator.settings import EXAMPLE, load, validated
 from fedrec_aggregator.settings_tables import LimitSettings
 

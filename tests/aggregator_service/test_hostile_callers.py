@@ -14,7 +14,7 @@ import grpc
 import pytest
 from google.protobuf.message import Message
 
-from fedrec.federation.versions import KEY
+from fedrec.federation.round_messages import KEY
 from fedrec.federation.wire import question_digest, question_header
 from fedrec.sharing.three_endpoints import ThreeEndpoints
 from fedrec.transport.aggregator_api import aggregator_pb2 as pb

@@ -18,7 +18,7 @@ from fedrec.privacy.guarantee import Guarantee
 from fedrec.randomness import Streams
 from fedrec_aggregator.core import Aggregator
 from fedrec_aggregator.ledger import ReleaseLedger
-from fedrec_aggregator.limits import Limits
+from fedrec_aggregator.opening_checks import Limits
 from fedrec_aggregator.service import AggregatorService
 from fedrec_aggregator.settings_tables import TrafficSettings
 from tests.waiting import HANG_S

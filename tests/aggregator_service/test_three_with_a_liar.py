@@ -15,7 +15,7 @@ from fedrec.errors import ProtocolError, RefusedError, UnreachableError
 from fedrec.federation.messages import train
 from fedrec.federation.protocol import Refusal
 from fedrec.federation.round_driver import AggregatedLink
-from fedrec.federation.versions import KEY
+from fedrec.federation.round_messages import KEY
 from fedrec.federation.wire import pack_release
 from fedrec.sharing.protocol import Standing
 from fedrec.transport.aggregator_client import RemoteReleaseEndpoint

@@ -24,7 +24,7 @@ from fedrec.transport.channel import Access
 from fedrec.transport.leaf_client import RemoteLeaf
 from fedrec_aggregator import main
 from fedrec_aggregator.settings import validated
-from fedrec_client.leaves import LeafEndpoints
+from fedrec_client.delivery import LeafEndpoints
 from fedrec_client.participant import Participant
 from fedrec_client.settings import validated as client_settings
 from fedrec_simulations.runtimes.processes import free_addresses

@@ -2,8 +2,8 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedrec.budget import weights
 from fedrec.data.interactions import Interactions
+from fedrec.factorization import weights
 
 M = 25
 

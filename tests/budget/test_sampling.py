@@ -3,8 +3,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedrec.budget import sampling
 from fedrec.data.interactions import Interactions
+from fedrec.factorization import weights
 from fedrec.randomness import Streams
 
 M = 40
@@ -30,9 +30,9 @@ def test_every_user_keeps_exactly_the_smaller_of_the_limit_and_its_items(
     data = interactions_of(h)
     flat = np.ones(M)  # equal counts everywhere: ties must not let a user pass the limit
     mask = (
-        sampling.tail(data, flat, limit=limit, key=KEY)
+        weights.tail_choice(data, flat, limit=limit, key=KEY)
         if biased
-        else sampling.uniform(data, limit=limit, key=KEY)
+        else weights.uniform_choice(data, limit=limit, key=KEY)
     )
     kept = np.add.reduceat(np.append(mask, False), data.user_ptr[:-1]) * (
         np.diff(data.user_ptr) > 0
@@ -52,12 +52,12 @@ def test_a_user_is_sampled_the_same_alone_and_in_company(
     mine = slice(data.user_ptr[k], data.user_ptr[k + 1])
     for whole, single in (
         (
-            sampling.uniform(data, limit=limit, key=KEY),
-            sampling.uniform(alone, limit=limit, key=KEY),
+            weights.uniform_choice(data, limit=limit, key=KEY),
+            weights.uniform_choice(alone, limit=limit, key=KEY),
         ),
         (
-            sampling.tail(data, noisy, limit=limit, key=KEY),
-            sampling.tail(alone, noisy, limit=limit, key=KEY),
+            weights.tail_choice(data, noisy, limit=limit, key=KEY),
+            weights.tail_choice(alone, noisy, limit=limit, key=KEY),
         ),
     ):
         np.testing.assert_array_equal(whole[mine], single)
@@ -66,7 +66,7 @@ def test_a_user_is_sampled_the_same_alone_and_in_company(
 def test_tail_sampling_keeps_the_items_of_smallest_noisy_count() -> None:
     noisy = np.random.default_rng(1).permutation(M).astype(np.float64)
     data = interactions_of([set(range(0, M, 2)), set(range(25))])
-    mask = sampling.tail(data, noisy, limit=6, key=KEY)
+    mask = weights.tail_choice(data, noisy, limit=6, key=KEY)
     for k in range(2):
         mine = slice(data.user_ptr[k], data.user_ptr[k + 1])
         kept = noisy[data.items[mine][mask[mine]]]
@@ -79,7 +79,10 @@ def test_uniform_sampling_draws_every_item_equally_often() -> None:
     alarms below 1e-4."""
     users = 4000
     data = interactions_of([set(range(M))] * users)
-    shares = np.bincount(data.items[sampling.uniform(data, limit=10, key=KEY)], minlength=M) / users
+    shares = (
+        np.bincount(data.items[weights.uniform_choice(data, limit=10, key=KEY)], minlength=M)
+        / users
+    )
     assert np.abs(shares - 0.25).max() < 5 * np.sqrt(0.25 * 0.75 / users)
 
 
@@ -88,7 +91,7 @@ def test_pairs_of_items_are_drawn_together_as_often_as_chance_says() -> None:
     below 1e-4."""
     users = 4000
     data = interactions_of([set(range(M))] * users)
-    chosen = sampling.uniform(data, limit=10, key=KEY).reshape(users, M).astype(float)
+    chosen = weights.uniform_choice(data, limit=10, key=KEY).reshape(users, M).astype(float)
     together = (chosen.T @ chosen / users)[np.triu_indices(M, 1)]
     p = 10 / 40 * 9 / 39
     assert np.abs(together - p).max() < 5.5 * np.sqrt(p * (1 - p) / users)
@@ -97,7 +100,7 @@ def test_pairs_of_items_are_drawn_together_as_often_as_chance_says() -> None:
 def test_another_key_gives_another_sample_and_ties_do_not_favour_small_numbers() -> None:
     data = interactions_of([set(range(M))] * 200)
     one, other = (
-        sampling.tail(data, np.ones(M), limit=10, key=Streams(seed).key("sampling"))
+        weights.tail_choice(data, np.ones(M), limit=10, key=Streams(seed).key("sampling"))
         for seed in (1, 2)
     )
     assert not np.array_equal(one, other)
@@ -107,9 +110,9 @@ def test_another_key_gives_another_sample_and_ties_do_not_favour_small_numbers()
 def test_a_limit_below_one_and_missing_counts_are_refused() -> None:
     data = interactions_of([{1, 2}])
     with pytest.raises(ValueError, match="limit 0"):
-        sampling.uniform(data, limit=0, key=KEY)
+        weights.uniform_choice(data, limit=0, key=KEY)
     with pytest.raises(ValueError, match="40 items, found 3"):
-        sampling.tail(data, np.ones(3), limit=1, key=KEY)
+        weights.tail_choice(data, np.ones(3), limit=1, key=KEY)
 
 
 def test_a_share_of_the_examples_is_drawn_one_by_one_and_the_same_in_any_company() -> None:
@@ -117,11 +120,11 @@ def test_a_share_of_the_examples_is_drawn_one_by_one_and_the_same_in_any_company
     below 1e-6)."""
     data = interactions_of([set(range(M))] * 400)
     for share in (0.1, 0.5):
-        mask = sampling.share_of_examples(data, share=share, key=b"k")
+        mask = weights.share_of_examples(data, share=share, key=b"k")
         assert abs(mask.mean() - share) < 5 * np.sqrt(share * (1 - share) / len(data))
-        alone = sampling.share_of_examples(data.users_subset(np.array([7])), share=share, key=b"k")
+        alone = weights.share_of_examples(data.users_subset(np.array([7])), share=share, key=b"k")
         np.testing.assert_array_equal(alone, mask[7 * M : 8 * M])
-    assert sampling.share_of_examples(data, share=1.0, key=b"k").all()
+    assert weights.share_of_examples(data, share=1.0, key=b"k").all()
     for share in (0.0, 1.5):
         with pytest.raises(ValueError):
-            sampling.share_of_examples(data, share=share, key=b"k")
+            weights.share_of_examples(data, share=share, key=b"k")

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedrec.budget import weights
-from fedrec.budget.weights import UserWeights
 from fedrec.data.interactions import Interactions
+from fedrec.factorization import weights
+from fedrec.factorization.weights import UserWeights
 
 Floats = npt.NDArray[np.float64]
 M = 30

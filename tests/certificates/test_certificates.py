@@ -17,9 +17,8 @@ from safetensors.numpy import load
 
 import fedrec
 from fedrec.certificates import verifying
-from fedrec.certificates.inputs import read_inputs
 from fedrec.certificates.verifying import verify
-from fedrec.certificates.writing import FILE, ReleasedRound, certify, round_file
+from fedrec.certificates.writing import FILE, ReleasedRound, certify, read_inputs, round_file
 from fedrec.cli.main import guarded
 from fedrec.errors import RunError
 from fedrec.federation.messages import Release

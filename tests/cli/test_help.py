@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 from typer.main import get_command
 
-from fedrec.cli.commands.comparing import COMMON
-from fedrec.cli.commands.scenario_keys import keys
+from fedrec.cli.commands.comparing import COMMON, keys
 from fedrec.cli.main import GROUPS, MEANT, app, guarded
 from fedrec.data.features import PublicFeatures
 from fedrec.serving.exporting import PublicItems

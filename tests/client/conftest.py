@@ -20,7 +20,7 @@ from fedrec.federation.messages import Question, RoundDone, train
 from fedrec.federation.protocol import Invitation, LedgerGrowth, LedgerHead, Receipt, Refusal, Terms
 from fedrec.federation.report_batches import Batch, unpack_reports
 from fedrec.federation.wire import question_digest, question_header
-from fedrec.in_process.loopback import Loopback
+from fedrec.in_process import Loopback
 from fedrec.privacy.accounting import Ledger
 from fedrec.privacy.guarantee import Guarantee
 from fedrec.randomness import Streams

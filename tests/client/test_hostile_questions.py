@@ -165,7 +165,7 @@ def test_a_step_that_makes_too_large_a_report_leaves_that_user_silent(
         return reports
 
     monkeypatch.setattr(
-        "fedrec_client.run_checks.client_steps", lambda recipe, kind: {question.step: greedy}
+        "fedrec_client.run_record.client_steps", lambda recipe, kind: {question.step: greedy}
     )
     assert site.participant.answer(run.invitation(question)).accepted == 30
     (batch,) = run.decoded(question, site.endpoint.batches)

@@ -35,7 +35,7 @@ from fedrec.news.variant import require as variant_named
 from fedrec.privacy.accounting import GaussianEvent, epsilon_of, mu_for
 from fedrec.privacy.click_accounting import Costs
 from fedrec.privacy.guarantee import Guarantee
-from fedrec.privacy.padding import PaddedEvent
+from fedrec.privacy.mixtures import PaddedEvent
 from fedrec.privacy.selection import PureEvent
 from fedrec.settings import Scenario, load
 from fedrec.storage import UnreadableError

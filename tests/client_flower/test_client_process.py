@@ -10,7 +10,7 @@ from prometheus_client import generate_latest
 from fedrec.errors import DataError, RunError, SettingsError
 from fedrec.federation.protocol import Answer, Refusal
 from fedrec.federation.round_messages import RoundMessage
-from fedrec.ledgers.line_file import FileLock
+from fedrec.ledgers.chain import FileLock
 from fedrec.operations.metrics import Metrics
 from fedrec_client import main, worker_main
 from fedrec_client.settings import validated

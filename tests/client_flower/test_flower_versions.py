@@ -8,7 +8,7 @@ import pytest
 from flwr.app import ConfigRecord, Context, Message, RecordDict
 
 from fedrec.federation.protocol import Refusal
-from fedrec.federation.versions import FIELD, PROTOCOL
+from fedrec.federation.round_messages import FIELD, PROTOCOL
 from fedrec_client.flower import client_app
 from fedrec_client.requests import Requests
 from fedrec_server.broadcast import ClientBroadcast

@@ -28,9 +28,9 @@ from fedrec.federation.protocol import (
     Terms,
 )
 from fedrec.federation.round_driver import AggregatedLink, Patience
-from fedrec.federation.versions import FIELD, PROTOCOL
+from fedrec.federation.round_messages import FIELD, PROTOCOL
 from fedrec.federation.wire import pack_release, question_digest, question_header
-from fedrec.in_process.loopback import Loopback
+from fedrec.in_process import Loopback
 from fedrec.privacy.accounting import Ledger
 from fedrec.privacy.guarantee import Guarantee
 from fedrec.randomness import Streams
@@ -47,8 +47,8 @@ from fedrec_aggregator.main import run as serve
 from fedrec_aggregator.root import RootAggregator
 from fedrec_aggregator.settings import validated
 from fedrec_client.answering import AnswerBounds
+from fedrec_client.delivery import LeafEndpoints
 from fedrec_client.flower import SAID, client_app
-from fedrec_client.leaves import LeafEndpoints
 from fedrec_client.ledger import ClientLedger
 from fedrec_client.participant import Participant
 from fedrec_client.requests import Requests

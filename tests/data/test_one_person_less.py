@@ -19,8 +19,8 @@ from fedrec.data.keyed_hash import id_words
 from fedrec.data.news_files import read_mind, read_rated_films
 from fedrec.data.splits import Split
 from fedrec.federation.messages import ClientStep, Question, train
-from fedrec.federation.sums import ExactSums
-from fedrec.in_process.loopback import Loopback
+from fedrec.federation.reports import ExactSums
+from fedrec.in_process import Loopback
 from fedrec.privacy.accounting import Ledger
 from fedrec.randomness import Streams
 from fedrec.recipes import prepare

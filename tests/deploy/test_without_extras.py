@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from fedrec import extras
+from fedrec import errors
 from fedrec.errors import SettingsError
 
 ROOT = Path(__file__).parents[2]
@@ -195,7 +195,7 @@ def test_every_extra_that_an_error_names_exists_and_installs_the_module() -> Non
         "grpc_reflection": "grpcio-reflection",
         "faiss": "faiss-cpu",
     }
-    for extra, modules in extras.EXTRAS.items():
+    for extra, modules in errors.EXTRAS.items():
         text = " ".join(PROJECT["optional-dependencies"][extra])
         for module in modules:
             name = distributions.get(module, module.replace("_", "-").replace(".", "-"))
@@ -221,11 +221,11 @@ def test_the_base_asks_for_no_package_of_the_network() -> None:
 
 
 def test_a_missing_package_is_named_from_python() -> None:
-    extras.require("serve", "model.serve")
+    errors.require("serve", "model.serve")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(extras, "_found", lambda module: module != "grpc_health")
+        patch.setattr(errors, "_found", lambda module: module != "grpc_health")
         with pytest.raises(
             SettingsError, match="the aggregator needs the package grpc_health"
         ) as caught:
-            extras.require("deploy", "the aggregator")
+            errors.require("deploy", "the aggregator")
     assert caught.value.remedy == "Install it: pip install 'fedrec[deploy]'."

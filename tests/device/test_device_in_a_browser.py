@@ -25,10 +25,10 @@ from fedrec.federation.wire import (
     question_header,
     report_digest,
 )
-from fedrec.in_process.loopback import Loopback
+from fedrec.in_process import Loopback
 from fedrec.privacy.accounting import Ledger
 from fedrec.randomness import Streams
-from fedrec_client.pseudonyms import report_ids, user_tokens
+from fedrec_client.ledger import report_ids, user_tokens
 from tests.device.worlds import World, closed, listening, opened, world
 from tests.page.conftest import Node, node
 

@@ -19,7 +19,7 @@ from fedrec.federation.messages import train
 from fedrec.federation.protocol import Answer, Invitation, Opening, Terms
 from fedrec.federation.round_driver import AggregatedLink, Patience
 from fedrec.federation.wire import pack_release, question_digest, question_header
-from fedrec.in_process.loopback import Loopback
+from fedrec.in_process import Loopback
 from fedrec.preparing import Prepared, prepare
 from fedrec.privacy.accounting import Ledger
 from fedrec.privacy.guarantee import Guarantee
@@ -31,15 +31,14 @@ from fedrec.transport.aggregator_client import RemoteReleaseEndpoint
 from fedrec.transport.channel import Access
 from fedrec_aggregator import main
 from fedrec_aggregator.core import Limits
-from fedrec_aggregator.device_content import PublishedContent, at_address, in_folder
-from fedrec_aggregator.device_intake import DeviceIntake
+from fedrec_aggregator.device_server import DeviceIntake, PublishedContent, at_address, in_folder
 from fedrec_aggregator.leaf import LeafAggregator
 from fedrec_aggregator.leaf_attempt import ListedLeaf
 from fedrec_aggregator.ledger import ReleaseLedger
 from fedrec_aggregator.root import RootAggregator
 from fedrec_aggregator.settings import validated
+from fedrec_client.delivery import LeafEndpoints as ClientLeaves
 from fedrec_client.device import Device, History, Leaves, Limit, Service
-from fedrec_client.leaves import LeafEndpoints as ClientLeaves
 from fedrec_client.ledger import ClientLedger
 from fedrec_client.participant import Participant
 from fedrec_client.store import LocalUsers

@@ -34,15 +34,14 @@ from fedrec.federation.report_batches import (
 )
 from fedrec.federation.reports import within_radius
 from fedrec.federation.wire import pack_terms, question_digest, question_header, report_digest
-from fedrec.in_process.loopback import Loopback
+from fedrec.in_process import Loopback
 from fedrec.privacy.accounting import Ledger
 from fedrec.privacy.accounting import delta_of as exact_delta_of
 from fedrec.randomness import Streams
 from fedrec_client.device import Device, History, Limit, Service
 from fedrec_client.device.questions import delta_of, read_header, read_plan, read_terms
-from fedrec_client.device.reports import ReportPart, require_sound, silence
-from fedrec_client.device.steps import STEPS
-from fedrec_client.pseudonyms import report_ids, user_tokens
+from fedrec_client.device.steps import STEPS, ReportPart, require_sound, silence
+from fedrec_client.ledger import report_ids, user_tokens
 from tests.device.worlds import InProcess, Intake, World, closed, listening, opened, world
 
 __all__ = ["closed", "world"]

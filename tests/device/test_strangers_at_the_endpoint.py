@@ -15,8 +15,7 @@ import pytest
 from fedrec.federation.report_batches import MAX_DEVICE_BYTES
 from fedrec.operations import addresses
 from fedrec_aggregator import device_server
-from fedrec_aggregator.device_content import PublishedContent
-from fedrec_aggregator.device_intake import DeviceIntake, application
+from fedrec_aggregator.device_server import DeviceIntake, PublishedContent, application
 from fedrec_aggregator.settings_tables import DevicesTable
 from tests.device.worlds import Intake, listening
 from tests.waiting import HANG_S, until, with_more_time

@@ -22,7 +22,7 @@ from fedrec.federation.wire import (
     question_digest,
     question_header,
 )
-from fedrec.in_process.loopback import Loopback
+from fedrec.in_process import Loopback
 from fedrec.preparing import Prepared
 from fedrec.privacy.accounting import Ledger
 from fedrec.privacy.guarantee import Guarantee
@@ -31,8 +31,7 @@ from fedrec.recipes import client_recipe
 from fedrec.run.data.datasets import load_dataset, load_split, public_facts
 from fedrec.settings import load
 from fedrec_aggregator.core import Aggregator, Limits
-from fedrec_aggregator.device_content import PublishedContent
-from fedrec_aggregator.device_intake import DeviceIntake, application
+from fedrec_aggregator.device_server import DeviceIntake, PublishedContent, application
 from fedrec_aggregator.ledger import ReleaseLedger
 from fedrec_client.device import History
 from tests.waiting import HANG_S, until

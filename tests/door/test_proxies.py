@@ -12,7 +12,7 @@ from fedrec.errors import UnreachableError
 from fedrec.operations.addresses import proxy_words
 from fedrec.operations.party_settings import AggregatorAccess
 from fedrec.transport.channel import Access, handshake, open_channel
-from fedrec_aggregator.device_content import _opener
+from fedrec_aggregator.device_server import _opener
 from fedrec_client.serving_http import HttpServer
 from fedrec_client.serving_link import lost
 from tests.threads import saying, web

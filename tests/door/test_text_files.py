@@ -15,7 +15,7 @@ from fedrec.data.features import read_records
 from fedrec.data.movielens import ML_1M, ML_10M, ML_20M, ML_100K, read_films
 from fedrec.data.news_files import read_mind
 from fedrec.data.read import detect, read
-from fedrec.data.vectors import read_vectors
+from fedrec.encoders.tokens import read_vectors
 from fedrec.settings_keys import load_content
 from fedrec_client.clicks import read_clicks
 

@@ -14,7 +14,7 @@ pytest.importorskip("torch")
 import torch
 from torch.nn import functional
 
-from fedrec import extras
+from fedrec import errors
 from fedrec.data.impressions import News
 from fedrec.encoders import language_model
 from fedrec.encoders.news import Dropout, PlmNews, SelfAttention
@@ -428,7 +428,7 @@ def test_opening_a_folder_that_is_no_encoder_or_without_transformers_says_so(
         language_model.open_encoder(tmp_path)
     (tmp_path / "config.json").write_text("{}")
 
-    monkeypatch.setattr(extras, "find_spec", lambda name: None)
+    monkeypatch.setattr(errors, "find_spec", lambda name: None)
     with pytest.raises(SettingsError) as caught:
         language_model.open_encoder(tmp_path)
     assert caught.value.remedy == "Install it: pip install 'fedrec[plm]'."
@@ -447,7 +447,7 @@ def test_a_folder_is_opened_locally_and_any_changed_byte_changes_its_fingerprint
 
     fake = SimpleNamespace(AutoTokenizer=opened(letters), AutoModel=opened(LettersNetwork()))
     monkeypatch.setattr(language_model, "import_module", lambda name: fake)
-    monkeypatch.setattr(extras, "find_spec", lambda name: fake)
+    monkeypatch.setattr(errors, "find_spec", lambda name: fake)
     (tmp_path / "config.json").write_text("{}")
     fingerprints = []
     for weights in (b"a", b"a", b"b"):

@@ -7,7 +7,7 @@ import numpy as np
 from fedrec.data.interactions import Interactions
 from fedrec.evaluation.ranking import evaluate_ranking
 from fedrec.evaluation.toplists import same_for_everyone
-from fedrec.numerics.ties import tie_keys
+from fedrec.numerics.segments import tie_keys
 
 
 def second_opinion(row: int) -> int:

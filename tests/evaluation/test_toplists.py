@@ -17,7 +17,7 @@ from fedrec.evaluation.toplists import (
     same_for_everyone,
     top_items,
 )
-from fedrec.numerics.ties import tie_keys
+from fedrec.numerics.segments import tie_keys
 
 
 def clicks(sets: list[set[int]], num_items: int) -> Interactions:

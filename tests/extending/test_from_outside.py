@@ -23,8 +23,7 @@ from fedrec.federation.block_kinds import COMPILED, kind_named
 from fedrec.federation.messages import Question, ReleaseSpec
 from fedrec.federation.protocol import Invitation
 from fedrec.federation.releases import noise_stds, release
-from fedrec.federation.reports import RealBlock, block, bounded, within_radius
-from fedrec.federation.sums import exact_sums
+from fedrec.federation.reports import RealBlock, block, bounded, exact_sums, within_radius
 from fedrec.federation.wire import pack_invitation, read_invitation
 from fedrec.privacy.accounting import Ledger
 from fedrec.privacy.calibration import calibrate

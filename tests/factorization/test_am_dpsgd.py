@@ -10,16 +10,16 @@ import numpy as np
 import pytest
 from scipy import sparse
 
-from fedrec.budget import sampling
 from fedrec.data.features import FeatureBag, PublicFeatures
 from fedrec.data.interactions import Interactions
 from fedrec.data.planted import SHAPES, planted
 from fedrec.errors import SettingsError
+from fedrec.factorization import weights
 from fedrec.factorization.descent.am_dpsgd import EncoderSettings, feature_rows
 from fedrec.factorization.facts import PublicFacts
 from fedrec.federation.messages import RoundDone, train
 from fedrec.federation.reports import squared_norms
-from fedrec.in_process.loopback import Loopback
+from fedrec.in_process import Loopback
 from fedrec.privacy.accounting import Ledger
 from fedrec.randomness import Streams
 from fedrec.recipes import Prepared, prepare
@@ -231,7 +231,7 @@ def test_a_step_of_two_layers_is_algorithm_6_read_line_by_line() -> None:
     mean = float(counted.state["mean"])
     omega = np.maximum(np.asarray(counted.answer.values["counts"][:, 0]), 1) ** -0.25
     key = Streams(0).key("two-layer-batch", round=1)
-    batch = sampling.share_of_examples(ratings, share=0.6, key=key)  # l. 4
+    batch = weights.share_of_examples(ratings, share=0.6, key=key)  # l. 4
     assert 0.5 < batch.mean() < 0.7
     H = X @ E  # l. 5-7, once for every item
     V = H @ W

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from fedrec.data.interactions import Interactions
-from fedrec.factorization.sampling.blocked_sgd import (
+from fedrec.factorization.blocked_sgd import (
     Blocks,
     Diffusion,
     Pass,

@@ -25,7 +25,7 @@ from fedrec.factorization.default_clicks.model import ClickModel
 from fedrec.factorization.default_clicks.recipe import ClickRecipe
 from fedrec.factorization.facts import PublicFacts
 from fedrec.federation.messages import Question, RoundDone, State, train
-from fedrec.in_process.loopback import Loopback
+from fedrec.in_process import Loopback
 from fedrec.privacy.accounting import Ledger, mu_for
 from fedrec.privacy.calibration import calibrate
 from fedrec.privacy.guarantee import Guarantee

@@ -16,11 +16,10 @@ from fedrec.data.public_sources import PUBLIC_USERS, with_users_made_public
 from fedrec.errors import SettingsError
 from fedrec.factorization import collective
 from fedrec.factorization.collective import Side
-from fedrec.factorization.facts import PublicFacts
+from fedrec.factorization.facts import PublicFacts, predict
 from fedrec.factorization.least_squares import ItemStatistics
-from fedrec.factorization.model import predict
 from fedrec.federation.messages import train
-from fedrec.in_process.loopback import Loopback
+from fedrec.in_process import Loopback
 from fedrec.numerics.packed import pack
 from fedrec.privacy.accounting import Ledger
 from fedrec.public_sides import neighbours, sides_of

@@ -14,16 +14,16 @@ from scipy.optimize import minimize
 
 from fedrec.data.interactions import Interactions
 from fedrec.errors import SettingsError
-from fedrec.factorization.convex import client as convex_client
-from fedrec.factorization.convex.client import Catalogue, Logistic, Loss, Quadratic
-from fedrec.factorization.convex.recipe import Population
+from fedrec.factorization import convex as convex_client
+from fedrec.factorization.convex import Catalogue, Logistic, Loss, Quadratic
 from fedrec.factorization.facts import PublicFacts
 from fedrec.factorization.least_squares import solve_clicks
 from fedrec.federation.messages import RoundDone, train
-from fedrec.in_process.loopback import Loopback
+from fedrec.in_process import Loopback
 from fedrec.privacy.accounting import Ledger
 from fedrec.randomness import Streams
 from fedrec.recipes import Prepared, prepare
+from fedrec.recipes.convex_ssp import Population
 from fedrec.settings import load
 
 ITEMS = 25

@@ -24,10 +24,9 @@ from fedrec.factorization.default_ratings.directions import (
     told_shares,
 )
 from fedrec.factorization.default_ratings.recipe import DefaultRecipe
-from fedrec.factorization.facts import PublicFacts
-from fedrec.factorization.model import predict, ranker_of
+from fedrec.factorization.facts import PublicFacts, predict, ranker_of
 from fedrec.federation.messages import train
-from fedrec.in_process.loopback import Loopback
+from fedrec.in_process import Loopback
 from fedrec.privacy.accounting import Ledger
 from fedrec.randomness import Streams
 from fedrec.recipes import prepare

@@ -14,15 +14,13 @@ from fedrec.data.planted import planted, planted_truth, shape_of_sizes
 from fedrec.data.splits import Split, random_split
 from fedrec.errors import SettingsError
 from fedrec.evaluation.controls import item_user_bias
-from fedrec.factorization.facts import PublicFacts
-from fedrec.factorization.model import Model, predict, ranker_of
-from fedrec.factorization.simple import dp_bias
+from fedrec.factorization.facts import Model, PublicFacts, predict, ranker_of
 from fedrec.federation.messages import Question, State, train
 from fedrec.federation.reports import block
-from fedrec.in_process.loopback import Loopback
+from fedrec.in_process import Loopback
 from fedrec.privacy.accounting import Ledger, mu_for
 from fedrec.randomness import Streams
-from fedrec.recipes import prepare
+from fedrec.recipes import dp_bias, prepare
 from fedrec.settings import load
 
 

@@ -21,7 +21,7 @@ from fedrec.errors import BudgetExceededError
 from fedrec.factorization.descent.dp_sgd import summed_gradients
 from fedrec.factorization.facts import PublicFacts
 from fedrec.federation.messages import train
-from fedrec.in_process.loopback import Curator
+from fedrec.in_process import Curator
 from fedrec.preparing import Prepared
 from fedrec.privacy.accounting import Ledger
 from fedrec.randomness import Streams, SystemStreams

@@ -8,10 +8,9 @@ import pytest
 from fedrec.data.planted import SHAPES, planted
 from fedrec.data.splits import leave_last_out
 from fedrec.evaluation.ratings import rating_metrics
-from fedrec.factorization.facts import Earlier, PublicFacts
-from fedrec.factorization.model import predict
+from fedrec.factorization.facts import Earlier, PublicFacts, predict
 from fedrec.federation.messages import State, train
-from fedrec.in_process.loopback import Loopback
+from fedrec.in_process import Loopback
 from fedrec.privacy.accounting import Ledger
 from fedrec.randomness import Streams
 from fedrec.recipes import Prepared, prepare

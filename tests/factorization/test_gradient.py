@@ -10,8 +10,7 @@ from fedrec.encoders import items
 from fedrec.encoders.items import EncoderParameters, ItemInputs
 from fedrec.errors import SettingsError
 from fedrec.factorization.am_ssp import gradient
-from fedrec.factorization.am_ssp.gradient import Constant, Descent
-from fedrec.factorization.am_ssp.optimizers import Adam, GradientDescent, Optimizer
+from fedrec.factorization.am_ssp.gradient import Adam, Constant, Descent, GradientDescent, Optimizer
 from fedrec.factorization.least_squares import ItemStatistics
 from fedrec.numerics.packed import pack
 

@@ -5,7 +5,7 @@ import pytest
 from fedrec.data.interactions import Interactions, ItemOrder, order_by_item
 from fedrec.factorization.least_squares import item_statistics, map_rows
 from fedrec.federation.messages import BlockReports, BlockSpec, Reports
-from fedrec.federation.sums import ExactSums, exact_sums
+from fedrec.federation.reports import ExactSums, exact_sums
 from fedrec.numerics import threads
 from fedrec.numerics.packed import pack, unpack
 
@@ -15,7 +15,7 @@ LARGEST = 2**15 - 1
 @pytest.fixture(params=[-1, 1 << 23], ids=["compiled", "few"])
 def form(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """The kernel of many numbers, and SciPy's form of few."""
-    monkeypatch.setattr("fedrec.federation.sums._FEW_NUMBERS", request.param)
+    monkeypatch.setattr("fedrec.federation.reports._FEW_NUMBERS", request.param)
 
 
 def some_interactions(

@@ -10,7 +10,7 @@ from scipy import stats
 from fedrec.data.interactions import Interactions
 from fedrec.factorization.default_clicks.item_item import ItemItem
 from fedrec.factorization.default_ratings.model import DefaultModel, LikedRanker
-from fedrec.factorization.model import ranker_of
+from fedrec.factorization.facts import ranker_of
 from fedrec.factorization.released import arrays_of, model_of
 
 ITEMS = 40

@@ -13,9 +13,9 @@ import fedrec
 from fedrec.cli.main import guarded
 from fedrec.data.added_items import added_items
 from fedrec.errors import DataError, SettingsError
-from fedrec.numerics.regression import regressed
+from fedrec.numerics.segments import regressed
 from fedrec.serving.bundle import read
-from fedrec_client.exact_ranking import best
+from fedrec_client.public_model import best
 
 KINDS = ("clicks", "ratings")
 

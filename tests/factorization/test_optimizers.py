@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from fedrec.factorization.am_ssp.optimizers import Adam, GradientDescent, Optimizer
+from fedrec.factorization.am_ssp.gradient import Adam, GradientDescent, Optimizer
 
 EVERY = [GradientDescent(), Adam(0.8, 0.95, 1e-3)]
 

@@ -13,10 +13,10 @@ from fedrec.data.interactions import Interactions
 from fedrec.data.planted import SHAPES, planted
 from fedrec.errors import SettingsError
 from fedrec.factorization.facts import PublicFacts
-from fedrec.factorization.local_stage import LocalStageModel, solved
+from fedrec.factorization.least_squares import LocalStageModel, solved
 from fedrec.federation.messages import State, train
 from fedrec.federation.reports import squared_norms
-from fedrec.in_process.loopback import Loopback
+from fedrec.in_process import Loopback
 from fedrec.numerics.packed import unpack
 from fedrec.privacy.accounting import Ledger
 from fedrec.randomness import Streams

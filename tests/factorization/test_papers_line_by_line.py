@@ -14,7 +14,7 @@ from fedrec.data.interactions import Dataset
 from fedrec.data.planted import SHAPES, planted
 from fedrec.factorization.facts import PublicFacts
 from fedrec.federation.messages import train
-from fedrec.in_process.loopback import Loopback
+from fedrec.in_process import Loopback
 from fedrec.privacy.accounting import Ledger
 from fedrec.randomness import Streams
 from fedrec.recipes import prepare

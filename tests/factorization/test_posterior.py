@@ -15,9 +15,7 @@ from scipy import integrate
 import fedrec
 from fedrec.data.interactions import Interactions
 from fedrec.data.planted import SHAPES, planted
-from fedrec.factorization.facts import PublicFacts
-from fedrec.factorization.model import predict
-from fedrec.factorization.sampling.blocked_sgd import (
+from fedrec.factorization.blocked_sgd import (
     Diffusion,
     Pass,
     Rows,
@@ -25,16 +23,17 @@ from fedrec.factorization.sampling.blocked_sgd import (
     descend,
     settle,
 )
-from fedrec.factorization.sampling.posterior import (
+from fedrec.factorization.facts import PublicFacts, predict
+from fedrec.preparing import prepare
+from fedrec.randomness import Streams
+from fedrec.recipes.dpmf import (
     PosteriorSettings,
+    SampleRecipe,
     Scaling,
     guarantee_for,
     sample,
     user_weights,
 )
-from fedrec.preparing import prepare
-from fedrec.randomness import Streams
-from fedrec.recipes.dpmf import SampleRecipe
 from fedrec.run import statement
 from fedrec.settings import load
 

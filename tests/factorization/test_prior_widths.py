@@ -22,7 +22,7 @@ from fedrec.factorization.default_ratings.scales import (
 )
 from fedrec.factorization.facts import PublicFacts
 from fedrec.federation.messages import train
-from fedrec.in_process.loopback import Loopback
+from fedrec.in_process import Loopback
 from fedrec.privacy.accounting import Ledger
 from fedrec.randomness import Streams
 from fedrec.recipes import prepare

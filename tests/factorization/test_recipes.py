@@ -24,14 +24,13 @@ from fedrec.data.public_sources import PUBLIC_USERS
 from fedrec.evaluation.ranking import evaluate_ranking
 from fedrec.evaluation.toplists import Scores, dot_product, same_for_everyone
 from fedrec.factorization.default_clicks import choices as click_choices
-from fedrec.factorization.facts import PublicFacts
-from fedrec.factorization.model import predict
+from fedrec.factorization.facts import PublicFacts, predict
 from fedrec.federation import releases
 from fedrec.federation.messages import Question, train
 from fedrec.federation.releases import noise_stds, release
-from fedrec.federation.sums import ExactSums
-from fedrec.in_process.loopback import Loopback
-from fedrec.privacy import discrete_gaussian
+from fedrec.federation.reports import ExactSums
+from fedrec.in_process import Loopback
+from fedrec.privacy import gaussian
 from fedrec.privacy.accounting import Ledger, epsilon_of
 from fedrec.randomness import Streams, SystemStreams
 from fedrec.recipes import Prepared, prepare
@@ -418,7 +417,7 @@ def test_noise_is_added_whole_as_it_is_drawn_and_drawn_at_exactly_the_planned_de
     it drew is what the answer has beside the exact sum. A factor of 1.0001 anywhere fails."""
     made, asked = asked_and_summed(name)
     assert ways(asked) <= set().union(*WAYS.values()), "nobody looks at such noise above"
-    sample = discrete_gaussian.sample
+    sample = gaussian.sample
     drawn = list[tuple[float, np.ndarray]]()
     keys = list[bytes]()
 
@@ -427,7 +426,7 @@ def test_noise_is_added_whole_as_it_is_drawn_and_drawn_at_exactly_the_planned_de
         drawn.append((std, sample(size, std=std, key=key)))
         return drawn[-1][1]
 
-    monkeypatch.setattr(discrete_gaussian, "sample", seen)
+    monkeypatch.setattr(gaussian, "sample", seen)
     parties = 1 if made.plan.aggregation == "trusted" else 3
     for question, sums in asked:
         drawn.clear()

@@ -10,11 +10,10 @@ import pytest
 from fedrec.errors import RunError
 from fedrec.factorization.default_clicks.model import ClickModel
 from fedrec.factorization.default_ratings.model import DefaultModel, LikedRanker
-from fedrec.factorization.facts import PublicFacts
-from fedrec.factorization.model import Model, ranker_of
+from fedrec.factorization.facts import Model, PublicFacts, ranker_of
 from fedrec.factorization.released import load, save
 from fedrec.federation.messages import train
-from fedrec.in_process.loopback import Loopback
+from fedrec.in_process import Loopback
 from fedrec.privacy.accounting import Ledger
 from fedrec.randomness import Streams
 from fedrec.recipes import prepare
@@ -93,7 +92,7 @@ def test_a_model_is_saved_with_its_ranker_of_any_kind(kind: str, tmp_path: Path)
 def test_a_damaged_or_foreign_folder_is_refused(tmp_path: Path) -> None:
     with pytest.raises(RunError, match="cannot be read"):
         load(tmp_path)
-    from fedrec.factorization.am_ssp.model import PublishedModel
+    from fedrec.factorization.am_ssp.client import PublishedModel
 
     save(tmp_path, PublishedModel(np.ones((2, 2), np.float32), 3.0, 1.0, 1.0), about={})
     manifest = json.loads((tmp_path / "manifest.json").read_text())

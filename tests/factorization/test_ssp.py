@@ -12,13 +12,12 @@ import pytest
 
 from fedrec.data.interactions import Interactions
 from fedrec.factorization.am_ssp import client as ssp_client
+from fedrec.factorization.am_ssp import client as ssp_settings
 from fedrec.factorization.am_ssp import gradient
 from fedrec.factorization.am_ssp import recipe as ssp
-from fedrec.factorization.am_ssp import settings as ssp_settings
-from fedrec.factorization.facts import PublicFacts
-from fedrec.factorization.model import predict
+from fedrec.factorization.facts import PublicFacts, predict
 from fedrec.federation.messages import train
-from fedrec.in_process.loopback import Loopback
+from fedrec.in_process import Loopback
 from fedrec.numerics.packed import unpack
 from fedrec.privacy.accounting import Ledger
 from fedrec.privacy.calibration import Plan, calibrate

@@ -2,9 +2,9 @@ import numpy as np
 import pytest
 
 from fedrec.data.interactions import Interactions
-from fedrec.factorization import variational
-from fedrec.factorization.model import predict
-from fedrec.factorization.variational import Posterior
+from fedrec.evaluation import als
+from fedrec.evaluation.als import Posterior
+from fedrec.factorization.facts import predict
 
 
 def _planted(
@@ -30,8 +30,8 @@ def test_a_posterior_is_the_one_of_bayes_rule_written_out() -> None:
     other = Posterior(mean, factor @ factor.transpose(0, 2, 1))
     prior = np.diag([1.0, 2.0, 0.3])
     noise = 0.7
-    found = variational._posterior(
-        variational._Side(events.items, variational._by_user(events)),
+    found = als._posterior(
+        als._Side(events.items, als._by_user(events)),
         other,
         events.values,
         noise=noise,
@@ -58,7 +58,7 @@ def test_a_posterior_is_the_one_of_bayes_rule_written_out() -> None:
 def test_a_planted_answer_is_found_and_so_is_its_noise() -> None:
     events, truth = _planted(np.random.default_rng(1), users=300, items=120, width=2, noise=0.3)
     # twice the width that is there
-    *_, model = variational.alternate(events, width=4, iterations=25, rng=np.random.default_rng(2))
+    *_, model = als.alternate(events, width=4, iterations=25, rng=np.random.default_rng(2))
     u, i = np.nonzero(np.ones_like(truth))
     everything = Interactions.from_columns(
         u,
@@ -90,9 +90,7 @@ def test_the_expected_square_error_is_that_of_draws_from_the_posteriors() -> Non
     )
     drawn = y - U[..., 2] - V[..., 2] - np.einsum("snd,snd->sn", U[..., :2], V[..., :2])
     every = np.arange(4)
-    assert variational._noise(*sides, every, every, y) == pytest.approx(
-        float(np.mean(drawn**2)), rel=0.02
-    )
+    assert als._noise(*sides, every, every, y) == pytest.approx(float(np.mean(drawn**2)), rel=0.02)
 
 
 def test_items_and_users_without_ratings_have_finite_vectors() -> None:
@@ -104,6 +102,6 @@ def test_items_and_users_without_ratings_have_finite_vectors() -> None:
         num_items=4,
         value_range=(1.0, 5.0),
     )
-    *_, model = variational.alternate(events, width=2, iterations=3, rng=np.random.default_rng(4))
+    *_, model = als.alternate(events, width=2, iterations=3, rng=np.random.default_rng(4))
     assert np.isfinite(model.item_vectors).all()
     assert np.isfinite(model.user_vectors(events)).all()

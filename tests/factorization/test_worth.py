@@ -34,11 +34,10 @@ from fedrec.factorization.default_clicks.worth import (
     shares,
     worth_of,
 )
-from fedrec.factorization.facts import PublicFacts
-from fedrec.factorization.model import Model
+from fedrec.factorization.facts import Model, PublicFacts
 from fedrec.federation.messages import Question, ReleaseSpec, State, train
 from fedrec.federation.reports import block
-from fedrec.in_process.loopback import Loopback
+from fedrec.in_process import Loopback
 from fedrec.privacy.accounting import Ledger
 from fedrec.randomness import Streams
 from fedrec.recipes import prepare

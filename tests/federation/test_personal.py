@@ -18,9 +18,8 @@ from fedrec.errors import SettingsError
 from fedrec.factorization.facts import PublicFacts
 from fedrec.federation.messages import Reports, train
 from fedrec.federation.personal import announced, mean_weight, weight, weighted, with_limits
-from fedrec.federation.reports import squared_norms
-from fedrec.federation.sums import ExactSums
-from fedrec.in_process.loopback import Loopback
+from fedrec.federation.reports import ExactSums, squared_norms
+from fedrec.in_process import Loopback
 from fedrec.privacy.accounting import Ledger, compose, epsilon_of
 from fedrec.privacy.guarantee import Guarantee
 from fedrec.randomness import Streams

@@ -6,7 +6,7 @@ from fedrec.errors import BudgetExceededError, PrivacyError
 from fedrec.federation.messages import Question, ReleaseSpec, Reports
 from fedrec.federation.releases import release
 from fedrec.federation.reports import RealBlock, block, bounded
-from fedrec.in_process.loopback import Loopback
+from fedrec.in_process import Loopback
 from fedrec.privacy.accounting import Ledger
 from fedrec.privacy.calibration import calibrate
 from fedrec.privacy.guarantee import Guarantee

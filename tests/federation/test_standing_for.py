@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 from fedrec.evaluation.ratings import rating_metrics
-from fedrec.factorization.model import predict
+from fedrec.factorization.facts import predict
 from fedrec.federation.messages import Release
-from fedrec.in_process.loopback import Loopback
+from fedrec.in_process import Loopback
 from fedrec.privacy.accounting import Ledger
 from fedrec.randomness import Streams
 from fedrec.recipes import prepare

@@ -14,7 +14,7 @@ from fedrec.federation.messages import Question, Release, ReleaseSpec
 from fedrec.federation.protocol import Invitation, Opening, Phase, Refusal, RoundStatus
 from fedrec.federation.report_batches import pack_reports, unpack_reports
 from fedrec.federation.reports import block
-from fedrec.federation.versions import PROTOCOL, spoken
+from fedrec.federation.round_messages import PROTOCOL, spoken
 from fedrec.federation.wire import (
     pack_answer,
     pack_invitation,

@@ -38,7 +38,7 @@ from fedrec.federation.wire import (
     read_terms,
     unpack_release,
 )
-from fedrec.in_process.loopback import Loopback
+from fedrec.in_process import Loopback
 from fedrec.privacy.accounting import Ledger
 from fedrec.privacy.calibration import Plan, calibrate
 from fedrec.privacy.guarantee import Guarantee, non_private

@@ -15,7 +15,7 @@ from fedrec.ledgers.chain import HeadFile, head_after
 from fedrec.privacy.accounting import GaussianEvent
 from fedrec.privacy.click_accounting import Costs
 from fedrec.privacy.guarantee import Guarantee
-from fedrec.privacy.padding import PaddedEvent
+from fedrec.privacy.mixtures import PaddedEvent
 from fedrec.privacy.selection import PureEvent
 from fedrec.run.data.budget import DataBudget
 from fedrec_client.click_ledger import ClickLedger, RunBinding

@@ -19,8 +19,7 @@ from fedrec.errors import SettingsError
 from fedrec.news.attention import release_vectors
 from fedrec.news.models import news_model
 from fedrec.news.person import answer_costs
-from fedrec.news.schedule import schedule_of
-from fedrec.news.variant import costs_of, promise
+from fedrec.news.variant import costs_of, promise, schedule_of
 from fedrec.privacy.accounting import GaussianEvent, mu_for
 from fedrec.privacy.click_accounting import dearest_click
 from fedrec.privacy.mixtures import epsilon_of_events

@@ -18,10 +18,10 @@ from fedrec.news.co_clicks import clicked_together, with_untold
 from fedrec.news.labels import LabelReports
 from fedrec.news.local_clients import LocalClients
 from fedrec.news.prior import public_prior
-from fedrec.news.report_model import ReportModel, ReportModelSettings
 from fedrec.news.reports_training import Collected, Decoder, Trained
 from fedrec.news.topics import public_vectors
 from fedrec.news.trained import Catalogue, TrainedNews
+from fedrec.news.trainer_state import ReportModel, ReportModelSettings
 from fedrec.news.variant import train_news
 from fedrec.privacy.accounting import GaussianEvent
 from fedrec.privacy.bounded_mean import Coefficients, topic_table

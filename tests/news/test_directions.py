@@ -11,10 +11,10 @@ from fedrec.data.features import PublicFeatures
 from fedrec.data.planted_news import PlantedNewsShape, planted_news
 from fedrec.evaluation.impressions import evaluate_impressions, history_swap
 from fedrec.news import topics
-from fedrec.news.device_noise import DeviceNoise
+from fedrec.news.checkpoints import DeviceNoise
 from fedrec.news.prior import public_prior, rebuilding
-from fedrec.news.report_model import ReportModelSettings
 from fedrec.news.reports_training import NoiseLevels, Trained, collect, fit, serve
+from fedrec.news.trainer_state import ReportModelSettings
 from fedrec.privacy.accounting import mu_for
 from fedrec.privacy.bounded_mean import BITS, topic_table
 from fedrec.privacy.click_accounting import plan_training

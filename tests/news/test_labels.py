@@ -7,7 +7,7 @@ from scipy import stats
 
 from fedrec.data.impressions import Impressions
 from fedrec.news import labels
-from fedrec.news.device_noise import DeviceNoise
+from fedrec.news.checkpoints import DeviceNoise
 from fedrec.privacy.selection import (
     largest_log_ratio,
     output_table,

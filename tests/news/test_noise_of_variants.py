@@ -19,9 +19,9 @@ from fedrec.data.impressions import Impressions
 from fedrec.data.planted_news import PlantedNewsShape, planted_news
 from fedrec.encoders.news_model import NewsModel
 from fedrec.errors import SettingsError
-from fedrec.news import schedule as schedule_module
 from fedrec.news import topics
-from fedrec.news.device_noise import DeviceNoise
+from fedrec.news import variant as schedule_module
+from fedrec.news.checkpoints import DeviceNoise
 from fedrec.news.local_update import Behind, NoisedGradients, Through
 from fedrec.news.models import news_model
 from fedrec.news.reports_training import collect

@@ -24,8 +24,7 @@ from fedrec.privacy import bounded_mean
 from fedrec.privacy.accounting import GaussianEvent, delta_of, epsilon_of, mu_for
 from fedrec.privacy.click_accounting import Costs
 from fedrec.privacy.guarantee import Guarantee
-from fedrec.privacy.mixtures import epsilon_of_events
-from fedrec.privacy.padding import PaddedEvent
+from fedrec.privacy.mixtures import PaddedEvent, epsilon_of_events
 from fedrec.privacy.selection import PureEvent, Selection, output_table
 from fedrec.settings import load
 

@@ -17,7 +17,7 @@ from fedrec.data.planted_news import PlantedNewsShape, planted_news
 from fedrec.encoders.news_model import NewsModel
 from fedrec.news import topics
 from fedrec.news.attention import LaplaceAttention
-from fedrec.news.device_noise import DeviceNoise
+from fedrec.news.checkpoints import DeviceNoise
 from fedrec.news.local_update import Through
 from fedrec.news.models import news_model
 from fedrec.news.variant import rounds_of

@@ -12,7 +12,7 @@ from fedrec.data.impressions import News
 from fedrec.encoders.news_model import NewsModel, NewsModelSettings, naml, nrms, plm_nr
 from fedrec.encoders.tokens import PADDING, NewsTokens, tokenise
 from fedrec.news.local_update import recentre, user_vectors
-from fedrec.news.public_start import invented_readers, public_words, start_basis
+from fedrec.news.models import invented_readers, public_words, start_basis
 
 CLUSTERS = 4
 EACH = 30

@@ -17,8 +17,7 @@ from fedrec.errors import BudgetExceededError
 from fedrec.evaluation.impressions import evaluate_impressions, history_swap
 from fedrec.federation.messages import Question, Reports
 from fedrec.federation.releases import noise_stds, release
-from fedrec.federation.reports import within_radius
-from fedrec.federation.sums import ExactSums
+from fedrec.federation.reports import ExactSums, within_radius
 from fedrec.news import central, topics
 from fedrec.news.central import CentralSettings, plan_of
 from fedrec.news.central_client import (

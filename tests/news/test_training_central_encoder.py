@@ -18,9 +18,8 @@ from fedrec.data.planted_news import PlantedNewsShape, planted_news
 from fedrec.evaluation.impressions import evaluate_impressions, history_swap
 from fedrec.federation.messages import Question, Release, Reports, train
 from fedrec.federation.releases import noise_stds, release
-from fedrec.federation.reports import within_radius
-from fedrec.federation.sums import ExactSums
-from fedrec.in_process.loopback import Loopback
+from fedrec.federation.reports import ExactSums, within_radius
+from fedrec.in_process import Loopback
 from fedrec.news import central_client, encoder_client, topics
 from fedrec.news.central_encoder import (
     EncoderModel,

@@ -18,8 +18,7 @@ from fedrec.data.planted_news import PlantedNews, PlantedNewsShape, planted_news
 from fedrec.errors import BudgetExceededError
 from fedrec.evaluation.impressions import evaluate_impressions, history_swap
 from fedrec.news import topics
-from fedrec.news.device_noise import DeviceNoise
-from fedrec.news.report_model import ReportModelSettings
+from fedrec.news.checkpoints import DeviceNoise
 from fedrec.news.reports_training import (
     Collected,
     Decoder,
@@ -32,6 +31,7 @@ from fedrec.news.reports_training import (
     report_loss,
     serve,
 )
+from fedrec.news.trainer_state import ReportModelSettings
 from fedrec.privacy import bounded_mean
 from fedrec.privacy.bounded_mean import Coefficients, Population, TopicTable
 from fedrec.privacy.click_accounting import TrainingPlan, plan_training
@@ -220,7 +220,7 @@ def test_before_any_training_the_model_ranks_as_the_public_prior(
     world: tuple[PlantedNews, np.ndarray, TopicTable],
 ) -> None:
     from fedrec.news.prior import public_prior
-    from fedrec.news.report_model import ReportModel
+    from fedrec.news.trainer_state import ReportModel
 
     prior = public_prior(world[2], world[1], history=HISTORY)
     model = ReportModel(world[1], prior.matrix, ReportModelSettings(), rng=np.random.default_rng(1))

@@ -13,8 +13,7 @@ from fedrec.data.features import PublicFeatures
 from fedrec.data.impressions import Impressions
 from fedrec.data.planted_news import PlantedNewsShape, planted_news
 from fedrec.news import topics
-from fedrec.news.checkpoints import Kept
-from fedrec.news.device_noise import DeviceNoise
+from fedrec.news.checkpoints import DeviceNoise, Kept
 from fedrec.news.local_clients import LocalClients
 from fedrec.news.local_update import Behind
 from fedrec.news.reports_training import Collected, collect, collected_arrays, joined

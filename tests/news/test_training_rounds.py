@@ -20,7 +20,7 @@ from fedrec.errors import SettingsError
 from fedrec.evaluation.impressions import with_swapped_histories
 from fedrec.news import fedadam, labels, rounds, topics
 from fedrec.news.attention import gaussian_plan, renormalise_relu
-from fedrec.news.device_noise import DeviceNoise
+from fedrec.news.checkpoints import DeviceNoise
 from fedrec.news.local_clients import LocalClients
 from fedrec.news.local_update import (
     Behind,
@@ -31,9 +31,8 @@ from fedrec.news.local_update import (
     released_weights,
 )
 from fedrec.news.models import news_model
-from fedrec.news.schedule import per_answer
 from fedrec.news.trained import Catalogue, Progress, TrainedNews
-from fedrec.news.variant import VARIANTS, rounds_of, train_news
+from fedrec.news.variant import VARIANTS, per_answer, rounds_of, train_news
 from fedrec.news.variant import require as variant_named
 from fedrec.privacy.accounting import mu_for
 from fedrec.privacy.guarantee import Guarantee

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from fedrec.operations import tracing
+from fedrec.operations import party_state
 
 
 def collected(monkeypatch: pytest.MonkeyPatch) -> Any:
@@ -14,6 +14,6 @@ def collected(monkeypatch: pytest.MonkeyPatch) -> Any:
     export = pytest.importorskip("opentelemetry.sdk.trace.export", reason="no OpenTelemetry here")
     memory = pytest.importorskip("opentelemetry.sdk.trace.export.in_memory_span_exporter")
     collector = memory.InMemorySpanExporter()
-    monkeypatch.setenv(tracing.ENDPOINT, "http://127.0.0.1:1")
-    monkeypatch.setattr(tracing, "_processor", lambda: export.SimpleSpanProcessor(collector))
+    monkeypatch.setenv(party_state.ENDPOINT, "http://127.0.0.1:1")
+    monkeypatch.setattr(party_state, "_processor", lambda: export.SimpleSpanProcessor(collector))
     return collector

@@ -22,7 +22,7 @@ from fedrec.operations.metrics import OUTCOMES, Metrics, watch_machine
 from fedrec.operations.monitoring import ALERTS, DASHBOARD
 from fedrec.operations.party_state import Awaited, Doing
 from fedrec.operations.pins import renew
-from fedrec_server.serving.counts import ServingCounts
+from fedrec_server.serving.batcher import ServingCounts
 from fedrec_server.serving.refusals import Code
 from tests.waiting import HANG_S
 

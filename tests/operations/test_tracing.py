@@ -10,9 +10,9 @@ import pytest
 
 from fedrec.errors import SettingsError
 from fedrec.federation.protocol import Answer, Phase, RoundStatus
-from fedrec.operations import tracing
+from fedrec.operations import party_state
 from fedrec.operations.metrics import Metrics
-from fedrec.operations.tracing import ATTRIBUTES, Spans
+from fedrec.operations.party_state import ATTRIBUTES, Spans
 from fedrec_client.worker_main import Counted
 from fedrec_server.watching import WatchedClients, WatchedEndpoint
 from tests.operations.spans import collected
@@ -95,8 +95,8 @@ def test_without_a_collector_nothing_is_imported_and_without_the_extra_it_is_nam
         "assert not any(name.startswith('opentelemetry') for name in sys.modules)"
     )
     subprocess.run([sys.executable, "-c", program], check=True)
-    monkeypatch.setenv(tracing.ENDPOINT, "http://127.0.0.1:1")
-    monkeypatch.setattr("fedrec.extras.find_spec", lambda name: None)
+    monkeypatch.setenv(party_state.ENDPOINT, "http://127.0.0.1:1")
+    monkeypatch.setattr("fedrec.errors.find_spec", lambda name: None)
     with pytest.raises(SettingsError, match="opentelemetry") as missing:
         Metrics("server", "1")
     assert "fedrec[telemetry]" in missing.value.remedy

@@ -22,7 +22,7 @@ from fedrec.news.topics import public_vectors
 from fedrec.news.trained import Catalogue, TrainedNews
 from fedrec.news.variant import train_news
 from fedrec.privacy.guarantee import Guarantee
-from fedrec.privacy.padding import PaddedEvent, inner_mu
+from fedrec.privacy.mixtures import PaddedEvent, inner_mu
 from fedrec.serving import asking, bundle
 from fedrec.serving.bundle import Bundle
 from fedrec.serving.exporting import Origin

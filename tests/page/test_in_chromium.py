@@ -18,7 +18,7 @@ from safetensors.numpy import load_file
 from fedrec.news import attention
 from fedrec.serving import asking, bundle
 from fedrec.serving.bundle import FILE, Texts
-from fedrec.serving.sizes import Sizes
+from fedrec.serving.user_map import Sizes
 
 pytest.importorskip("playwright", reason="playwright drives the browser")
 from playwright.sync_api import Browser, Page, expect, sync_playwright

@@ -19,7 +19,7 @@ from starlette.routing import Route
 from fedrec.data.interactions import Interactions
 from fedrec.federation.report_batches import Batch, pack_reports
 from fedrec.federation.wire import question_digest, question_header, report_digest
-from fedrec_client.pseudonyms import report_ids, user_tokens
+from fedrec_client.ledger import report_ids, user_tokens
 from fedrec_server.serving.http_api import page_routes
 from tests.device.worlds import World, closed, listening, opened, world
 from tests.page.test_in_chromium import CONTRASTS, browser

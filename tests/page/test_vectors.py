@@ -8,13 +8,13 @@ import pytest
 from safetensors.numpy import load_file
 from scipy.special import ndtr
 
-from fedrec.numerics.ties import tie_keys
+from fedrec.numerics.segments import tie_keys
 from fedrec.privacy import bounded_mean
 from fedrec.privacy.accounting import GaussianEvent, compose, delta_of, epsilon_of, mu_for
 from fedrec.privacy.bounded_mean import Coefficients, Population
 from fedrec.privacy.guarantee import Guarantee
 from fedrec.serving import asking, bundle
-from fedrec.serving.sizes import Sizes
+from fedrec.serving.user_map import Sizes
 
 from .conftest import attention_parts, planted
 

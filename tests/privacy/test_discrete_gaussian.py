@@ -11,8 +11,8 @@ import pytest
 from scipy import stats
 
 from fedrec.numerics import threads
-from fedrec.privacy import discrete_gaussian
-from fedrec.privacy.discrete_gaussian import law_of, sample, settle
+from fedrec.privacy import gaussian
+from fedrec.privacy.gaussian import law_of, sample, settle
 from fedrec.privacy.keystream import derive
 
 KEY = b"k" * 32
@@ -74,7 +74,7 @@ def test_moments_are_those_of_the_law() -> None:
 def test_settling_every_try_in_exact_arithmetic_changes_no_draw(std: float) -> None:
     key = derive(KEY, "discrete-gaussian")
     # a margin of 2 leaves every acceptance undecided
-    slow = discrete_gaussian._sample(300, law_of(std), key, margin=2.0)
+    slow = gaussian._sample(300, law_of(std), key, margin=2.0)
     assert slow.tobytes() == sample(300, std=std, key=KEY).tobytes()
 
 
@@ -100,7 +100,7 @@ def test_a_word_on_a_threshold_is_undecided_and_further_bits_decide_it() -> None
     words = np.array([u, accept], np.uint64)
     out = np.zeros(1, np.int64)
     precision = 0.5 / law.std**2
-    state = discrete_gaussian._draw(
+    state = gaussian._draw(
         words, 0, law.thresholds, law.guide, law.shift, precision, 2.0**-40, out, 0
     )
     assert state == (0, 0, True)
@@ -119,7 +119,7 @@ def test_the_last_word_reaches_beyond_the_table() -> None:
 
 
 def test_draws_depend_on_key_and_std_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    size = discrete_gaussian.SECTION + 1000
+    size = gaussian.SECTION + 1000
     draws = sample(size, std=300.0, key=KEY)
     assert sample(size - 2000, std=300.0, key=KEY).tobytes() == draws[:-2000].tobytes()
     assert not np.array_equal(sample(100, std=300.0, key=b"l" * 32), draws[:100])

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from fedrec.privacy import discrete_gaussian, gaussian
+from fedrec.privacy import gaussian
 from fedrec.privacy.accounting import delta_of, epsilon_of
 from fedrec.privacy.guarantee import Guarantee, non_private
 from fedrec.randomness import Streams
@@ -104,8 +104,7 @@ def test_two_keys_give_two_noises_and_one_key_one() -> None:
     np.testing.assert_array_equal(draws[0], draws[1])
     assert (draws[0] != draws[2]).all()
     assert (
-        discrete_gaussian.sample(9, std=1e6, key=KEY)
-        != discrete_gaussian.sample(9, std=1e6, key=KEY + b"x")
+        gaussian.sample(9, std=1e6, key=KEY) != gaussian.sample(9, std=1e6, key=KEY + b"x")
     ).all()
 
 
@@ -138,7 +137,7 @@ def test_noise_is_as_wide_in_a_block_of_any_shape(
         asked.append((size, std))
         return np.broadcast_to(np.int64(0), size)
 
-    monkeypatch.setattr(discrete_gaussian, "sample", sample)
+    monkeypatch.setattr(gaussian, "sample", sample)
     noise = {"step": 2.0**-9, "std": 0.75, "key": bytes(32)}
     gaussian.row_noise((rows, columns), **noise)
     assert asked == [(rows * columns, 0.75 * 2**9)]

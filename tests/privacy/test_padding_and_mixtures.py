@@ -10,8 +10,13 @@ from fedrec.errors import UnitMismatchError
 from fedrec.privacy import laplace
 from fedrec.privacy.accounting import GaussianEvent, delta_of, epsilon_of, mu_for
 from fedrec.privacy.guarantee import Guarantee
-from fedrec.privacy.mixtures import epsilon_of_events
-from fedrec.privacy.padding import PaddedEvent, amplified, inner_epsilon, inner_mu
+from fedrec.privacy.mixtures import (
+    PaddedEvent,
+    amplified,
+    epsilon_of_events,
+    inner_epsilon,
+    inner_mu,
+)
 from fedrec.privacy.selection import PureEvent, output_table, randomised_response
 from fedrec.randomness import Streams
 

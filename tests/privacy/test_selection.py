@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from fedrec.privacy import uniform
+from fedrec.privacy import keystream
 from fedrec.privacy.selection import (
     PureEvent,
     Selection,
@@ -135,9 +135,9 @@ def test_bad_arguments_are_refused() -> None:
         lambda: draw(np.array([3]), randomised_response(3, 1.0), name="x", key=KEY),
         lambda: draw(np.array([-1]), randomised_response(3, 1.0), name="x", key=KEY),
         lambda: PureEvent("x", 1.0, told=0.9),
-        lambda: uniform.coins(3, probability=1.1, key=KEY),
-        lambda: uniform.integers(3, below=0, key=KEY),
-        lambda: uniform.subsets(3, members=4, of=3, key=KEY),
+        lambda: keystream.coins(3, probability=1.1, key=KEY),
+        lambda: keystream.integers(3, below=0, key=KEY),
+        lambda: keystream.subsets(3, members=4, of=3, key=KEY),
     ):
         with pytest.raises(ValueError):
             call()
@@ -147,19 +147,21 @@ def test_coins_integers_and_subsets_are_uniform() -> None:
     """Each at level 1e-5."""
     assert (
         stats.binomtest(
-            int(uniform.coins(50_000, probability=0.3, key=KEY).sum()), 50_000, 0.3
+            int(keystream.coins(50_000, probability=0.3, key=KEY).sum()), 50_000, 0.3
         ).pvalue
         > 1e-5
     )
-    assert uniform.coins(5, probability=1.0, key=KEY).all()
-    assert not uniform.coins(5, probability=0.0, key=KEY).any()
-    assert stats.chisquare(np.bincount(uniform.integers(50_000, below=7, key=KEY))).pvalue > 1e-5
-    drawn = np.sort(uniform.subsets(50_000, members=2, of=5, key=KEY), 1)
+    assert keystream.coins(5, probability=1.0, key=KEY).all()
+    assert not keystream.coins(5, probability=0.0, key=KEY).any()
+    assert stats.chisquare(np.bincount(keystream.integers(50_000, below=7, key=KEY))).pvalue > 1e-5
+    drawn = np.sort(keystream.subsets(50_000, members=2, of=5, key=KEY), 1)
     assert stats.chisquare(np.unique(drawn @ [5, 1], return_counts=True)[1]).pvalue > 1e-5
-    ordered = uniform.subsets(48_000, members=3, of=4, key=KEY)
+    ordered = keystream.subsets(48_000, members=3, of=4, key=KEY)
     assert stats.chisquare(np.unique(ordered @ [16, 4, 1], return_counts=True)[1]).pvalue > 1e-5
     assert len(np.unique(ordered @ [16, 4, 1])) == 24
-    huge = uniform.integers(20_000, below=3 * 2**61, key=KEY)  # a quarter of the words is rejected
+    huge = keystream.integers(
+        20_000, below=3 * 2**61, key=KEY
+    )  # a quarter of the words is rejected
     assert stats.kstest(huge / (3 * 2**61), "uniform").pvalue > 1e-5
 
 
@@ -169,8 +171,8 @@ def test_coins_that_protect_are_rounded_up(monkeypatch: pytest.MonkeyPatch) -> N
     for probability in (0.3, 1e-3, 2.0**-30):
         edge = int(Fraction(probability) * 2**64)
         monkeypatch.setattr(
-            uniform,
+            keystream,
             "_words",
             lambda size, key, *, section, edge=edge: np.full(size, edge + (edge >> 52), np.uint64),
         )
-        assert uniform.coins(1, probability=probability, key=KEY).all()
+        assert keystream.coins(1, probability=probability, key=KEY).all()

@@ -9,7 +9,7 @@ from scipy import stats
 from fedrec.errors import BudgetExceededError, PrivacyError
 from fedrec.federation import releases
 from fedrec.federation.messages import BlockSpec, Question, ReleaseSpec
-from fedrec.privacy import three_noises
+from fedrec.privacy import calibration
 from fedrec.privacy.accounting import Ledger, compose, opinions
 from fedrec.privacy.calibration import Plan, among_three, calibrate
 from fedrec.privacy.guarantee import Guarantee, non_private
@@ -122,8 +122,8 @@ def test_the_sum_of_two_discrete_gaussians_is_one_up_to_the_factor_of_the_proof(
             both = mpmath.fsum(each[j] * each[k - j] for j in range(-100, 101)) / norm_each**2
             assert abs(both / (whole[k] / norm_whole) - 1) < 1.1e-34
     with pytest.raises(ValueError, match="no sum of two"):
-        three_noises.party_std(5.9, coarsest_step=1.0)
-    assert three_noises.party_std(0.0, coarsest_step=1.0) == 0.0
+        calibration.party_std(5.9, coarsest_step=1.0)
+    assert calibration.party_std(0.0, coarsest_step=1.0) == 0.0
 
 
 def test_one_corrupt_calibration_keeps_the_epsilon_for_one_and_outsiders_have_less() -> None:

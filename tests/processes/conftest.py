@@ -18,7 +18,7 @@ import pytest
 
 from fedrec.cli.supervisor import Supervisor
 from fedrec.data.interactions import Catalogue, Interactions
-from fedrec.in_process.loopback import Loopback
+from fedrec.in_process import Loopback
 from fedrec.privacy.accounting import Ledger
 from fedrec.recipes import prepare
 from fedrec.run.data.datasets import load_dataset, load_split, public_facts

@@ -28,7 +28,7 @@ from fedrec.federation.protocol import Answer
 from fedrec.federation.wire import read_answer
 from fedrec.transport.aggregator_api import aggregator_pb2 as pb
 from fedrec.transport.rounds_api import rounds_pb2
-from fedrec.transport.rounds_api.pieces import packed, pieces
+from fedrec.transport.rounds_client import packed, pieces
 from fedrec_client.requests import answering
 from fedrec_server.runs import run_folder
 from fedrec_simulations.runtimes.deployment_files import PartyFiles

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from fedrec.operations.tracing import ATTRIBUTES, ENDPOINT
+from fedrec.operations.party_state import ATTRIBUTES, ENDPOINT
 from fedrec.settings import load
 from fedrec_simulations.demo.trial import Trial
 from tests.hidden import logs_with

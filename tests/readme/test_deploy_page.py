@@ -24,7 +24,7 @@ from fedrec.privacy.accounting import epsilon_of, mu_for
 from fedrec.settings import load
 from fedrec.transport.aggregator_client import MAX_RELEASE_BYTES
 from fedrec_aggregator import settings as aggregator
-from fedrec_aggregator.limits import Limits
+from fedrec_aggregator.opening_checks import Limits
 from fedrec_client import settings as client
 from fedrec_server import settings as server
 from fedrec_server.serving import settings as serving

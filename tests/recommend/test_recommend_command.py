@@ -18,11 +18,11 @@ from fedrec.cli.main import guarded
 from fedrec.cli.recommend_demo import example_history, served_run
 from fedrec.data.interactions import Interactions
 from fedrec.factorization.default_ratings.model import DefaultModel, LikedRanker
-from fedrec.factorization.model import ranker_of
+from fedrec.factorization.facts import ranker_of
 from fedrec.factorization.released import arrays_of, model_of
 from fedrec.privacy.accounting import epsilon_of, mu_for
 from fedrec.serving.bundle import FILE, Texts, read
-from fedrec_client.exact_ranking import best, released_model
+from fedrec_client.public_model import best, released_model
 from fedrec_server.serving.settings import validated
 from fedrec_server.settings_tables import PublishTable
 from tests.ports import free_port

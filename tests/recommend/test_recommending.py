@@ -22,7 +22,7 @@ from fedrec.errors import (
 )
 from fedrec.randomness import Streams
 from fedrec.serving.bundle import Bundle, Texts, read
-from fedrec.serving.sizes import Sizes
+from fedrec.serving.user_map import Sizes
 from fedrec_client.clicks import Click, Clicks, read_clicks
 from fedrec_client.explaining import shown
 from fedrec_client.public_model import PublicModel

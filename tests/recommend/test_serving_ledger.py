@@ -21,7 +21,7 @@ from fedrec.errors import BudgetExceededError, PrivacyError, RunError, UnitMisma
 from fedrec.ledgers.chain import HeadFile
 from fedrec.privacy.accounting import GaussianEvent, epsilon_of, mu_for
 from fedrec.privacy.guarantee import Guarantee
-from fedrec.privacy.padding import PaddedEvent
+from fedrec.privacy.mixtures import PaddedEvent
 from fedrec_client.serving_ledger import Drawn, ServingLedger, ServingQuestion, event_of
 from tests.waiting import HANG_S
 

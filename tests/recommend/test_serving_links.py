@@ -18,8 +18,7 @@ from fedrec.transport.serving_api import serving_pb2 as pb
 from fedrec_client.clicks import Clicks
 from fedrec_client.explaining import decoded, explained
 from fedrec_client.recommending import Recommender
-from fedrec_client.serving_connection import connect
-from fedrec_client.serving_http import HttpServer
+from fedrec_client.serving_http import HttpServer, connect
 from fedrec_client.serving_link import ServingQuery, Trust
 from tests.ports import free_port
 from tests.threads import saying, web

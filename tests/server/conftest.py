@@ -21,7 +21,7 @@ from fedrec.data.planted import PlantedShape, planted
 from fedrec.federation.messages import train
 from fedrec.federation.protocol import Answer, Invitation, Terms
 from fedrec.federation.round_driver import Patience
-from fedrec.in_process.loopback import Loopback
+from fedrec.in_process import Loopback
 from fedrec.privacy.accounting import Ledger
 from fedrec.privacy.calibration import Plan
 from fedrec.privacy.guarantee import Guarantee

@@ -18,7 +18,7 @@ from fedrec.errors import DataError, SettingsError
 from fedrec.factorization.facts import PublicFacts
 from fedrec.public_data import PublicData, read_public, write_public
 from fedrec.randomness import Streams
-from fedrec_server.public import read_film_file, read_item_file
+from fedrec_server.settings_tables import read_film_file, read_item_file
 
 
 def facts_of(dataset: Dataset, features: PublicFeatures | None) -> PublicFacts:

@@ -12,7 +12,7 @@ import pytest
 from fedrec.data.features import PublicFeatures
 from fedrec.data.planted_news import PlantedNewsShape, planted_news
 from fedrec.errors import RefusedError
-from fedrec.news.device_noise import DeviceNoise
+from fedrec.news.checkpoints import DeviceNoise
 from fedrec.news.messages import Arrays
 from fedrec.news.reports_training import Collected, Decoder, collect, collected_arrays, collected_of
 from fedrec.news.topics import directions, public_vectors

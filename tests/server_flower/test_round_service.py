@@ -20,8 +20,7 @@ from fedrec.operations.certificates import pins, write_development_certificates
 from fedrec.transport.aggregator_api.methods import FRAME_BYTES
 from fedrec.transport.channel import Access, open_channel
 from fedrec.transport.rounds_api import rounds_pb2 as pb
-from fedrec.transport.rounds_api.pieces import SERVICE, packed, pieces
-from fedrec.transport.rounds_client import RoundsConnection, greet
+from fedrec.transport.rounds_client import SERVICE, RoundsConnection, greet, packed, pieces
 from fedrec_client.requests import answering
 from fedrec_server import round_service
 from fedrec_server.broadcast import ClientBroadcast

@@ -17,9 +17,8 @@ import fedrec
 from fedrec.data.added_items import added_items
 from fedrec.errors import DataError
 from fedrec.privacy.bounded_mean import BITS, diameter
-from fedrec.serving.added_news import with_news
 from fedrec.serving.bundle import FILE, Bundle, read, write
-from fedrec.serving.model_bundles import export
+from fedrec.serving.model_bundles import export, with_news
 
 ABOUT = {
     "sport": "match goal team coach season",
@@ -33,8 +32,8 @@ def a_bundle(
 ) -> tuple[Bundle, pl.DataFrame]:
     """A bundle whose vectors are those of the topics, and the table of its articles."""
     from fedrec.data.impressions import News
-    from fedrec.news.report_model import ReportModel, ReportModelSettings
     from fedrec.news.reports_training import Decoder, Trained
+    from fedrec.news.trainer_state import ReportModel, ReportModelSettings
     from fedrec.news.variants.additive import AdditiveRecommender
     from fedrec.privacy.bounded_mean import Population, topic_table
     from fedrec.privacy.guarantee import Guarantee

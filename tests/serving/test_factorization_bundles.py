@@ -17,10 +17,10 @@ from scipy import stats
 from fedrec.data.features import PublicFeatures, bag_of
 from fedrec.data.interactions import Interactions
 from fedrec.errors import SettingsError
-from fedrec.factorization.am_ssp.model import PublishedModel
+from fedrec.factorization.am_ssp.client import PublishedModel
 from fedrec.factorization.default_clicks.model import ClickModel
 from fedrec.factorization.default_ratings.model import DefaultModel, LikedRanker
-from fedrec.factorization.model import Model
+from fedrec.factorization.facts import Model
 from fedrec.privacy.accounting import delta_of
 from fedrec.privacy.guarantee import Guarantee, non_private
 from fedrec.randomness import Streams

@@ -17,7 +17,7 @@ from fedrec.data.planted_news import PlantedNews, PlantedNewsShape, planted_news
 from fedrec.errors import RunError, SettingsError, UnitMismatchError
 from fedrec.evaluation.impressions import evaluate_impressions
 from fedrec.news.local_clients import LocalClients
-from fedrec.news.scoring import log_exposure, products
+from fedrec.news.prior import log_exposure, products
 from fedrec.news.topics import public_vectors
 from fedrec.news.trained import Catalogue, TrainedNews
 from fedrec.news.variant import train_news

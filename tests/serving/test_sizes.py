@@ -26,7 +26,7 @@ from fedrec.serving.factorization_basis import (
     counted_rows,
     factorization_basis,
 )
-from fedrec.serving.sizes import Sizes, grouped
+from fedrec.serving.user_map import Sizes, grouped
 from fedrec_client.explaining import HIDDEN
 
 from .test_factorization_bundles import ITEMS, SETTINGS, SYNTHETIC, export, released

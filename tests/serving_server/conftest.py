@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from fedrec.numerics.ties import tie_keys
+from fedrec.numerics.segments import tie_keys
 from fedrec.serving import bundle
 from fedrec.serving.bundle import Texts
 from fedrec.serving.user_map import UserMap

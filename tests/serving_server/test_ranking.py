@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedrec.numerics.ties import tie_keys
+from fedrec.numerics.segments import tie_keys
 from fedrec.serving import compressed, ranking
 from fedrec.serving.compressed import Compressed
 from fedrec.serving.ranking import Exact, Query

@@ -14,8 +14,7 @@ import pytest
 from fedrec.errors import RefusedError
 from fedrec.serving.ranking import Query
 from fedrec_server.serving import batcher as endpoints
-from fedrec_server.serving.batcher import Batcher
-from fedrec_server.serving.counts import ServingCounts
+from fedrec_server.serving.batcher import Batcher, ServingCounts
 from fedrec_server.serving.settings import RankingTable, validated
 from fedrec_server.serving.store import ServedModel, load
 from tests.serving_server.conftest import B, planted

@@ -11,10 +11,10 @@ from scipy import stats
 
 from fedrec.arrays import UInt64s
 from fedrec.errors import ProtocolError
-from fedrec.sharing.checks import coin_term
 from fedrec.sharing.layout import RowLayout, plain_numbers, plan_layout, with_own_noise
 from fedrec.sharing.protocol import Standing
 from fedrec.sharing.record import noise_keys, read_output
+from fedrec.sharing.servers import coin_term
 from fedrec.sharing.shared_users import TOO_FEW
 from tests.sharing.test_one_of_three import begun, finish
 from tests.sharing.three_worlds import CHECKED, RUN, USERS, World, reports_of

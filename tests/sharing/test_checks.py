@@ -28,7 +28,6 @@ from fedrec.federation.releases import noise_stds, priced
 from fedrec.federation.reports import RealBlock, block, bounded
 from fedrec.privacy.calibration import Plan, among_three, calibrate
 from fedrec.privacy.guarantee import Guarantee
-from fedrec.sharing.checks import accepted, coin_term, opening, projection
 from fedrec.sharing.layout import (
     LARGEST,
     CheckedRow,
@@ -38,6 +37,7 @@ from fedrec.sharing.layout import (
     plain_numbers,
     with_own_noise,
 )
+from fedrec.sharing.servers import accepted, coin_term, opening, projection
 from fedrec.sharing.shares import fresh_seeds, share
 
 ITEMS = 60

@@ -10,15 +10,14 @@ import pytest
 
 from fedrec.errors import ProtocolError, UnreachableError
 from fedrec.federation.leaves import TokenRange
-from fedrec.federation.sums import exact_sums
+from fedrec.federation.reports import exact_sums
 from fedrec.privacy.calibration import Plan
 from fedrec.randomness import Streams
-from fedrec.sharing.commitments import named_range
-from fedrec.sharing.leaf_of_three import LeafOfThree
 from fedrec.sharing.protocol import Standing
 from fedrec.sharing.record import read_output
 from fedrec.sharing.root_of_three import (
     LISTED_BYTES,
+    LeafOfThree,
     ListedRange,
     RangeSums,
     RangeTerm,
@@ -26,6 +25,7 @@ from fedrec.sharing.root_of_three import (
     listed_range,
 )
 from fedrec.sharing.servers import total
+from fedrec.sharing.shares import named_range
 from tests.sharing.three_worlds import CHECKED, NAMES, PLAN, QUESTION, RUN, USERS, reports_of
 from tests.sharing.tree_worlds import LEAVES, RANGES, Between, TreeWorld, tree
 

@@ -11,17 +11,17 @@ import numpy as np
 import pytest
 
 from fedrec.errors import ProtocolError
-from fedrec.federation.sums import exact_sums
+from fedrec.federation.reports import exact_sums
 from fedrec.privacy.calibration import Plan, calibrate
 from fedrec.privacy.guarantee import Guarantee
 from fedrec.randomness import SystemStreams
-from fedrec.sharing.commitments import Committed, commitment, held_alike, ticket
 from fedrec.sharing.holding import Holding
 from fedrec.sharing.layout import layout, plain_numbers
 from fedrec.sharing.one_of_three import OneOfThree
 from fedrec.sharing.protocol import Standing
 from fedrec.sharing.record import SharedUser, addressed, read_output
 from fedrec.sharing.servers import ShareSums, total
+from fedrec.sharing.shares import Committed, commitment, held_alike, ticket
 from tests.sharing.three_worlds import (
     CHECKED,
     DIGEST,

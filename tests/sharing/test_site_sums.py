@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from fedrec.federation.protocol import Invitation, Refusal
-from fedrec.federation.sums import exact_sums
+from fedrec.federation.reports import exact_sums
 from fedrec.sharing.holding import Holding
 from fedrec.sharing.layout import layout, plain_numbers
 from fedrec.sharing.record import SharedUser, addressed, pack_shares, read_output

@@ -9,8 +9,7 @@ from scipy import stats
 
 from fedrec.errors import PrivacyError
 from fedrec.federation.messages import Question, ReleaseSpec, Reports
-from fedrec.federation.reports import block
-from fedrec.federation.sums import exact_sums
+from fedrec.federation.reports import block, exact_sums
 from fedrec.sharing.layout import RowLayout, layout, plain_numbers, require_sharable
 from fedrec.sharing.record import upload_bytes
 from fedrec.sharing.servers import ShareSums, total

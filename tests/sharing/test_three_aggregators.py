@@ -12,14 +12,14 @@ import numpy as np
 import pytest
 from scipy import sparse
 
+from fedrec import in_process as in_process
 from fedrec.data.features import FeatureBag, PublicFeatures
 from fedrec.data.interactions import Interactions
 from fedrec.data.planted_news import PlantedNewsShape, planted_news
 from fedrec.errors import SettingsError
 from fedrec.factorization.facts import PublicFacts
 from fedrec.federation.messages import train
-from fedrec.in_process import loopback as in_process
-from fedrec.in_process.loopback import Loopback, ThreeAggregators
+from fedrec.in_process import Loopback, ThreeAggregators
 from fedrec.news import central, central_client, topics
 from fedrec.operations.metrics import Metrics
 from fedrec.privacy.accounting import Ledger

@@ -12,11 +12,9 @@ from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 
 from fedrec.federation.messages import Question, ReleaseSpec
 from fedrec.federation.reports import block
-from fedrec.sharing.checks import accepted, coin_term, opening, projection
-from fedrec.sharing.commitments import Committed, batch_digest, commitment, ticket
 from fedrec.sharing.layout import CheckedRow, Equation, layout
-from fedrec.sharing.servers import ShareSums, total
-from fedrec.sharing.shares import share
+from fedrec.sharing.servers import ShareSums, accepted, coin_term, opening, projection, total
+from fedrec.sharing.shares import Committed, batch_digest, commitment, share, ticket
 
 VECTORS: dict[str, Any] = json.loads(Path(__file__).with_name("vectors.json").read_text())
 MODULUS = 2**64

@@ -17,10 +17,9 @@ from fedrec.run.job import shards
 from fedrec.sharing.protocol import Standing
 from fedrec.sharing.three_endpoints import ThreeEndpoints
 from fedrec_aggregator.ledger import ReleaseLedger
-from fedrec_aggregator.limits import Limits
+from fedrec_aggregator.opening_checks import Limits
 from fedrec_aggregator.three_party import ThreePartyAggregator
-from fedrec_client.leaves_of_three import LeavesOfThree
-from fedrec_client.three_way import ThreeWay
+from fedrec_client.three_way import LeavesOfThree, ThreeWay
 from tests.contracts.conftest import (
     PROMISE,
     SEED,

@@ -12,8 +12,7 @@ from fedrec.arrays import UInt64s
 from fedrec.errors import ProtocolError, UnreachableError
 from fedrec.federation.hostile_clients import noise_mu, on_checked_grid
 from fedrec.federation.messages import Question, ReleaseSpec, Reports
-from fedrec.federation.reports import RealBlock, block, bounded
-from fedrec.federation.sums import exact_sums
+from fedrec.federation.reports import RealBlock, block, bounded, exact_sums
 from fedrec.privacy.calibration import Plan, among_three, calibrate
 from fedrec.privacy.guarantee import Guarantee
 from fedrec.randomness import SystemStreams

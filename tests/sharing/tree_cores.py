@@ -12,11 +12,10 @@ from fedrec.federation.leaves import even_ranges
 from fedrec.randomness import Streams
 from fedrec_aggregator.leaf_attempt import ListedLeaf
 from fedrec_aggregator.ledger import ReleaseLedger
-from fedrec_aggregator.limits import Limits
+from fedrec_aggregator.opening_checks import Limits
 from fedrec_aggregator.three_party import ThreePartyAggregator
-from fedrec_aggregator.three_party_leaf import LeafOfThreeAggregator
-from fedrec_aggregator.three_party_root import RootOfThreeAggregator
-from fedrec_client.leaves_of_three import LeavesOfThree
+from fedrec_aggregator.three_party_root import LeafOfThreeAggregator, RootOfThreeAggregator
+from fedrec_client.three_way import LeavesOfThree
 from tests.sharing.three_cores import NAMES, PROMISE, SEED, Cores, DownError, Line
 
 RANGES = even_ranges(2)

@@ -11,9 +11,8 @@ from fedrec.federation.leaves import even_ranges
 from fedrec.privacy.calibration import Plan
 from fedrec.randomness import SystemStreams
 from fedrec.sharing.agreement import Agreement
-from fedrec.sharing.leaf_of_three import LeafOfThree
 from fedrec.sharing.protocol import Standing
-from fedrec.sharing.root_of_three import RangeTerm, RootOfThree
+from fedrec.sharing.root_of_three import LeafOfThree, RangeTerm, RootOfThree
 from tests.sharing.three_worlds import (
     DIGEST,
     NAMES,

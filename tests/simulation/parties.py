@@ -42,14 +42,12 @@ from fedrec_aggregator.leaf_attempt import ListedLeaf
 from fedrec_aggregator.ledger import ReleaseLedger
 from fedrec_aggregator.root import RootAggregator
 from fedrec_aggregator.three_party import ThreePartyAggregator
-from fedrec_aggregator.three_party_leaf import LeafOfThreeAggregator
-from fedrec_aggregator.three_party_root import RootOfThreeAggregator
-from fedrec_client.leaves import LeafEndpoints
-from fedrec_client.leaves_of_three import LeavesOfThree
+from fedrec_aggregator.three_party_root import LeafOfThreeAggregator, RootOfThreeAggregator
+from fedrec_client.delivery import LeafEndpoints
 from fedrec_client.ledger import ClientLedger
 from fedrec_client.participant import Participant
 from fedrec_client.store import LocalUsers
-from fedrec_client.three_way import ThreeWay
+from fedrec_client.three_way import LeavesOfThree, ThreeWay
 from fedrec_server.aggregation import least
 from tests.simulation.machine import Database, Machine
 from tests.simulation.network import Message, Network

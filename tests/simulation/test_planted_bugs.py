@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 
 from fedrec.federation.protocol import Phase, Refusal
+from fedrec.federation.reports import ExactSums
 from fedrec.federation.round_driver import Patience
-from fedrec.federation.sums import ExactSums
 from fedrec.randomness import Streams
 from fedrec.serving.bundle import FILE
 from fedrec_aggregator import core as aggregator_core

@@ -19,8 +19,8 @@ from fedrec.federation.hostile_clients import ATTEMPTS
 from fedrec.federation.messages import Question
 from fedrec.federation.protocol import Refusal, RoundStatus
 from fedrec.federation.releases import parties, party_noise
+from fedrec.federation.reports import exact_sums
 from fedrec.federation.round_driver import Patience
-from fedrec.federation.sums import exact_sums
 from fedrec.federation.wire import read_answer, read_invitation
 from fedrec.randomness import Streams
 from fedrec.sharing.record import read_output

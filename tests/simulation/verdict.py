@@ -21,7 +21,7 @@ from fedrec.federation.messages import BlockSpec, Question, Release, State, trai
 from fedrec.federation.protocol import Refusal
 from fedrec.federation.releases import noise_stds
 from fedrec.federation.wire import unpack_release
-from fedrec.in_process.loopback import Loopback
+from fedrec.in_process import Loopback
 from fedrec.privacy import gaussian
 from fedrec.privacy.accounting import Ledger, mu_for
 from fedrec.privacy.calibration import Plan

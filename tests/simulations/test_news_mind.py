@@ -278,7 +278,7 @@ def test_entity_vectors_join_what_is_known_of_an_item(mind: Path, tmp_path: Path
 
 
 def test_of_several_clicks_one_is_kept_beside_others_that_are_none(mind: Path) -> None:
-    from fedrec.news.device_noise import DeviceNoise
+    from fedrec.news.checkpoints import DeviceNoise
     from fedrec.news.local_update import Devices
     from fedrec.randomness import Streams
 

@@ -18,7 +18,7 @@ from flwr.clientapp import ClientApp
 from flwr.common.constant import PARTITION_ID_KEY
 from flwr.serverapp import Grid, ServerApp
 
-from fedrec import extras
+from fedrec import errors
 from fedrec.cli import main
 from fedrec.cli.supervisor import Supervisor
 from fedrec.data.interactions import Catalogue
@@ -76,7 +76,7 @@ def loopback(chosen: Scenario, folder: Path) -> tuple[dict[str, bytes], list[Rou
 def test_without_ray_the_extra_is_named_before_anything_is_read(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(extras, "_found", lambda module: module != "ray")
+    monkeypatch.setattr(errors, "_found", lambda module: module != "ray")
     with pytest.raises(
         SettingsError, match="--backend ray needs the package ray, which is not installed"
     ) as caught:

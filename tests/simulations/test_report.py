@@ -39,8 +39,8 @@ from fedrec.report.content import (
     Series,
     TextTable,
 )
+from fedrec.report.page import methods_table, print_result
 from fedrec.report.svg import chosen
-from fedrec.report.table import methods_table, print_result
 from fedrec.run.outcomes import Outcome
 from fedrec.settings import load
 

@@ -23,7 +23,7 @@ from fedrec.cli.main import guarded
 from fedrec.errors import BudgetExceededError
 from fedrec.evaluation.ratings import rating_metrics
 from fedrec.factorization.default_ratings.model import DefaultModel
-from fedrec.factorization.model import predict
+from fedrec.factorization.facts import predict
 from fedrec.federation.messages import Release
 from fedrec.federation.wire import pack_release
 from fedrec.run import outcomes

@@ -14,7 +14,7 @@ from fedrec.transport.aggregator_client import RemoteReportEndpoint
 from fedrec.transport.channel import Access
 from fedrec_aggregator.main import run
 from fedrec_aggregator.settings import load
-from fedrec_server.serving.counts import ServingCounts
+from fedrec_server.serving.batcher import ServingCounts
 from tests.threads import saying, serving, web
 from tests.waiting import until
 

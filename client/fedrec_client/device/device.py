@@ -29,8 +29,7 @@ from fedrec_client.device.questions import (
     read_terms,
     refused,
 )
-from fedrec_client.device.reports import packed, require_sound, silence
-from fedrec_client.device.steps import STEPS, Rated
+from fedrec_client.device.steps import STEPS, Rated, packed, require_sound, silence
 
 
 @dataclass(frozen=True)

@@ -16,8 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from fedrec.errors import BudgetExceededError, RunError
-from fedrec.ledgers.chain import EntryType, HeadFile, genesis, head_after
-from fedrec.ledgers.line_file import LineFile
+from fedrec.ledgers.chain import EntryType, HeadFile, LineFile, genesis, head_after
 from fedrec.storage import writing
 from fedrec_client.device.questions import DevicePromise, delta_of
 

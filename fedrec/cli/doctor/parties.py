@@ -27,11 +27,10 @@ from fedrec.transport.channel import Access
 from fedrec.transport.leaf_client import RemoteLeaf, RemotePeer
 from fedrec.transport.rounds_client import greet
 from fedrec_aggregator.chain import Chain
-from fedrec_aggregator.leaf_settings import LeafOfRoot, token_range
 from fedrec_aggregator.main import peer_access
 from fedrec_aggregator.settings import AggregatorSettings
 from fedrec_aggregator.settings import load as load_aggregator
-from fedrec_aggregator.settings_tables import TlsSettings
+from fedrec_aggregator.settings_tables import LeafOfRoot, TlsSettings, token_range
 from fedrec_client.opened import read_site
 from fedrec_client.settings import ClientSettings
 from fedrec_client.settings import load as load_client

@@ -105,9 +105,9 @@ def repair(settings: Settings, as_json: Json = False) -> None:
     \b
       fedrec ledger repair aggregator.toml
     """
-    from fedrec.cli.ledgers import repair
+    from fedrec.cli.ledgers import verification
 
-    done = list(repair.repaired(settings))
+    done = list(verification.repaired(settings))
     typer.echo(
         json.dumps({"repaired": done}) if as_json else "\n".join(done) or "nothing to repair"
     )

@@ -2,27 +2,155 @@
 
 Guarantee (user, add/remove): that of `ssp`, with the proof; every report goes through
 `federation.reports.bounded`, so that it has joint L2 norm at most the radius of its release.
+
+Settings of the published recipe, and how its budget is divided over releases.
+
+The model that the published recipe releases, and a device's own solve with it.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
 
-from fedrec.arrays import Float64s
-from fedrec.budget import sampling, weights
+from fedrec.arrays import Float64s, Floats
 from fedrec.data.interactions import Interactions
-from fedrec.factorization.am_ssp.model import device_vectors
-from fedrec.factorization.am_ssp.settings import PublishedSettings, half_range
-from fedrec.factorization.local_stage import solved
+from fedrec.data.kinds import KINDS, Kind
+from fedrec.factorization import weights
+from fedrec.factorization.am_ssp import gradient
+from fedrec.factorization.least_squares import solve_clicks, solve_users, solved
 from fedrec.federation.messages import ClientStep, Question, Reports, triangle
 from fedrec.federation.reports import RealBlock, bounded
 from fedrec.numerics import segments
 from fedrec.privacy.clipping import clip_rows, clip_values
 from fedrec.randomness import Streams
+
+
+@dataclass(frozen=True)
+class PublishedModel:
+    """Item vectors, the noisy mean, and what a device needs for its own solve."""
+
+    item_vectors: npt.NDArray[np.float32]
+    offset: float
+    user_ridge: float
+    click_weight: float
+
+    @staticmethod
+    def of_arrays(arrays: Mapping[str, npt.NDArray[np.generic]]) -> PublishedModel:
+        """The model of a released file."""
+        scalars = (float(arrays[name]) for name in ("offset", "user_ridge", "click_weight"))
+        return PublishedModel(np.asarray(arrays["item_vectors"], np.float32), *scalars)
+
+    def user_vectors(self, history: Interactions) -> Floats:
+        """u_k = (sum v v' + lambda I)^-1 sum y v (AM-SSP App. E), or Hu et al. eq. 4 for clicks; in
+        float64, user by user."""
+        return device_vectors(
+            history,
+            np.asarray(self.item_vectors, np.float64),
+            self.offset,
+            self.user_ridge,
+            self.click_weight,
+        )
+
+    def arrays(self) -> Mapping[str, npt.NDArray[np.generic]]:
+        """Arrays for the released file."""
+        scalars = {
+            "offset": self.offset,
+            "user_ridge": self.user_ridge,
+            "click_weight": self.click_weight,
+        }
+        return {
+            "item_vectors": self.item_vectors,
+            **{name: np.array(value) for name, value in scalars.items()},
+        }
+
+
+def device_vectors(
+    mine: Interactions, V: Float64s, offset: float, ridge: float, click_weight: float
+) -> Float64s:
+    """u_k of every user here, by its own events alone."""
+    if mine.rated:
+        found = solve_users(mine, V, ridge=ridge, targets=mine.values - offset)
+    else:
+        found = solve_clicks(mine.user_ptr, mine.items, V, ridge=ridge, alpha=click_weight)
+    return np.asarray(found, np.float64)
+
+
+WeightRule = Literal["printed", "normalised", "clipped", "uniform", "constant"]
+
+
+@dataclass(frozen=True)
+class PublishedSettings:
+    """The papers' hyper-parameters. `user_radius` is Gamma_u, `target_radius` Gamma_y (after
+    centring, in rating units).
+
+    `encoder` None is the id-only model. `weights`: "printed" is AM-SSP App. E, "clipped" Ada-DPALS
+    eq. 12 and 16, "constant" 1 / sqrt(max_items) on every item that is kept: DPALS (Ada-DPALS Rem.
+    3.5).
+    `example_share` below 1 gives each resample a fresh batch of examples (mini-batch SSP1, Alg. 4),
+    charged without amplification. `click_weight` is alpha of Hu et al.; `max_items` 0 keeps all
+    items of a user. `own_means`, which no paper has: item vectors are (v_j, b_j / Gamma_u), users
+    (u_k, Gamma_u), and a device takes its own mean off its ratings first (`least_squares`).
+    `pseudo_inverse`: Ada-DPALS Alg. 1 l. 7 to the letter.
+    """
+
+    dimension: int
+    steps: int
+    user_ridge: float
+    item_ridge: float
+    weights: WeightRule
+    weight_exponent: float
+    descent: gradient.Descent
+    resamples: int = 1
+    example_share: float = 1.0
+    user_radius: float = 1.0
+    target_radius: float = 1.0
+    count_limit: int = 50
+    click_weight: float = 10.0
+    max_items: int = 0
+    sampling: Literal["uniform", "tail"] = "uniform"
+    unit: Literal["user", "example"] = "user"
+    own_means: bool = False
+    pseudo_inverse: bool = False
+
+    @property
+    def width(self) -> int:
+        """d, or d + 1 where an item's last coordinate is its bias."""
+        return self.dimension + self.own_means
+
+    @property
+    def report_radius(self) -> float:
+        """Gamma_u, or the norm of (u, Gamma_u) where u is longest: a vector and what biases are
+        learnt by are then heard alike."""
+        return self.user_radius * (math.sqrt(2) if self.own_means else 1.0)
+
+
+def shares(settings: PublishedSettings, kind: Kind, *, count_share: float) -> dict[str, float]:
+    """Shares of mu^2: counts, mean, then the outer steps equally, A and b of a step equally (the
+    papers' choice)."""
+    rest = 1 - count_share - 0.01
+    names = _release_names(settings, kind)
+    return {"counts": count_share, "mean": 0.01} | {name: rest / len(names) for name in names}
+
+
+def _release_names(settings: PublishedSettings, kind: Kind) -> list[str]:
+    names = [
+        f"{part}/{s}/{r}"
+        for s in range(settings.steps)
+        for r in range(settings.resamples)
+        for part in ("gram", "moment")
+    ]
+    return names + [f"gramian/{s}" for s in range(settings.steps) if not KINDS[kind].rated]
+
+
+def half_range(value_range: tuple[float, float]) -> float:
+    """Half the scale: the most that a value lies from its middle."""
+    return (value_range[1] - value_range[0]) / 2
 
 
 def svec(U: Float64s) -> Float64s:
@@ -132,7 +260,7 @@ def _batches(
     if settings.example_share == 1:
         return [np.ones(len(mine), np.bool_)] * settings.resamples
     keys = [Streams(r).key("published-batch", round=round) for r in range(settings.resamples)]
-    return [sampling.share_of_examples(mine, share=settings.example_share, key=key) for key in keys]
+    return [weights.share_of_examples(mine, share=settings.example_share, key=key) for key in keys]
 
 
 def _sampled(mine: Interactions, settings: PublishedSettings, noisy: Float64s) -> Interactions:
@@ -141,8 +269,8 @@ def _sampled(mine: Interactions, settings: PublishedSettings, noisy: Float64s) -
     # public: it chooses among a user's own items, nothing rests on its secrecy
     key = Streams(0).key("published-sampling")
     if settings.sampling == "uniform":
-        return mine.select(sampling.uniform(mine, limit=settings.max_items, key=key))
-    return mine.select(sampling.tail(mine, noisy, limit=settings.max_items, key=key))
+        return mine.select(weights.uniform_choice(mine, limit=settings.max_items, key=key))
+    return mine.select(weights.tail_choice(mine, noisy, limit=settings.max_items, key=key))
 
 
 def _weights(

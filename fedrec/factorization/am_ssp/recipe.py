@@ -34,16 +34,13 @@ import numpy as np
 import numpy.typing as npt
 
 from fedrec.arrays import Float64s, Floats
-from fedrec.budget import weights
 from fedrec.encoders import items as encoder
 from fedrec.encoders.items import ItemInputs
+from fedrec.factorization import weights
 from fedrec.factorization.am_ssp import gradient
-from fedrec.factorization.am_ssp.client import packed
-from fedrec.factorization.am_ssp.model import PublishedModel
-from fedrec.factorization.am_ssp.settings import PublishedSettings, half_range
+from fedrec.factorization.am_ssp.client import PublishedModel, PublishedSettings, half_range, packed
 from fedrec.factorization.facts import PublicFacts
-from fedrec.factorization.least_squares import ItemStatistics
-from fedrec.factorization.local_stage import LocalStageModel
+from fedrec.factorization.least_squares import ItemStatistics, LocalStageModel
 from fedrec.federation.messages import Question, Release, ReleaseSpec, State
 from fedrec.federation.reports import block
 from fedrec.numerics.packed import unpack

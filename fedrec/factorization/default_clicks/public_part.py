@@ -27,7 +27,7 @@ from fedrec.data.features import PublicFeatures
 from fedrec.data.interactions import Interactions
 from fedrec.data.public_sources import ITEM_VECTORS, SIMILAR_ITEMS
 from fedrec.factorization.default_clicks.model import ClickModel, ItemItemModel
-from fedrec.numerics.regression import leading_eigenvectors
+from fedrec.numerics.segments import leading_eigenvectors
 from fedrec.randomness import Streams
 
 Arrays = Mapping[str, npt.NDArray[np.generic]]

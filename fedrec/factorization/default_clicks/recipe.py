@@ -15,7 +15,7 @@ most clicked items apart better than few numbers can, the vectors reach the othe
 released before says that steps would add less, every further release goes to the Gram, and the
 model is that of `dp_item_item`, or to counts, and it is that of `dp_popularity` (`click_choices`).
 
-Guarantee (user, add/remove): every release has sensitivity 1 (`clicks_client`); what the server
+Guarantee (user, add/remove): every release has sensitivity 1 (`client`); what the server
 makes of releases is post-processing, and the composition of the plan's releases is exact. Against
 the published recipe: no A_j is released (one Gramian serves all items, popular ones being damped
 instead); only the direction of u is sent, every user's whole report having norm exactly 1; sums are
@@ -59,8 +59,7 @@ from fedrec.factorization.empirical_bayes import denoise_counts, expected_counts
 from fedrec.factorization.facts import PublicFacts
 from fedrec.federation.coding import rounded_numbers, rounded_rows
 from fedrec.federation.messages import ClientStep, Question, Release, ReleaseSpec, State
-from fedrec.federation.reports import block
-from fedrec.federation.sums import ExactSums
+from fedrec.federation.reports import ExactSums, block
 from fedrec.numerics.packed import unpack
 from fedrec.privacy.calibration import Plan
 

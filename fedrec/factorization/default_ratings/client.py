@@ -1,5 +1,5 @@
 """Device side of the default recipe: reports of joint L2 norm at most 1, and the local solve; that
-of pairs is `clicks_client`'s.
+of pairs is `default_clicks.client`'s.
 
 Guarantee (user, add/remove): `federation.reports.bounded` scales one user's whole report of a
 release to norm 1, whatever the data (one rating or three thousand), and cuts it to the grid towards
@@ -31,7 +31,7 @@ from fedrec.factorization.least_squares import solve_users
 from fedrec.federation.messages import Question, Reports
 from fedrec.federation.reports import RealBlock, bounded
 from fedrec.numerics import segments
-from fedrec.numerics.regression import FEW_RATINGS, gains, padded_users, times
+from fedrec.numerics.segments import FEW_RATINGS, gains, padded_users, times
 from fedrec.numerics.threads import map_ranges
 
 UNITS = (

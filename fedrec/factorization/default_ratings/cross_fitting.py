@@ -33,7 +33,7 @@ from fedrec.arrays import Float64s, Int64s
 from fedrec.data.interactions import Interactions
 from fedrec.numerics.kernels import add_outer
 from fedrec.numerics.packed import pad_columns
-from fedrec.numerics.regression import FEW_RATINGS, cross_fitted, padded_users
+from fedrec.numerics.segments import FEW_RATINGS, cross_fitted, padded_users
 from fedrec.numerics.threads import map_ranges
 
 EVENTS = 64
@@ -116,7 +116,7 @@ def padded_rows(
     events: Int64s,
     real: npt.NDArray[np.bool_],
 ) -> tuple[Float64s, Float64s, Float64s]:
-    """X (g, n, D), t and v (g, n) of `numerics.regression`."""
+    """X (g, n, D), t and v (g, n) of `numerics.segments`."""
     items = mine.items[events]
     X = np.where(real[:, :, None], phi[items], 0.0)
     return X, np.where(real, targets[events], 0.0), np.where(real, variance[items], 1.0)

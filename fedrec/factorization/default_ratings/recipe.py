@@ -34,7 +34,6 @@ import numpy as np
 import numpy.typing as npt
 
 from fedrec.arrays import Float64s
-from fedrec.budget.weights import tail_weights
 from fedrec.factorization.default_clicks import client as clicks_client
 from fedrec.factorization.default_clicks.gram_pairs import denoised_diagonal, shared, stands_out
 from fedrec.factorization.default_clicks.item_item import ItemItem, ease_of_all, head_size
@@ -50,11 +49,16 @@ from fedrec.factorization.default_ratings.directions import (
     together,
     told_shares,
 )
-from fedrec.factorization.default_ratings.model import DefaultModel, LikedRanker
+from fedrec.factorization.default_ratings.model import (
+    BLEND,
+    DefaultModel,
+    DefaultSettings,
+    LikedRanker,
+)
 from fedrec.factorization.default_ratings.scales import MOST, StepScales, rescaled, widths
-from fedrec.factorization.default_ratings.settings import BLEND, DefaultSettings
 from fedrec.factorization.empirical_bayes import USUAL_BIASES, denoise_counts, expected_counts
 from fedrec.factorization.facts import PublicFacts, beside_known
+from fedrec.factorization.weights import tail_weights
 from fedrec.federation.coding import rounded_numbers, rounded_rows
 from fedrec.federation.messages import BlockSpec, ClientStep, Question, Release, ReleaseSpec, State
 from fedrec.federation.reports import block

@@ -20,7 +20,7 @@ encoder, a bag of embeddings and a dense layer, is linear too: the same function
 whose gradient is one vector a user beside one number a feature. Features of very few items cost
 noise and have hardly anything to share: they are left out. Weights n_j^-1/4 (App. E) are left out
 as well: they gained nothing on validation. The bias b_j and the user's own mean are those of
-`local_stage`.
+`least_squares`.
 
 With `gradient_radius` it is Alg. 6 as printed, but for the batches: each example's gradient is
 clipped to Gamma_g (l. 8), weighed by the n_j^-1/4 of App. E, and the step is plain (l. 9), with the
@@ -48,7 +48,7 @@ from fedrec.encoders.items import ItemInputs
 from fedrec.errors import SettingsError
 from fedrec.factorization.descent import noisy_descent
 from fedrec.factorization.descent.noisy_descent import DescentRecipe, DescentSettings
-from fedrec.factorization.local_stage import LocalStageModel, solved
+from fedrec.factorization.least_squares import LocalStageModel, solved
 from fedrec.federation.messages import ClientStep, Question, Release, ReleaseSpec, Reports, State
 from fedrec.federation.reports import RealBlock, block, bounded
 from fedrec.numerics import segments

@@ -19,8 +19,7 @@ from torch import Tensor, nn
 
 from fedrec.arrays import Float64s, Floats, Int64s
 from fedrec.data.interactions import Interactions
-from fedrec.factorization.least_squares import solve_clicks
-from fedrec.factorization.local_stage import PRIOR_RATINGS
+from fedrec.factorization.least_squares import PRIOR_RATINGS, solve_clicks
 
 _NUMBERS = 2**20
 """Of gradients that are held at a time: so many stay in a processor's cache. A step on 2,000 users
@@ -42,7 +41,7 @@ class UserLoss(nn.Module):
         rows = self.table(items) * present.unsqueeze(-1)
         V = rows[..., :-1]
         left = (values - self.offset) * present - rows[..., -1]
-        with torch.no_grad():  # eq. 5 of Fast-DPMF, as in `local_stage`
+        with torch.no_grad():  # eq. 5 of Fast-DPMF, as in `least_squares`
             means = left.sum(1, keepdim=True) / (present.sum(1, keepdim=True) + PRIOR_RATINGS)
             gram = V.transpose(1, 2) @ V + self.user_ridge * torch.eye(V.shape[-1])
             moment = V.transpose(1, 2) @ ((left - means) * present).unsqueeze(-1)

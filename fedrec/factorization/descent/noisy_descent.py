@@ -27,10 +27,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from fedrec.arrays import Float64s
-from fedrec.budget import weights
 from fedrec.data.interactions import Interactions
+from fedrec.factorization import weights
 from fedrec.factorization.facts import PublicFacts
-from fedrec.factorization.local_stage import PRIOR_RATINGS, LocalStageModel, solved
+from fedrec.factorization.least_squares import PRIOR_RATINGS, LocalStageModel, solved
 from fedrec.federation.messages import ClientStep, Question, Release, ReleaseSpec, Reports, State
 from fedrec.federation.reports import RealBlock, block, bounded
 from fedrec.numerics import segments

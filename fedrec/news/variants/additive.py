@@ -23,8 +23,8 @@ from fedrec.settings import NewsScenario
 
 if TYPE_CHECKING:
     from fedrec.news.clients import NewsClients
-    from fedrec.news.report_model import ReportModelSettings
     from fedrec.news.reports_training import Trained
+    from fedrec.news.trainer_state import ReportModelSettings
 
 
 @dataclass(frozen=True)
@@ -126,7 +126,7 @@ def costs(scenario: NewsScenario, passes: int) -> Costs:
 def _report_settings(scenario: NewsScenario) -> ReportModelSettings:
     """Under much noise a short and slow training, which stays near the public prior it begins at: a
     function of epsilon alone."""
-    from fedrec.news.report_model import ReportModelSettings
+    from fedrec.news.trainer_state import ReportModelSettings
 
     epsilon = scenario.privacy.epsilon
     news = scenario.news

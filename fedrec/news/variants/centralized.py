@@ -20,10 +20,9 @@ from fedrec.news.federated import recommender_of
 from fedrec.news.local_update import Devices
 from fedrec.news.models import news_model
 from fedrec.news.reports_training import report_loss
-from fedrec.news.schedule import LEARNING_RATE
 from fedrec.news.trained import Catalogue, Progress, Sent, TrainedNews
 from fedrec.news.trainer_state import Progressing, fresh_dropout
-from fedrec.news.variant import ENCODER, NewsVariant, promised
+from fedrec.news.variant import ENCODER, LEARNING_RATE, NewsVariant, promised
 from fedrec.privacy.accounting import GaussianEvent
 from fedrec.privacy.click_accounting import Costs
 from fedrec.randomness import Streams

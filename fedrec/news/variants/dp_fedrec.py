@@ -7,9 +7,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from fedrec.data.impressions import Impressions
-from fedrec.news.device_noise import DeviceNoise
-from fedrec.news.schedule import GRADIENT_CLIP, NEGATIVES, per_answer, times_charged
-from fedrec.news.variant import ENCODER, InRounds, NewsVariant, promised
+from fedrec.news.checkpoints import DeviceNoise
+from fedrec.news.variant import (
+    ENCODER,
+    GRADIENT_CLIP,
+    NEGATIVES,
+    InRounds,
+    NewsVariant,
+    per_answer,
+    promised,
+    times_charged,
+)
 from fedrec.news.variants import in_rounds
 from fedrec.privacy.accounting import GaussianEvent, mu_for
 from fedrec.privacy.click_accounting import Costs

@@ -6,7 +6,7 @@ import math
 from typing import TYPE_CHECKING
 
 from fedrec.data.impressions import Impressions
-from fedrec.news.device_noise import DeviceNoise
+from fedrec.news.checkpoints import DeviceNoise
 from fedrec.news.variant import ENCODER, InRounds, NewsVariant
 from fedrec.news.variants import in_rounds
 from fedrec.privacy.accounting import GaussianEvent

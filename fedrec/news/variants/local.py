@@ -8,11 +8,18 @@ from typing import TYPE_CHECKING
 
 from fedrec.data.impressions import Impressions
 from fedrec.news import attention, labels
-from fedrec.news.checkpoints import State
-from fedrec.news.device_noise import DeviceNoise
+from fedrec.news.checkpoints import DeviceNoise, State
 from fedrec.news.labels import LabelReports
-from fedrec.news.schedule import BASIS, THETA, per_answer, times_charged
-from fedrec.news.variant import ENCODER, InRounds, NewsVariant, promised
+from fedrec.news.variant import (
+    BASIS,
+    ENCODER,
+    THETA,
+    InRounds,
+    NewsVariant,
+    per_answer,
+    promised,
+    times_charged,
+)
 from fedrec.news.variants import in_rounds
 from fedrec.privacy.click_accounting import Costs
 from fedrec.privacy.selection import PureEvent

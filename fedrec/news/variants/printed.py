@@ -11,9 +11,8 @@ import numpy as np
 
 from fedrec.data.impressions import Impressions
 from fedrec.news import attention, labels
-from fedrec.news.device_noise import DeviceNoise
-from fedrec.news.schedule import BASIS, NEGATIVES, THETA
-from fedrec.news.variant import ENCODER, InRounds, NewsVariant, promised
+from fedrec.news.checkpoints import DeviceNoise
+from fedrec.news.variant import BASIS, ENCODER, NEGATIVES, THETA, InRounds, NewsVariant, promised
 from fedrec.news.variants import fedrec as bare
 from fedrec.news.variants import in_rounds
 from fedrec.settings import NewsScenario

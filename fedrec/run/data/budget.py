@@ -28,12 +28,10 @@ from typing import Any, Literal
 
 from fedrec.data.interactions import Dataset, FileDigest, digest_file
 from fedrec.errors import BudgetExceededError, RunError, SettingsError
-from fedrec.ledgers.chain import EntryType, HeadFile, genesis, head_after
-from fedrec.ledgers.line_file import LineFile
+from fedrec.ledgers.chain import EntryType, HeadFile, LineFile, genesis, head_after
 from fedrec.privacy.accounting import GaussianEvent
 from fedrec.privacy.guarantee import Guarantee, Neighbours, Unit, compared
-from fedrec.privacy.mixtures import epsilon_of_events
-from fedrec.privacy.padding import PaddedEvent
+from fedrec.privacy.mixtures import PaddedEvent, epsilon_of_events
 from fedrec.privacy.selection import PureEvent
 from fedrec.run.data.people import People, budget_with, people_of, remember
 from fedrec.settings_tables.training import PrivacySettings

@@ -20,8 +20,7 @@ from fedrec.data.columns import plain_name, usual
 from fedrec.data.delimited import plain_ids
 from fedrec.data.frames import polars_frame
 from fedrec.data.item_tables import TITLES, frame_of_items
-from fedrec.errors import DataError
-from fedrec.extras import require
+from fedrec.errors import DataError, require
 from fedrec.storage import writing
 
 if TYPE_CHECKING:  # torch comes with it

@@ -26,12 +26,12 @@ from fedrec.data.kinds import Kind
 from fedrec.data.splits import Fold
 from fedrec.evaluation.item_item import FewPeople, ItemItem
 from fedrec.evaluation.toplists import Scores, dot_product, of_another_user, same_for_everyone
-from fedrec.factorization.model import Model, predictor, ranker_of
+from fedrec.factorization.facts import Model, predictor, ranker_of
 from fedrec.federation.messages import Question, Release
 from fedrec.federation.personal import Limits, with_limits
 from fedrec.federation.releases import Charge, release
-from fedrec.federation.sums import ExactSums
-from fedrec.in_process.loopback import Loopback
+from fedrec.federation.reports import ExactSums
+from fedrec.in_process import Loopback
 from fedrec.privacy.accounting import Ledger
 from fedrec.privacy.calibration import Plan
 from fedrec.randomness import Streams, SystemStreams

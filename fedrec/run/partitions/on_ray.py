@@ -20,8 +20,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from fedrec.errors import FedRecError, RunError
-from fedrec.extras import require
+from fedrec.errors import FedRecError, RunError, require
 from fedrec.numerics.threads import use_at_most
 from fedrec.run.partitions.parts import Parts, PartTask, Told, merged
 from fedrec.run.run_folder import code_version

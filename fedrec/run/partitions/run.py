@@ -20,8 +20,7 @@ from fedrec.errors import DataError, SettingsError
 from fedrec.evaluation.als import ALS, als_model
 from fedrec.evaluation.controls import SHUFFLED
 from fedrec.evaluation.item_item import ITEM_ITEM, MOST_EVENTS, item_item
-from fedrec.factorization.facts import PublicFacts
-from fedrec.factorization.model import Model
+from fedrec.factorization.facts import Model, PublicFacts
 from fedrec.randomness import Streams
 from fedrec.run.data.budget import budget_of
 from fedrec.run.job import RuntimeChoice

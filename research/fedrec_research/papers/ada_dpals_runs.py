@@ -27,9 +27,9 @@ from fedrec.data.interactions import Dataset, Interactions, order_by_item
 from fedrec.data.kinds import KINDS, Kind, assumed
 from fedrec.evaluation.als import als_model
 from fedrec.evaluation.ratings import popularity_buckets
-from fedrec.factorization.am_ssp.model import PublishedModel
+from fedrec.factorization.am_ssp.client import PublishedModel
+from fedrec.factorization.facts import Model
 from fedrec.factorization.least_squares import solve_rows
-from fedrec.factorization.model import Model
 from fedrec.randomness import Streams
 from fedrec.run.outcomes import Outcome, baselines
 from fedrec.settings import Scenario

@@ -22,7 +22,7 @@ from fedrec.arrays import Float64s
 from fedrec.data.interactions import Interactions
 from fedrec.data.splits import random_split
 from fedrec.federation.messages import ClientStep, Recipe, State, train
-from fedrec.in_process.loopback import Loopback
+from fedrec.in_process import Loopback
 from fedrec.privacy.accounting import Ledger
 from fedrec.privacy.guarantee import Guarantee
 from fedrec.randomness import Streams

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from fedrec.arrays import Float64s
-from fedrec.budget import weights
-from fedrec.budget.weights import UserWeights
 from fedrec.data.interactions import Interactions
+from fedrec.factorization import weights
+from fedrec.factorization.weights import UserWeights
 
 
 class Allocation(Protocol):

@@ -23,8 +23,7 @@ from fedrec.data.interactions import Interactions, order_by_item
 from fedrec.encoders import items as encoder
 from fedrec.encoders.items import EncoderGradient, EncoderParameters, ItemInputs
 from fedrec.factorization.am_ssp import gradient
-from fedrec.factorization.am_ssp.gradient import Constant, Descent
-from fedrec.factorization.am_ssp.optimizers import GradientDescent
+from fedrec.factorization.am_ssp.gradient import Constant, Descent, GradientDescent
 from fedrec.factorization.least_squares import ItemStatistics, item_statistics
 
 EXAMPLES = 1_000_000

@@ -24,8 +24,7 @@ from fedrec.data.interactions import Dataset
 from fedrec.data.public_sources import PUBLIC_USERS, SIMILAR_ITEMS
 from fedrec.evaluation.als import als_model
 from fedrec.evaluation.ratings import by_popularity
-from fedrec.factorization.facts import PublicFacts
-from fedrec.factorization.model import predict
+from fedrec.factorization.facts import PublicFacts, predict
 from fedrec.public_sides import Similarity, learned_similar_items
 from fedrec.randomness import Streams
 from fedrec.recipes import prepare

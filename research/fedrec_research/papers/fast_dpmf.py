@@ -20,10 +20,10 @@ from typing import Any
 
 import numpy as np
 
-from fedrec.factorization.sampling.blocked_sgd import Diffusion, Pass, Rows, blocks_of, descend
-from fedrec.factorization.sampling.posterior import PosteriorSettings, guarantee_for, sample
+from fedrec.factorization.blocked_sgd import Diffusion, Pass, Rows, blocks_of, descend
 from fedrec.privacy.guarantee import Guarantee, non_private
 from fedrec.randomness import Streams
+from fedrec.recipes.dpmf import PosteriorSettings, guarantee_for, sample
 from fedrec.settings import Scenario
 from fedrec_research.papers.paper import Line, Paper, Point, Work, joined
 from fedrec_research.papers.starts import Start

@@ -23,7 +23,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from fedrec.arrays import Float64s
-from fedrec.budget import weights
+from fedrec.factorization import weights
 from fedrec.federation.messages import ClientStep, Question, Release, ReleaseSpec, Reports, State
 from fedrec.federation.reports import RealBlock, block, bounded
 from fedrec.numerics import segments

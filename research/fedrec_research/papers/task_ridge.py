@@ -28,7 +28,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from fedrec.arrays import Float64s
-from fedrec.budget import weights
+from fedrec.factorization import weights
 from fedrec.factorization.am_ssp import recipe
 from fedrec.factorization.least_squares import ItemStatistics
 from fedrec.federation.messages import ClientStep, Question, Release, ReleaseSpec, Reports, State

@@ -22,11 +22,11 @@ from fedrec.arrays import Float64s
 from fedrec.data.interactions import Interactions
 from fedrec.factorization.default_ratings import recipe as default
 from fedrec.factorization.default_ratings.directions import public_content
-from fedrec.factorization.default_ratings.settings import DefaultSettings, settings_for
+from fedrec.factorization.default_ratings.model import DefaultSettings, settings_for
 from fedrec.factorization.empirical_bayes import ItemPosterior, regress
 from fedrec.factorization.facts import PublicFacts
 from fedrec.federation.messages import BlockReports, ClientStep, Question, Release, Reports
-from fedrec.in_process.loopback import Loopback
+from fedrec.in_process import Loopback
 from fedrec.numerics import segments
 from fedrec.privacy.accounting import Ledger, epsilon_of
 from fedrec.privacy.calibration import calibrate

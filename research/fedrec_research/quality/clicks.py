@@ -34,9 +34,8 @@ from fedrec.evaluation.controls import SHUFFLED
 from fedrec.evaluation.item_item import MOST_ITEMS, RIDGES, ItemItem, ease
 from fedrec.evaluation.ranking import evaluate_ranking
 from fedrec.evaluation.toplists import Scores, dot_product, of_another_user, same_for_everyone
-from fedrec.factorization.facts import PublicFacts
+from fedrec.factorization.facts import Model, PublicFacts, ranker_of
 from fedrec.factorization.least_squares import alternate_clicks
-from fedrec.factorization.model import Model, ranker_of
 from fedrec.randomness import Streams
 from fedrec.settings import load
 from fedrec_research.runner import fitted, peak_rss_mb

@@ -17,7 +17,7 @@ import numpy as np
 from fedrec.data.interactions import Interactions
 from fedrec.evaluation.ratings import mean_and_error
 from fedrec.federation.messages import Question, Release, train
-from fedrec.in_process.loopback import Loopback
+from fedrec.in_process import Loopback
 from fedrec.privacy.accounting import Ledger
 from fedrec.randomness import Streams
 from fedrec.recipes import Prepared, prepare

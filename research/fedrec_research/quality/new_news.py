@@ -33,10 +33,10 @@ from fedrec.news.variant import train_news
 from fedrec.privacy.guarantee import Guarantee, non_private
 from fedrec.randomness import Streams
 from fedrec.run.data.news import load_news
-from fedrec.serving.added_news import with_news
 from fedrec.serving.asking import ask
 from fedrec.serving.bundle import FILE, Bundle, read, write
 from fedrec.serving.exporting import Origin
+from fedrec.serving.model_bundles import with_news
 from fedrec.serving.news_bundles import news_bundle
 from fedrec.settings import validated
 from fedrec_research.trials import Asked, Row, trial

@@ -18,9 +18,9 @@ import numpy as np
 from fedrec.data.interactions import Interactions
 from fedrec.data.planted import SHAPES, planted
 from fedrec.evaluation.ratings import rating_metrics
-from fedrec.factorization.model import predict
-from fedrec.factorization.sampling.posterior import Conversion, PosteriorSettings, sample
+from fedrec.factorization.facts import predict
 from fedrec.randomness import Streams
+from fedrec.recipes.dpmf import Conversion, PosteriorSettings, sample
 from fedrec.storage import finite
 from fedrec_research.trials import Asked, Row
 

@@ -27,7 +27,7 @@ from fedrec.evaluation.item_item import ITEM_ITEM, item_item
 from fedrec.evaluation.ratings import mean_and_error
 from fedrec.evaluation.toplists import Scores, same_for_everyone
 from fedrec.factorization.default_clicks.public_part import public_alone
-from fedrec.factorization.model import Model
+from fedrec.factorization.facts import Model
 from fedrec.recipes.default import public_sources
 from fedrec.run.data.datasets import public_facts
 from fedrec.run.outcomes import evaluate, ranked, ranked_fold

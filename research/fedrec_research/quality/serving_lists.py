@@ -28,7 +28,7 @@ from fedrec.data.splits import Fold
 from fedrec.evaluation.controls import paired
 from fedrec.evaluation.ranking import RankingMetrics, metrics_of
 from fedrec.evaluation.toplists import NO_ITEM, dot_product, same_for_everyone, top_items
-from fedrec.factorization.model import Model, ranker_of
+from fedrec.factorization.facts import Model, ranker_of
 from fedrec.randomness import Streams
 from fedrec.run.data.datasets import load_dataset, load_split, public_facts
 from fedrec.run.news_run import serving_guarantee
@@ -40,7 +40,7 @@ from fedrec.serving.factorization_basis import latest_liked
 from fedrec.serving.model_bundles import factorization_bundle, liked_of, released_of
 from fedrec.settings import Scenario, load
 from fedrec.storage import finite
-from fedrec_client.serving_connection import connect
+from fedrec_client.serving_http import connect
 from fedrec_client.serving_link import GrpcServer, ServingQuery, Trust
 from fedrec_research.quality import three_readers
 from fedrec_research.quality.served import served

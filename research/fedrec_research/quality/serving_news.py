@@ -27,7 +27,7 @@ from fedrec.data.impressions import Impressions
 from fedrec.errors import RunError
 from fedrec.evaluation.impressions import evaluate_impressions
 from fedrec.evaluation.ratings import mean_and_error
-from fedrec.news.scoring import log_exposure, shown_counts
+from fedrec.news.prior import log_exposure, shown_counts
 from fedrec.news.variant import of
 from fedrec.randomness import Streams
 from fedrec.run.data.news import load_news
@@ -35,7 +35,7 @@ from fedrec.run.news_run import serving_guarantee
 from fedrec.serving.asking import ask
 from fedrec.serving.bundle import FILE, Bundle, read
 from fedrec.storage import finite
-from fedrec_client.serving_connection import connect
+from fedrec_client.serving_http import connect
 from fedrec_client.serving_link import GrpcServer, ServingQuery, Trust
 from fedrec_research.news import SERVED, Method, news_row, scenario_of
 from fedrec_research.quality.news_popularity import (

@@ -34,7 +34,7 @@ from fedrec.arrays import Float64s
 from fedrec.data.splits import Fold
 from fedrec.evaluation.ranking import evaluate_ranking
 from fedrec.evaluation.toplists import Scores, dot_product, top_items
-from fedrec.factorization.model import Model
+from fedrec.factorization.facts import Model
 from fedrec.news import attention, topics
 from fedrec.privacy import bounded_mean
 from fedrec.privacy.accounting import mu_for

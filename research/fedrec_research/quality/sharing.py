@@ -19,7 +19,7 @@ from fedrec.evaluation.ratings import mean_and_error
 from fedrec.federation.hostile_clients import on_checked_grid, opening_mu
 from fedrec.federation.messages import Question, ReleaseSpec, train
 from fedrec.federation.reports import RealBlock, block, bounded
-from fedrec.in_process.loopback import Loopback
+from fedrec.in_process import Loopback
 from fedrec.privacy.accounting import Ledger
 from fedrec.privacy.calibration import among_three, calibrate
 from fedrec.privacy.guarantee import Guarantee
@@ -27,10 +27,9 @@ from fedrec.randomness import Streams
 from fedrec.recipes import prepare
 from fedrec.run.data.datasets import public_facts
 from fedrec.settings import validated
-from fedrec.sharing.checks import opening, projection
 from fedrec.sharing.layout import checked_layout, layout, plain_numbers, with_own_noise
 from fedrec.sharing.record import upload_bytes
-from fedrec.sharing.servers import ShareSums
+from fedrec.sharing.servers import ShareSums, opening, projection
 from fedrec.sharing.shares import Shares, fresh_seeds, share
 from fedrec.storage import finite
 from fedrec_research.runner import rmse

@@ -24,7 +24,7 @@ from fedrec.data.interactions import Dataset
 from fedrec.data.splits import Fold
 from fedrec.evaluation.controls import paired
 from fedrec.evaluation.ratings import mean_and_error, rating_metrics
-from fedrec.factorization.model import Model, predict
+from fedrec.factorization.facts import Model, predict
 from fedrec.recipes import prepare
 from fedrec.run.data.datasets import public_facts
 from fedrec.settings import Scenario, validated

@@ -21,10 +21,10 @@ from fedrec.data.public_sources import PUBLIC_USERS
 from fedrec.errors import SettingsError
 from fedrec.evaluation.als import als_model
 from fedrec.factorization.facts import PublicFacts
-from fedrec.factorization.sampling.posterior import PosteriorSettings, guarantee_for, sample
 from fedrec.privacy.guarantee import Guarantee, non_private
 from fedrec.randomness import Streams
 from fedrec.recipes import prepare
+from fedrec.recipes.dpmf import PosteriorSettings, guarantee_for, sample
 from fedrec.run.data.datasets import public_facts
 from fedrec.run.outcomes import baselines
 from fedrec.settings import Scenario, validated

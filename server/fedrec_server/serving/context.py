@@ -15,8 +15,7 @@ from pathlib import Path
 
 from fedrec.errors import FedRecError, RefusedError
 from fedrec.operations import logs
-from fedrec_server.serving.batcher import Batcher
-from fedrec_server.serving.counts import ServingCounts
+from fedrec_server.serving.batcher import Batcher, ServingCounts
 from fedrec_server.serving.refusals import Peers, draining, failed
 from fedrec_server.serving.settings import ServingSettings
 from fedrec_server.serving.store import ModelStore, ServedModel, found, load

@@ -22,7 +22,7 @@ from grpc_reflection.v1alpha import reflection_pb2
 from grpc_reflection.v1alpha.reflection import aio as reflection
 
 from fedrec.errors import SettingsError
-from fedrec.federation.versions import PROTOCOL
+from fedrec.federation.round_messages import PROTOCOL
 from fedrec.operations.addresses import Address
 from fedrec.serving.ranking import Query
 from fedrec.transport.server_tls import server_credentials

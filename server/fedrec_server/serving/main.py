@@ -30,9 +30,8 @@ from fedrec.operations.pins import LOOK_S
 from fedrec.storage import write_json
 from fedrec.transport.connection_limits import ConnectionLimits, bounded
 from fedrec.transport.server_tls import RenewedContext
-from fedrec_server.serving.batcher import Batcher
+from fedrec_server.serving.batcher import Batcher, ServingCounts
 from fedrec_server.serving.context import ServingContext, Watch
-from fedrec_server.serving.counts import ServingCounts
 from fedrec_server.serving.fetching import Source, fetch_on, first_models, is_address
 from fedrec_server.serving.grpc_api import GrpcApi
 from fedrec_server.serving.http_api import HttpApi

@@ -6,7 +6,7 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
-from fedrec.federation.versions import PROTOCOL
+from fedrec.federation.round_messages import PROTOCOL
 from fedrec.serving.bundle import MOST_CATEGORIES, About
 from fedrec_server.serving.refusals import Code, malformed, refused
 

@@ -18,8 +18,7 @@ from fedrec.cli import recommend as asking
 from fedrec.cli.supervisor import Supervisor
 from fedrec.data.interactions import Dataset, Interactions
 from fedrec.data.splits import Fold, Split
-from fedrec.factorization.facts import Earlier, PublicFacts
-from fedrec.factorization.model import Model
+from fedrec.factorization.facts import Earlier, Model, PublicFacts
 from fedrec.factorization.released import save
 from fedrec.federation.messages import State
 from fedrec.privacy.accounting import epsilon_of, mu_for

@@ -28,8 +28,7 @@ from flwr.supercore import telemetry
 
 from fedrec.cli.supervisor import Supervisor
 from fedrec.data.interactions import Catalogue
-from fedrec.errors import RunError
-from fedrec.extras import require
+from fedrec.errors import RunError, require
 from fedrec.federation.round_messages import KINDS
 from fedrec.run.job import AnyJob, Runtime
 from fedrec.settings import Scenario

@@ -31,7 +31,7 @@ export function muFor(epsilon, delta) {
 
 /**
  * The largest mu of a release that is (epsilon, delta)-DP where each click was hidden before with probability `padding`
- * (`fedrec.privacy.padding`): exp(epsilon) = p + (1 - p) exp(e0) and delta = (1 - p) d0 amplify an (e0, d0)-DP release.
+ * (`fedrec.privacy.mixtures`): exp(epsilon) = p + (1 - p) exp(e0) and delta = (1 - p) d0 amplify an (e0, d0)-DP release.
  */
 export function muBehind(epsilon, delta, padding) {
   return muFor(epsilon + Math.log1p(-padding * Math.exp(-epsilon)) - Math.log1p(-padding), delta / (1 - padding));

@@ -29,7 +29,7 @@ const TYPES = {
   "titles.ptr": BigInt64Array,
 };
 
-/** Of `fedrec.serving.sizes`; a bundle has all of them or none. */
+/** Of `fedrec.serving.user_map`; a bundle has all of them or none. */
 const SIZES = ["clicks", "shares", "mean", "covariance", "matrix"];
 
 /**

@@ -86,7 +86,7 @@ export function sentOf(bundle, values, noiseStd) {
   return Float32Array.from(bySize(bundle, values, noiseStd), (value) => value / bundle.about.scale);
 }
 
-/** (B,) the posterior mean of a query under groups of sizes, `fedrec.serving.sizes.Sizes.read`. */
+/** (B,) the posterior mean of a query under groups of sizes, `fedrec.serving.user_map.Sizes.read`. */
 function bySize({ sizes, B }, values, noiseStd) {
   const G = sizes.shares.length;
   const [logs, means] = [new Float64Array(G), []];

@@ -13,7 +13,7 @@ export function scores(bundle, coefficients) {
   });
 }
 
-/** Key of a row by which equal scores are ordered, a permutation of 32-bit numbers: `fedrec.numerics.ties`. */
+/** Key of a row by which equal scores are ordered, a permutation of 32-bit numbers: `fedrec.numerics.segments`. */
 export function tieKey(row) {
   let x = row ^ 0x9e3779b9;
   x = Math.imul(x ^ (x >>> 16), 0x7feb352d);

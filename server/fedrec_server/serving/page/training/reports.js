@@ -1,5 +1,5 @@
 /**
- * One person's bounded report: the bytes of `fedrec_client.device.reports`, which are those of the full client.
+ * One person's bounded report: the bytes of `fedrec_client.device.steps`, which are those of the full client.
  *
  * Guarantee (user, add/remove): the report of a release has joint L2 norm at most its radius. Vectors are scaled to norm at most 1,
  * coefficients so that the norm is the radius (or at most it), and both are cut to the grid towards zero. No noise is drawn here:

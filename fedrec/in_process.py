@@ -22,15 +22,13 @@ from fedrec.federation.messages import (
     Shared,
 )
 from fedrec.federation.releases import Charge, charged, in_real_units, parties, party_noise, release
-from fedrec.federation.reports import within_radius
-from fedrec.federation.sums import ExactSums
+from fedrec.federation.reports import ExactSums, within_radius
 from fedrec.privacy.accounting import Ledger
 from fedrec.privacy.calibration import Plan
 from fedrec.randomness import Streams, SystemStreams
-from fedrec.sharing.checks import accepted, coin_term, opening, projection
 from fedrec.sharing.layout import CheckedRow, plain_numbers, plan_layout, with_own_noise
 from fedrec.sharing.record import upload_bytes
-from fedrec.sharing.servers import ShareSums, total
+from fedrec.sharing.servers import ShareSums, accepted, coin_term, opening, projection, total
 from fedrec.sharing.shares import SEED_BYTES, fresh_seeds, share
 
 

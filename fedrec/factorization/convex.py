@@ -52,8 +52,8 @@ from numba import njit
 from scipy.special import expit
 
 from fedrec.arrays import Float64s, Int32s, Int64s
-from fedrec.budget import weights
 from fedrec.data.interactions import Interactions
+from fedrec.factorization import weights
 from fedrec.factorization.least_squares import solve_rows
 from fedrec.federation.messages import Question, Reports
 from fedrec.federation.reports import RealBlock, bounded

@@ -1,1 +1,0 @@
-"""Division of a user's budget over items: private counts, weights, sampling."""

@@ -1,1 +1,0 @@
-"""Convex sufficient statistics perturbation on clicks."""

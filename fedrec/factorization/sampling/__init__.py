@@ -1,1 +1,0 @@
-"""Posterior sampling of Fast DPMF, and the stochastic gradient kernel beneath it."""

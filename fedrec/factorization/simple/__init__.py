@@ -1,1 +1,0 @@
-"""Simple private baselines: biases, item-item weights, and popularity."""

@@ -1,1 +1,0 @@
-"""Transports in one process: one trusted aggregator, or three that share."""
