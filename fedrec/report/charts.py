@@ -18,12 +18,12 @@ from markupsafe import Markup
 from fedrec.report import wording
 from fedrec.report.content import Convergence, LineChart, Point, PrivacyCurve, Series
 from fedrec.report.svg import (
+    SLOTS,
     Scale,
     as_csv,
     chosen,
     decimals,
     element,
-    level_slot,
     line,
     log_ticks,
     path,
@@ -272,7 +272,7 @@ def _error_bar(x: float, y: Scale, value: float, deviation: float, slot: int) ->
 
 def _levels(f: _Frame, y: Scale, baselines: Sequence[tuple[str, float]]) -> list[Markup]:
     return [
-        line(f.left, y(value), f.right, y(value), class_=f"level s{level_slot(name)}")
+        line(f.left, y(value), f.right, y(value), class_=f"level s{SLOTS.get(name, 0)}")
         for name, value in baselines
     ]
 
@@ -349,7 +349,7 @@ def _end_labels(
     where they would touch."""
     slots = chosen(series.name for series in lines)
     ends = [(s.name, s.y[-1], f"t{slots[s.name][0]}") for s in lines] + [
-        (name, value, f"reference t{level_slot(name)}" if level_slot(name) else "quiet")
+        (name, value, f"reference t{SLOTS[name]}" if name in SLOTS else "quiet")
         for name, value in baselines
     ]
     rows = _wrapped([(name, value) for name, value, _ in ends], wide=f.wide)

@@ -173,11 +173,7 @@ def _curve(run: NewsRun) -> PrivacyCurve | None:
     points = tuple(CurvePoint(e, auc) for e, auc in serving.items() if math.isfinite(e))
     if len(points) < 2:
         return None
-    bare = (
-        ((f"fedrec {run.scenario.news.variant}, served bare", serving[math.inf]),)
-        if math.inf in serving
-        else ()
-    )
+    bare = (("the model, served bare", serving[math.inf]),) if math.inf in serving else ()
     words = {
         "lower_is_better": False,
         "each": "the same model serving answers of that ε",

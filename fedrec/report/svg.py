@@ -161,6 +161,7 @@ SLOTS: Mapping[str, int] = {
     "fedrec default": 1,
     "default": 1,
     "MatrixFactorization": 1,
+    "the model, served bare": 1,
     "non-private ALS": 2,
     "item + user bias": 3,
     "ItemBias": 3,
@@ -188,11 +189,6 @@ SLOTS: Mapping[str, int] = {
 """Number of the colour of the methods that stand beside each other most often."""
 LIGHT = ("#0067a5", "#b34a06", "#00806a", "#a8558a", "#6a4fb0", "#756000")
 """The light page's colours, from the first on; page.css has the same."""
-
-
-def level_slot(name: str) -> int:
-    """Number of a level's colour, 0 for none: a run's own model has one in every form."""
-    return SLOTS.get(name, int(name.startswith("fedrec ")))
 
 
 def chosen(names: Iterable[str]) -> dict[str, tuple[int, bool]]:
