@@ -94,7 +94,8 @@ def _accumulate(A: Floats, d: int, width: int, factors: Floats, Q: Floats, W: Fl
         if factors[i] == 0:
             continue
         columns = (i + LANES - 1) // LANES * LANES
-        vector[:], fill(product, 0, width, 0), 0
+        fill(vector, 0, width, 0)
+        fill(product, 0, width, 0)
         vector[:i] = A[i * width : i * width + i]
         for j in range(0, columns, LANES):
             weighted_sum(vector, Q, product, (i + 3) // 4 * 4, width, j)
