@@ -27,9 +27,8 @@ from fedrec.data.public_sources import (
 )
 from fedrec.data.resolving import Duplicates, Missing, OutOfRange
 from fedrec.data.splits import Split, SplitKind, given, new_items
-from fedrec.data.subsets import left_out
 from fedrec.errors import DataError, SettingsError
-from fedrec.run.data.datasets import as_kind, load_dataset, load_split
+from fedrec.run.data.datasets import as_kind, left_out, load_dataset, load_split
 from fedrec.run.outcomes import Outcome
 from fedrec.settings import Scenario, validated
 

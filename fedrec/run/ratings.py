@@ -17,9 +17,8 @@ from fedrec.data.interactions import Dataset, FileDigest
 from fedrec.data.kinds import KINDS
 from fedrec.data.splits import Split
 from fedrec.errors import SettingsError
-from fedrec.evaluation.als import ALS, als_model
+from fedrec.evaluation.als import ALS, ITEM_ITEM, MOST_EVENTS, als_model, evenly, item_item
 from fedrec.evaluation.controls import in_one_line
-from fedrec.evaluation.item_item import ITEM_ITEM, MOST_EVENTS, evenly, item_item
 from fedrec.factorization.default_clicks.public_part import public_alone
 from fedrec.factorization.facts import Model, PublicFacts
 from fedrec.preparing import prepare

@@ -63,8 +63,12 @@ from fedrec.randomness import Streams
 from fedrec.recipes import TrainableRecipe
 from fedrec.serving.bundle import FILE, About, Bundle, Texts, read, write
 from fedrec.serving.exporting import Asking, Export, Origin, PublicItems, Ranking, additive_bundle
-from fedrec.serving.factorization_basis import BasisSettings, factorization_basis
-from fedrec.serving.synthetic import Released, SyntheticSettings
+from fedrec.serving.factorization_basis import (
+    BasisSettings,
+    Released,
+    SyntheticSettings,
+    factorization_basis,
+)
 from fedrec.serving.user_map import UserMap
 from fedrec.settings import DataScenario
 from fedrec.storage import finite, read_arrays, read_json, write_arrays, write_bytes, write_json

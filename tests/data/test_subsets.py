@@ -9,8 +9,8 @@ import pytest
 
 from fedrec.data.interactions import Dataset
 from fedrec.data.planted import SHAPES, planted
-from fedrec.data.subsets import subset
 from fedrec.errors import DataError
+from fedrec.run.data.datasets import subset
 
 
 @pytest.fixture(scope="module")

@@ -10,8 +10,8 @@ from scipy import sparse
 
 from fedrec.data.interactions import Interactions
 from fedrec.data.splits import Fold
-from fedrec.evaluation import item_item as module
-from fedrec.evaluation.item_item import FewPeople, ItemItem, ease, evenly, few_people, item_item
+from fedrec.evaluation import als as module
+from fedrec.evaluation.als import FewPeople, ItemItem, ease, evenly, few_people, item_item
 
 
 def pairs(*, users: int = 400, couples: int = 15, seed: int = 1) -> tuple[Interactions, Fold]:

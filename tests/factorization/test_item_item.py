@@ -15,7 +15,6 @@ from hypothesis import strategies as st
 from fedrec.data.interactions import Interactions
 from fedrec.factorization.default_clicks import gram_pairs, item_item
 from fedrec.factorization.default_clicks.client import user_vectors
-from fedrec.factorization.default_clicks.content_directions import subspaces, tells
 from fedrec.factorization.default_clicks.gram_pairs import (
     Chance,
     Pairs,
@@ -24,6 +23,8 @@ from fedrec.factorization.default_clicks.gram_pairs import (
     denoised,
     denoised_diagonal,
     shared,
+    subspaces,
+    tells,
 )
 from fedrec.factorization.default_clicks.item_item import ItemItem, ease, head_size
 from fedrec.factorization.default_clicks.model import ClickModel, ItemItemModel

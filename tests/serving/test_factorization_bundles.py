@@ -27,9 +27,14 @@ from fedrec.randomness import Streams
 from fedrec.serving import bundle as files
 from fedrec.serving.asking import ask, exact
 from fedrec.serving.exporting import Origin, PublicItems
-from fedrec.serving.factorization_basis import BasisSettings, factorization_basis, latest_liked
+from fedrec.serving.factorization_basis import (
+    BasisSettings,
+    Released,
+    SyntheticSettings,
+    factorization_basis,
+    latest_liked,
+)
 from fedrec.serving.model_bundles import factorization_bundle
-from fedrec.serving.synthetic import Released, SyntheticSettings
 
 ITEMS = 60
 TASTES = 3

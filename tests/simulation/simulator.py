@@ -22,8 +22,8 @@ from fedrec.public_data import PublicData
 from fedrec.randomness import Streams
 from fedrec.recipes import Prepared, guarantee_of, prepare
 from fedrec.serving import model_bundles
+from fedrec.serving.factorization_basis import SyntheticSettings
 from fedrec.serving.model_bundles import factorization_bundle
-from fedrec.serving.synthetic import SyntheticSettings
 from fedrec.settings import Scenario, load
 from fedrec.storage import read_json
 from fedrec_aggregator.core import Limits

@@ -24,7 +24,7 @@ from fedrec.arrays import Float64s, Int64s
 from fedrec.data.interactions import Interactions
 from fedrec.data.kinds import Kind
 from fedrec.data.splits import Fold
-from fedrec.evaluation.item_item import FewPeople, ItemItem
+from fedrec.evaluation.als import FewPeople, ItemItem
 from fedrec.evaluation.toplists import Scores, dot_product, of_another_user, same_for_everyone
 from fedrec.factorization.facts import Model, predictor, ranker_of
 from fedrec.federation.messages import Question, Release

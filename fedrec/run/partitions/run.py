@@ -17,9 +17,8 @@ from fedrec.data.kinds import KINDS
 from fedrec.data.partitions import is_partitioned
 from fedrec.data.splits import Fold, Split
 from fedrec.errors import DataError, SettingsError
-from fedrec.evaluation.als import ALS, als_model
+from fedrec.evaluation.als import ALS, ITEM_ITEM, MOST_EVENTS, als_model, item_item
 from fedrec.evaluation.controls import SHUFFLED
-from fedrec.evaluation.item_item import ITEM_ITEM, MOST_EVENTS, item_item
 from fedrec.factorization.facts import Model, PublicFacts
 from fedrec.randomness import Streams
 from fedrec.run.data.budget import budget_of

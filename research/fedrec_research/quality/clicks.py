@@ -29,9 +29,17 @@ from fedrec.data.interactions import Dataset, Interactions
 from fedrec.data.read import read
 from fedrec.data.splits import Fold, Split, check_no_leak, given, random_split
 from fedrec.errors import SettingsError
-from fedrec.evaluation.als import CLICK_ALPHA, CLICK_RIDGE, CLICK_WIDTH, ITERATIONS
+from fedrec.evaluation.als import (
+    CLICK_ALPHA,
+    CLICK_RIDGE,
+    CLICK_WIDTH,
+    ITERATIONS,
+    MOST_ITEMS,
+    RIDGES,
+    ItemItem,
+    ease,
+)
 from fedrec.evaluation.controls import SHUFFLED
-from fedrec.evaluation.item_item import MOST_ITEMS, RIDGES, ItemItem, ease
 from fedrec.evaluation.ranking import evaluate_ranking
 from fedrec.evaluation.toplists import Scores, dot_product, of_another_user, same_for_everyone
 from fedrec.factorization.facts import Model, PublicFacts, ranker_of

@@ -22,8 +22,7 @@ from tempfile import TemporaryDirectory
 import polars as pl
 
 from fedrec.data.splits import Fold
-from fedrec.evaluation.als import ALS, als_model
-from fedrec.evaluation.item_item import ITEM_ITEM, item_item
+from fedrec.evaluation.als import ALS, ITEM_ITEM, als_model, item_item
 from fedrec.evaluation.ratings import mean_and_error
 from fedrec.evaluation.toplists import Scores, same_for_everyone
 from fedrec.factorization.default_clicks.public_part import public_alone

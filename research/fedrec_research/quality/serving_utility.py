@@ -44,14 +44,16 @@ from fedrec.randomness import Streams
 from fedrec.run.data.datasets import load_dataset, load_split, public_facts
 from fedrec.serving.factorization_basis import (
     BasisSettings,
+    Released,
     Synthetic,
+    SyntheticSettings,
     counted_rows,
     factorization_basis,
     fitted,
     latest_liked,
+    synthetic_users,
 )
 from fedrec.serving.model_bundles import liked_of, released_of
-from fedrec.serving.synthetic import Released, SyntheticSettings, synthetic_users
 from fedrec.settings import Scenario, load
 from fedrec_research.runner import trained
 from fedrec_research.trials import Asked, Row
