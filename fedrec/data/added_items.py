@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from fedrec.data.columns import usual
+from fedrec.data.columns import require_named, usual
 from fedrec.data.features import FeatureBag, PublicFeatures, words
 from fedrec.data.frames import items_of_frame, polars_frame
 from fedrec.data.interactions import Dataset
@@ -68,14 +68,10 @@ def added_items(
         ids, names, features = today.catalogue.item_ids, today.catalogue.titles, today.features
     else:
         ids, names, features = _of_table(_frame(today, "frame of items"), item)
+    # most of what was news is none today
+    require_named(known, ids, "the table of today's items", few=0.1)
     now = set(ids)
     described = np.array([one in now for one in known], np.bool_)
-    if not described.any():
-        raise DataError(
-            f"the table names none of the {len(known):,} items that the model knows",
-            f"Name them as in training, for example {known[0]!r}: what is known of them tells what "
-            "to expect of new items.",
-        )
     old = set(known)
     order = (*known, *(one for one in ids if one not in old))
     called = dict(zip(known, titles, strict=True)) | dict(zip(ids, names or (), strict=False))

@@ -18,7 +18,7 @@ import numpy as np
 import polars as pl
 
 from fedrec.data.delimited import is_number
-from fedrec.errors import DataError
+from fedrec.errors import DataError, UnknownIdsWarning, warn
 
 _UNSEEN = ("Cc", "Cf")  # control and format characters: line ends, joiners, marks of direction
 _DECIMALS = re.compile(r"\+?(-?[0-9]+)(\.0+)?")
@@ -35,9 +35,12 @@ def plain_id(text: str) -> str:
     if text.isascii() and text.isalnum():
         return text
     if not (text.isascii() and text.isprintable()):
+        # of all that NFKC unites only widths are united: x2 and x\u00b2 may be two items
         text = "".join(
-            letter
-            for letter in " ".join(unicodedata.normalize("NFKC", text).split())
+            unicodedata.normalize("NFKC", letter)
+            if unicodedata.decomposition(letter).startswith(("<wide>", "<narrow>"))
+            else letter
+            for letter in " ".join(unicodedata.normalize("NFC", text).split())
             if unicodedata.category(letter) not in _UNSEEN
         )
     plain = " ".join(text.split())
@@ -61,6 +64,42 @@ def require_distinct(ids: Iterable[str], what: str, where: Path | str) -> None:
             f"Unicode form, such as {one!r} and {other!r}: each would be {what} of its own",
             "Write one form of each id, without blanks and signs of no width (NFC; 7, not 7.0).",
         )
+
+
+def require_named(
+    known: Iterable[str],
+    given: Iterable[str],
+    where: Path | str,
+    *,
+    what: str = "items",
+    few: float = 0.5,
+) -> str:
+    """A note on how many of the known items, or `what`, a table names; empty where it names all.
+
+    Raises DataError where it names none, or one but for blanks or '.0'; warns with
+    `UnknownIdsWarning` where the share that it names is less than `few`."""
+    wanted = dict.fromkeys(known)
+    found = dict.fromkeys(given)
+    lacking = [item for item in wanted if item not in found]
+    if not lacking:
+        return ""
+    plain = {plain_id(item): item for item in found if item not in wanted}
+    if twin := next((item for item in lacking if plain_id(item) in plain), None):
+        raise DataError(
+            f"{plain[plain_id(twin)]!r} and {twin!r}, ids of {where} and of the data, are the same "
+            "but for blanks, '.0' or the Unicode form",
+            "Write one form of each id, without blanks and signs of no width (NFC; 7, not 7.0).",
+        )
+    named = len(wanted) - len(lacking)
+    said = f"{where} names {named or 'none'} of the {len(wanted):,} {what}"
+    example = next(iter(plain.values()), next(iter(found), ""))
+    if not named:
+        has = f"It has ids such as {example!r}, the data" if example else "The data has ids"
+        raise DataError(said, f"{has} such as {lacking[0]!r}: give ids of one kind.")
+    if named < few * len(wanted):
+        has = f", and has ids such as {example!r}" if example else ""
+        warn(UnknownIdsWarning(f"{said}: it lacks {lacking[0]!r}{has}"))
+    return said
 
 
 _INSTANT = pl.Datetime("us")

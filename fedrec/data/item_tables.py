@@ -11,7 +11,7 @@ import numpy as np
 import polars as pl
 from scipy import sparse
 
-from fedrec.data.columns import require_distinct
+from fedrec.data.columns import require_distinct, require_named
 from fedrec.data.delimited import NO_VALUE, is_number, plain_ids, require_file
 from fedrec.data.features import FeatureBag, PublicFeatures, bag_of, words
 from fedrec.data.text_tables import SEPARATORS, Layout, layout_of, rows_of, suffix_of
@@ -49,17 +49,10 @@ class ItemTable:
     def unnamed(self, item_ids: Sequence[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
         """The items with events that the table does not name, and a note on them.
 
-        Raises DataError where it names none."""
+        Raises, and warns, as `require_named`."""
+        note = require_named(item_ids, self.ids, self.path.name)
         known = set(self.ids)
-        more = tuple(item for item in item_ids if item not in known)
-        if len(more) == len(item_ids):
-            raise DataError(
-                f"{self.path.name} names none of the {len(more)} items with events",
-                f"Its first id is {self.ids[0]!r}, that of the events {more[0]!r}: give ids of one "
-                "kind.",
-            )
-        note = f"{len(more)} of {len(item_ids)} items with events are not in {self.path.name}"
-        return more, (note,) if more else ()
+        return tuple(item for item in item_ids if item not in known), (note,) if note else ()
 
     def titles_of(self, item_ids: Sequence[str]) -> tuple[str, ...] | None:
         """Titles for such a catalogue; an item after the table's is called by its id."""
