@@ -16,7 +16,7 @@ from fedrec.data.columns import require_named, usual
 from fedrec.data.features import FeatureBag, PublicFeatures, words
 from fedrec.data.frames import items_of_frame, polars_frame
 from fedrec.data.interactions import Dataset
-from fedrec.data.item_tables import frame_of_items
+from fedrec.data.item_tables import frame_of_items, untitled
 from fedrec.data.public_sources import (
     ITEM_VECTORS,
     SIMILAR_ITEMS,
@@ -26,7 +26,7 @@ from fedrec.data.public_sources import (
     similar_items_bag,
     with_bag,
 )
-from fedrec.errors import DataError
+from fedrec.errors import DataError, DataWarning, warn
 
 _TEXTS = ("abstract", "description", "plot", "summary")
 """Columns that are read by their words, as titles are."""
@@ -72,6 +72,8 @@ def added_items(
     require_named(known, ids, "the table of today's items", few=0.1)
     now = set(ids)
     described = np.array([one in now for one in known], np.bool_)
+    if note := untitled(ids, names or ids, "the table of today's items"):
+        warn(DataWarning(note))
     old = set(known)
     order = (*known, *(one for one in ids if one not in old))
     called = dict(zip(known, titles, strict=True)) | dict(zip(ids, names or (), strict=False))
@@ -87,7 +89,9 @@ def added_items(
         features = with_bag(
             features, ITEM_VECTORS, item_vectors_bag(vectors, Path("item vectors"), order)
         )
-    return AddedItems(order, tuple(called.get(one, one) for one in order), features, described)
+    return AddedItems(
+        order, tuple(called.get(one, "").strip() or one for one in order), features, described
+    )
 
 
 def _of_table(

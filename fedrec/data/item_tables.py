@@ -51,12 +51,26 @@ class ItemTable:
 
         Raises, and warns, as `require_named`."""
         note = require_named(item_ids, self.ids, self.path.name)
+        called = untitled(self.ids, self.titles or self.ids, self.path.name)
         known = set(self.ids)
-        return tuple(item for item in item_ids if item not in known), (note,) if note else ()
+        more = tuple(item for item in item_ids if item not in known)
+        return more, tuple(filter(None, (note, called)))
 
     def titles_of(self, item_ids: Sequence[str]) -> tuple[str, ...] | None:
-        """Titles for such a catalogue; an item after the table's is called by its id."""
-        return None if self.titles is None else (*self.titles, *item_ids[len(self.ids) :])
+        """Titles for such a catalogue; an item without one is called by its id."""
+        if self.titles is None:
+            return None
+        titles = (*self.titles, *item_ids[len(self.ids) :])
+        return tuple(
+            title if title.strip() else own for title, own in zip(titles, item_ids, strict=True)
+        )
+
+
+def untitled(ids: Sequence[str], titles: Sequence[str], where: Path | str) -> str:
+    """A note on items whose title is blank; empty where there are none."""
+    lost = [item for item, title in zip(ids, titles, strict=True) if not title.strip()]
+    said = f"{len(lost):,} of the {len(ids):,} titles of {where} are blank, such as that of"
+    return f"{said} {lost[0]!r}: lists show the id" if lost else ""
 
 
 def read_item_table(path: Path, *, id_column: str, separator: str, min_items: int = 1) -> ItemTable:
