@@ -117,6 +117,7 @@ def _table(path: Path, text: str, header: list[str]) -> Iterator[Click]:
     if more := sorted({name for name in header if header.count(name) > 1}):
         raise MalformedRowError(path, 1, "a column of each name", more[0])
     found = list[tuple[float, Click]]()
+    first = ""
     reader = csv.reader(StringIO(text))
     next(reader)
     for row in reader:
@@ -128,7 +129,11 @@ def _table(path: Path, text: str, header: list[str]) -> Iterator[Click]:
                 path, line, f"{len(header)} columns with an item", ",".join(row)
             )
         value = None if rating is None else _number(path, line, "a rating", row[rating])
-        time_s = 0.0 if moment is None else _seconds(path, line, row[moment])
+        kind, time_s = ("", 0.0) if moment is None else _time(path, line, row[moment])
+        first = first or kind
+        if kind != first:
+            remedy = "Write all times in seconds, or all as ISO instants with a zone, or without."
+            raise MalformedRowError(path, line, first, row[moment or 0], remedy)
         found.append((time_s, Click(row[item], value, line)))
     yield from (click for _, click in sorted(found, key=lambda pair: pair[0]))
 
@@ -139,15 +144,18 @@ def _number(path: Path, line: int, what: str, text: str) -> float:
     return float(text)
 
 
-def _seconds(path: Path, line: int, text: str) -> float:
-    """Seconds of a number, or of an ISO date or instant; UTC without a zone."""
+def _time(path: Path, line: int, text: str) -> tuple[str, float]:
+    """Kind of a time, and its seconds, of a number or of an ISO date or instant; UTC without a
+    zone."""
     if _is_number(text):
-        return float(text)
+        return "a time in seconds", float(text)
     try:
         moment = datetime.fromisoformat(text.strip())
     except ValueError:
         raise MalformedRowError(path, line, "a time (seconds or an ISO date)", text) from None
-    return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
+    if moment.tzinfo:
+        return "a time with a zone", moment.timestamp()
+    return "a time without a zone", moment.replace(tzinfo=UTC).timestamp()
 
 
 def _is_number(text: str) -> bool:

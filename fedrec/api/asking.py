@@ -14,7 +14,7 @@ import polars as pl
 from fedrec.api.datasets import TestSet
 from fedrec.api.histories import History, require_no_misspelling
 from fedrec.api.promises import PrivacyGuarantee
-from fedrec.api.released import Released, ids_of, require_length
+from fedrec.api.released import Released, ids_of, lists_by_k, require_length
 from fedrec.data.frames import polars_frame
 from fedrec.data.interactions import Dataset as Source
 from fedrec.data.interactions import Interactions
@@ -77,6 +77,7 @@ class Asked:
             vectors = self.released.vectors(events)
         return vectors[0] if names is None else vectors
 
+    @lists_by_k
     def recommend(
         self,
         users: Any = None,
@@ -147,6 +148,7 @@ class Asked:
         known = ids_of(users, "users")
         return self._history_of(known), self.released.ids("user", known)
 
+    @lists_by_k
     def similar_items(self, item: Any, *, k: int = 10) -> pl.DataFrame:
         """The k items most similar to one, by the cosine of their vectors; columns rank, item,
         title and similarity.

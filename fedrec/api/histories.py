@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from fedrec.data.columns import like_opinions, opinions, plain_id, usual
+from fedrec.data.columns import like_opinions, opinions, plain_id, times_of, usual
 from fedrec.data.delimited import NO_VALUE
 from fedrec.data.frames import polars_frame
 from fedrec.errors import DataError, UnknownIdsWarning, UnusedColumnsWarning, warn
@@ -102,7 +102,7 @@ class Histories:
                 "Give the rows of one, or all of them as histories=frame.",
             )
         if times := self._found("timestamp", frame):
-            frame = frame.sort(times[0], maintain_order=True)
+            frame = _oldest_first(frame, times[0])
         ratings = self._found("rating", frame)
         if len(ratings) > 1 and ratings[0] != "rating":
             raise DataError(
@@ -159,6 +159,17 @@ class Histories:
             f"Call one {self.columns.get(role, role)!r}"
             f"{'; many people have histories=' if what == 'history' else ''}.",
         )
+
+
+def _oldest_first(frame: pl.DataFrame, name: str) -> pl.DataFrame:
+    """Raises DataError where a time is none, or of another unit than the first."""
+    times = times_of(frame[name])
+    if times.other is not None or times.seconds.null_count() > frame[name].null_count():
+        raise DataError(
+            f"the column {name!r} of the history does not hold times of one kind",
+            "Write all in one unit, or as ISO times, all with a time zone or none.",
+        )
+    return frame.with_columns(times.seconds.alias(name)).sort(name, maintain_order=True)
 
 
 def _is_frame(given: Any) -> bool:

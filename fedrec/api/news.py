@@ -17,12 +17,12 @@ import polars as pl
 
 from fedrec.api.histories import Histories, History, warn_of_unknown
 from fedrec.api.promises import Parameters, PrivacyGuarantee, html_table
-from fedrec.api.released import require_length
+from fedrec.api.released import lists_by_k, require_length
 from fedrec.data.added_items import added_items
 from fedrec.data.frames import polars_frame
 from fedrec.data.item_tables import frame_of_items
 from fedrec.data.news_tables import VECTORS, renamed, write_news
-from fedrec.errors import DataError, RunError, SettingsError, require
+from fedrec.errors import DataError, DataWarning, RunError, SettingsError, require, warn
 from fedrec.privacy.guarantee import Guarantee
 from fedrec.serving.bundle import FILE, Bundle, read, write
 from fedrec.settings import validated
@@ -296,6 +296,7 @@ class NewsRecommender(Parameters):
             Guarantee(epsilon=float(training["epsilon"]), **promised), self.noise
         )
 
+    @lists_by_k
     def recommend(self, *, history: History, k: int = 10) -> pl.DataFrame:
         """The k best news for a history of ids, oldest first; ranked here, without noise.
 
@@ -317,6 +318,9 @@ class NewsRecommender(Parameters):
         found, scores = best(
             bundle, model.window(clicks), [(row, None) for row in rows], k=k, categories=0
         )
+        if not len(found):
+            said = f"the list is empty: the history leaves none of the {bundle.size:,} articles"
+            warn(DataWarning(said))
         ids = bundle.ids
         titles = bundle.titles
         names = ([ids[int(row)] for row in found], [titles[int(row)] for row in found])

@@ -6,10 +6,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
-from functools import cached_property
+from functools import cached_property, wraps
 from numbers import Integral
 from pathlib import Path
-from typing import Any, NoReturn, cast
+from typing import Any, NoReturn, ParamSpec, TypeVar, cast
 
 import numpy as np
 import polars as pl
@@ -28,6 +28,7 @@ from fedrec.data.interactions import Interactions
 from fedrec.data.kinds import KINDS, Kind
 from fedrec.errors import (
     DataError,
+    DataWarning,
     GenericListWarning,
     RunError,
     SettingsError,
@@ -42,6 +43,10 @@ from fedrec.storage import finite, read_json, write_json
 
 FORMAT = "fedrec-training/1"
 FILE = "training.json"
+P = ParamSpec("P")
+R = TypeVar("R")
+_LENGTHS = {"n", "N", "n_items", "num_items", "top", "top_k", "topk", "topn"}
+"""What implicit, LensKit, Surprise and others call the length of a list."""
 
 
 @dataclass(frozen=True)
@@ -208,6 +213,10 @@ class Released:
             return block
 
         best = top_items(scores, history=history, k=min(k, len(self.item_ids)))
+        if empty := int((best < 0).all(axis=1).sum()):
+            by = "the history leaves" if allowed is None else "history, filter and exclude leave"
+            lists = "the list is empty" if len(best) == 1 else f"{empty:,} lists are empty"
+            warn(DataWarning(f"{lists}: {by} none of the {len(self.item_ids):,} items"))
         users, places = np.nonzero(best >= 0)
         items = best[users, places]
         values = (
@@ -267,6 +276,27 @@ def require_length(k: Any) -> None:
         raise SettingsError(
             f"k must be a whole number, at least 1, found {k!r}", "Give the length of the list."
         )
+
+
+def lists_by_k(method: Callable[P, R]) -> Callable[P, R]:
+    """A method that makes lists, which answers other libraries' words for their length.
+
+    It raises SettingsError where more than the first argument comes without its name."""
+
+    @wraps(method)
+    def asked(*args: P.args, **given: P.kwargs) -> R:
+        if other := _LENGTHS & given.keys():
+            word = min(other)
+            raise SettingsError(
+                f"{method.__name__} has no argument {word}", f"Say k={given[word]!r}."
+            )
+        if len(args) > 2:
+            raise SettingsError(
+                f"{method.__name__} was given {args[2]!r} without a name", "For example k=10."
+            )
+        return method(*args, **given)
+
+    return asked
 
 
 def id_column(name: str, ids: Sequence[Any]) -> pl.Series:

@@ -7,6 +7,7 @@ import os
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from shlex import quote
 from typing import Any
 
 from fedrec.errors import SettingsError
@@ -91,7 +92,11 @@ def run(
         )
     with device.open() as recommender:
         answered = asked(recommender, clicks, choices)
-        return text(answered, recommender, choices), as_dict(answered, recommender, choices)
+        said = text(answered, recommender, choices)
+        if not choices.explain:
+            ask = f"fedrec recommend --server {device.server} --history {quote(str(history))}"
+            said += f"\nnext     {ask} --explain"
+        return said, as_dict(answered, recommender, choices)
 
 
 def asked(recommender: Recommender, clicks: Clicks, choices: Choices) -> Answered:
@@ -120,7 +125,7 @@ def text(answered: Answered, recommender: Recommender, choices: Choices) -> str:
     if choices.explain:
         said = [*facts(answered, recommender), "", explained(answered, recommender)]
     else:
-        said = [*costs(answered, recommender), "next     --explain shows every byte that left"]
+        said = costs(answered, recommender)
     return "\n".join([*lines, "", *notes, *said])
 
 

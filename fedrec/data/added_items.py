@@ -12,11 +12,11 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from fedrec.data.columns import usual
+from fedrec.data.columns import require_named, usual
 from fedrec.data.features import FeatureBag, PublicFeatures, words
 from fedrec.data.frames import items_of_frame, polars_frame
 from fedrec.data.interactions import Dataset
-from fedrec.data.item_tables import frame_of_items
+from fedrec.data.item_tables import frame_of_items, untitled
 from fedrec.data.public_sources import (
     ITEM_VECTORS,
     SIMILAR_ITEMS,
@@ -26,7 +26,7 @@ from fedrec.data.public_sources import (
     similar_items_bag,
     with_bag,
 )
-from fedrec.errors import DataError
+from fedrec.errors import DataError, DataWarning, warn
 
 _TEXTS = ("abstract", "description", "plot", "summary")
 """Columns that are read by their words, as titles are."""
@@ -68,14 +68,12 @@ def added_items(
         ids, names, features = today.catalogue.item_ids, today.catalogue.titles, today.features
     else:
         ids, names, features = _of_table(_frame(today, "frame of items"), item)
+    # most of what was news is none today
+    require_named(known, ids, "the table of today's items", few=0.1)
     now = set(ids)
     described = np.array([one in now for one in known], np.bool_)
-    if not described.any():
-        raise DataError(
-            f"the table names none of the {len(known):,} items that the model knows",
-            f"Name them as in training, for example {known[0]!r}: what is known of them tells what "
-            "to expect of new items.",
-        )
+    if note := untitled(ids, names or ids, "the table of today's items"):
+        warn(DataWarning(note))
     old = set(known)
     order = (*known, *(one for one in ids if one not in old))
     called = dict(zip(known, titles, strict=True)) | dict(zip(ids, names or (), strict=False))
@@ -91,7 +89,9 @@ def added_items(
         features = with_bag(
             features, ITEM_VECTORS, item_vectors_bag(vectors, Path("item vectors"), order)
         )
-    return AddedItems(order, tuple(called.get(one, one) for one in order), features, described)
+    return AddedItems(
+        order, tuple(called.get(one, "").strip() or one for one in order), features, described
+    )
 
 
 def _of_table(

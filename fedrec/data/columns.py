@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from difflib import get_close_matches
@@ -17,8 +17,8 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
-from fedrec.data.delimited import is_number
-from fedrec.errors import DataError
+from fedrec.data.delimited import NO_VALUE, is_number
+from fedrec.errors import DataError, UnknownIdsWarning, warn
 
 _UNSEEN = ("Cc", "Cf")  # control and format characters: line ends, joiners, marks of direction
 _DECIMALS = re.compile(r"\+?(-?[0-9]+)(\.0+)?")
@@ -35,9 +35,12 @@ def plain_id(text: str) -> str:
     if text.isascii() and text.isalnum():
         return text
     if not (text.isascii() and text.isprintable()):
+        # of all that NFKC unites only widths are united: x2 and x\u00b2 may be two items
         text = "".join(
-            letter
-            for letter in " ".join(unicodedata.normalize("NFKC", text).split())
+            unicodedata.normalize("NFKC", letter)
+            if unicodedata.decomposition(letter).startswith(("<wide>", "<narrow>"))
+            else letter
+            for letter in " ".join(unicodedata.normalize("NFC", text).split())
             if unicodedata.category(letter) not in _UNSEEN
         )
     plain = " ".join(text.split())
@@ -63,10 +66,49 @@ def require_distinct(ids: Iterable[str], what: str, where: Path | str) -> None:
         )
 
 
+def require_named(
+    known: Iterable[str],
+    given: Iterable[str],
+    where: Path | str,
+    *,
+    what: str = "items",
+    few: float = 0.5,
+) -> str:
+    """A note on how many of the known items, or `what`, a table names; empty where it names all.
+
+    Raises DataError where it names none, or one but for blanks or '.0'; warns with
+    `UnknownIdsWarning` where the share that it names is less than `few`."""
+    wanted = dict.fromkeys(known)
+    found = dict.fromkeys(given)
+    lacking = [item for item in wanted if item not in found]
+    if not lacking:
+        return ""
+    plain = {plain_id(item): item for item in found if item not in wanted}
+    if twin := next((item for item in lacking if plain_id(item) in plain), None):
+        raise DataError(
+            f"{plain[plain_id(twin)]!r} and {twin!r}, ids of {where} and of the data, are the same "
+            "but for blanks, '.0' or the Unicode form",
+            "Write one form of each id, without blanks and signs of no width (NFC; 7, not 7.0).",
+        )
+    named = len(wanted) - len(lacking)
+    said = f"{where} names {named or 'none'} of the {len(wanted):,} {what}"
+    example = next(iter(plain.values()), next(iter(found), ""))
+    if not named:
+        has = f"It has ids such as {example!r}, the data" if example else "The data has ids"
+        raise DataError(said, f"{has} such as {lacking[0]!r}: give ids of one kind.")
+    if named < few * len(wanted):
+        has = f", and has ids such as {example!r}" if example else ""
+        warn(UnknownIdsWarning(f"{said}: it lacks {lacking[0]!r}{has}"))
+    return said
+
+
 _INSTANT = pl.Datetime("us")
 _DATE = "%Y-%m-%d"
 _FORMATS = ("%Y-%m-%d %H:%M", "%Y-%m-%d %H:%M:%S", "%Y-%m-%d %H:%M:%S%.f")
-_ZONED = ("%Y-%m-%d %H:%M%:z", "%Y-%m-%d %H:%M:%S%:z", "%Y-%m-%d %H:%M:%S%.f%:z")
+_OFFSETS = ("%Y-%m-%d %H:%M%:z", "%Y-%m-%d %H:%M:%S%:z", "%Y-%m-%d %H:%M:%S%.f%:z")
+_ZONE = r"(Z|UTC|:\d\d(\.\d+)?\s?[+-]\d\d:?\d\d)$"
+ZONED = "a time zone"
+UNZONED = "no time zone"
 _UNITS = {"seconds": 1.0, "milliseconds": 1e3, "microseconds": 1e6, "nanoseconds": 1e9}
 _OLD = 631_152_000.0  # 1990: years, and days written as 20200131, are no seconds
 _LATEST = 1e11
@@ -78,9 +120,9 @@ microseconds, and a million times larger ones in nanoseconds."""
 class Times:
     """Times of a column.
 
-    seconds: (n,) float64, null where a value is no time. unit: of the numbers, by their size; empty
-    for dates and where all are zero. other: the first row whose number is of another unit: which
-    unit the rest has must not depend on how many rows one person has."""
+    seconds: (n,) float64, null where a value is no time. unit: of the numbers, by their size, or
+    whether dates and instants name a zone; empty where all are zero. other: the first row of
+    another unit: which unit the rest has must not depend on how many rows one person has."""
 
     seconds: pl.Series
     unit: str = ""
@@ -92,19 +134,24 @@ class Times:
         if self.unit == "seconds" and (latest := self.seconds.max()) < _OLD:  # type: ignore[operator]
             day = datetime.fromtimestamp(float(latest), UTC).date()  # type: ignore[arg-type]
             return f"times are seconds since 1970, guessed: the last is on {day}"
-        if self.unit in {"", "seconds"}:
+        if self.unit in {"", "seconds", ZONED}:
             return ""
+        if self.unit == UNZONED:
+            return "times name no time zone and count as UTC"
         return f"times are in {self.unit}, guessed from their size"
 
 
 def times_of(column: pl.Series) -> Times:
     """Times of a column of numbers, dates or texts."""
     if column.dtype.is_temporal():
-        return Times(column.cast(_INSTANT).dt.timestamp("us").cast(pl.Float64) / 1e6)
+        seconds = column.cast(_INSTANT).dt.timestamp("us").cast(pl.Float64) / 1e6
+        instants = column.dtype == pl.Datetime  # a date is the day that it says everywhere
+        zoned = getattr(column.dtype, "time_zone", None) is not None
+        return Times(seconds, ZONED if zoned else UNZONED if instants else "")
     if not column.dtype.is_numeric():
         numbers = column.cast(pl.Float64, strict=False)
         if numbers.null_count() > column.null_count():
-            return Times(_iso(column))
+            return _dates(column)
         column = numbers
     written = column.cast(pl.Float64)
     # 0 is the same instant in every unit, and what is not finite is refused elsewhere
@@ -130,15 +177,33 @@ def time_expected(text: str, first: str) -> str:
     return f"times of one kind (the first is {'a number' if is_number(first) else 'a date'})"
 
 
+def in_unit(unit: str) -> str:
+    """What times of a unit are, or have."""
+    return f"have {unit}" if unit in {ZONED, UNZONED} else f"are in {unit}"
+
+
+def _dates(column: pl.Series) -> Times:
+    """Dates and instants as text; what is neither has no zone to be compared."""
+    seconds = _iso(column)
+    told = seconds.is_not_null()
+    zones = column.cast(pl.String).str.contains(_ZONE)
+    if not (told & zones).any():
+        instants = (told & column.cast(pl.String).str.contains(":")).any()
+        return Times(seconds, UNZONED if instants else "")
+    first = bool(zones.filter(told)[0])
+    others = (told & (zones != first)).arg_true()
+    other = int(others[0]) if len(others) else None
+    return Times(seconds, ZONED if first else UNZONED, other)
+
+
 def _iso(column: pl.Series) -> pl.Series:
-    texts = (
-        column.cast(pl.String).str.replace("T", " ", literal=True).str.replace(r"\s?(Z|UTC)$", "")
-    )
+    texts = column.cast(pl.String).str.replace(r"\s?(Z|UTC)$", "")
+    texts = texts.str.replace("T", " ", literal=True)
     found = texts.str.to_date(_DATE, strict=False).cast(_INSTANT)
     for form in _FORMATS:
         found = found.fill_null(texts.str.to_datetime(form, strict=False).cast(_INSTANT))
     if found.null_count():
-        for form in _ZONED:
+        for form in _OFFSETS:
             zoned = texts.str.to_datetime(form, strict=False, time_zone="UTC")
             found = found.fill_null(zoned.dt.replace_time_zone(None).cast(_INSTANT))
     return found.dt.timestamp("us").cast(pl.Float64) / 1e6
@@ -221,6 +286,33 @@ def like_opinions(found: Iterable[str]) -> list[str]:
         if opinions([name])
         or (not (words := {*map(str.lower, _WORD.findall(name))}) & _NO_OPINIONS and words & known)
     ]
+
+
+def like_ratings(columns: Mapping[str, Iterable[object]]) -> list[str]:
+    """The one column of numbers, beside times and numbers of something, where its first values are
+    steps of a half up to 5 or 10: ratings under whatever name."""
+    numbers = {
+        name: found
+        for name, values in columns.items()
+        if not {*map(str.lower, _WORD.findall(name))} & _NO_OPINIONS
+        and not usual("timestamp", [name])
+        and (found := _numbers(values))
+    }
+    return [
+        name
+        for name, found in numbers.items()
+        if len(numbers) == 1
+        and len(found) > 2
+        and min(found) >= 0.5
+        and max(found) in (5, 10)
+        and all((2 * value).is_integer() for value in found)
+    ]
+
+
+def _numbers(values: Iterable[object]) -> set[float]:
+    """Distinct ones; none where a value is no number."""
+    texts = {str(value) for value in values if value is not None} - {*NO_VALUE}
+    return {float(text) for text in texts} if all(map(is_number, texts)) else set()
 
 
 def meant(role: str, name: str, found: Collection[str]) -> str:

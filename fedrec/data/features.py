@@ -16,8 +16,9 @@ import numpy as np
 import numpy.typing as npt
 from scipy import sparse
 
+from fedrec.data.columns import require_named
 from fedrec.data.delimited import decoded, require_file
-from fedrec.errors import DataError, MalformedRowError
+from fedrec.errors import MalformedRowError
 from fedrec.numerics.segments import leading_eigenvectors
 from fedrec.randomness import Streams
 
@@ -260,13 +261,8 @@ def read_metadata(
     """
     records = read_records(path)
     found = [records.get(item, {}) for item in item_ids]
-    known = sum(bool(record) for record in found)
-    if not known:
-        raise DataError(
-            f"{path} describes none of the {len(item_ids)} items",
-            "Check that its movieId are the ids of the ratings file.",
-        )
-    return metadata_bags(found, min_items=min_items), known
+    require_named(item_ids, records, path)
+    return metadata_bags(found, min_items=min_items), sum(map(bool, found))
 
 
 def metadata_bags(

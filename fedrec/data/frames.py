@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from datetime import datetime
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -21,7 +22,7 @@ from fedrec.data.columns import meant
 from fedrec.data.interactions import Dataset, FileDigest
 from fedrec.data.item_tables import ItemTable, item_table, rows_of_frame
 from fedrec.data.resolving import Duplicates, Missing, OutOfRange, Policies
-from fedrec.data.table_files import clicks_from, complete, typed
+from fedrec.data.table_files import FIRST, clicks_from, complete, typed
 from fedrec.data.tables import TableColumns, dataset_of, used_columns
 from fedrec.errors import DataError, MalformedRowError
 from fedrec.storage import writing
@@ -45,9 +46,11 @@ def polars_frame(frame: Any, *, what: str = "frame") -> pl.DataFrame:
         return frame
     try:
         if isinstance(frame, Mapping):
+            _require_zones(frame, what)
             return pl.DataFrame(dict(frame))
         # column by column: `pl.from_pandas` would need pyarrow
         if type(frame).__module__.partition(".")[0] == "pandas" and hasattr(frame, "columns"):
+            _require_zones(frame, what)
             return _of_pandas(frame, what)
         # a series of either has it too
         if hasattr(frame, "__arrow_c_stream__") and type(frame).__name__ != "Series":
@@ -62,6 +65,21 @@ def polars_frame(frame: Any, *, what: str = "frame") -> pl.DataFrame:
         f"a {type(frame).__name__} is no {what}",
         "Give a polars or pandas data frame, an Arrow table, or a dict of columns.",
     )
+
+
+def _require_zones(frame: Any, what: str) -> None:
+    """Raises DataError where instants of one column have a time zone and lack one: polars would
+    take those without for UTC."""
+    for name in frame:
+        column = frame[name]
+        if not isinstance(column, list | tuple) and str(getattr(column, "dtype", "")) != "object":
+            continue
+        zones = {value.tzinfo is None for value in column if isinstance(value, datetime)}
+        if len(zones) == 2:
+            raise DataError(
+                f"times in column {name!r} of the {what} have a time zone, and some have none",
+                "Give all of them a zone, or none: without one they count as UTC.",
+            )
 
 
 def _refuse_mixed(frame: Any, what: str) -> None:
@@ -138,6 +156,7 @@ def read_frame(
         train.columns,
         rated=rating_range is not None or click_threshold is not None,
         name="the frame",
+        first=lambda names: train.head(FIRST).select(names).to_dict(as_series=False),
     )
     given = {"train": train} | {
         part: polars_frame(rows, what=f"frame of {part} rows")
@@ -203,7 +222,7 @@ def _read(
             failure.line - 1,
             failure.expected,
             failure.found,
-            failure.remedy if "lack a value" in failure.expected else _FILL,
+            failure.remedy.replace("Correct the line, or drop it.", _FILL),
         ) from None
     return chosen, 0, notes
 

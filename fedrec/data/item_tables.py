@@ -11,7 +11,7 @@ import numpy as np
 import polars as pl
 from scipy import sparse
 
-from fedrec.data.columns import require_distinct
+from fedrec.data.columns import require_distinct, require_named
 from fedrec.data.delimited import NO_VALUE, is_number, plain_ids, require_file
 from fedrec.data.features import FeatureBag, PublicFeatures, bag_of, words
 from fedrec.data.text_tables import SEPARATORS, Layout, layout_of, rows_of, suffix_of
@@ -49,21 +49,28 @@ class ItemTable:
     def unnamed(self, item_ids: Sequence[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
         """The items with events that the table does not name, and a note on them.
 
-        Raises DataError where it names none."""
+        Raises, and warns, as `require_named`."""
+        note = require_named(item_ids, self.ids, self.path.name)
+        called = untitled(self.ids, self.titles or self.ids, self.path.name)
         known = set(self.ids)
         more = tuple(item for item in item_ids if item not in known)
-        if len(more) == len(item_ids):
-            raise DataError(
-                f"{self.path.name} names none of the {len(more)} items with events",
-                f"Its first id is {self.ids[0]!r}, that of the events {more[0]!r}: give ids of one "
-                "kind.",
-            )
-        note = f"{len(more)} of {len(item_ids)} items with events are not in {self.path.name}"
-        return more, (note,) if more else ()
+        return more, tuple(filter(None, (note, called)))
 
     def titles_of(self, item_ids: Sequence[str]) -> tuple[str, ...] | None:
-        """Titles for such a catalogue; an item after the table's is called by its id."""
-        return None if self.titles is None else (*self.titles, *item_ids[len(self.ids) :])
+        """Titles for such a catalogue; an item without one is called by its id."""
+        if self.titles is None:
+            return None
+        titles = (*self.titles, *item_ids[len(self.ids) :])
+        return tuple(
+            title if title.strip() else own for title, own in zip(titles, item_ids, strict=True)
+        )
+
+
+def untitled(ids: Sequence[str], titles: Sequence[str], where: Path | str) -> str:
+    """A note on items whose title is blank; empty where there are none."""
+    lost = [item for item, title in zip(ids, titles, strict=True) if not title.strip()]
+    said = f"{len(lost):,} of the {len(ids):,} titles of {where} are blank, such as that of"
+    return f"{said} {lost[0]!r}: lists show the id" if lost else ""
 
 
 def read_item_table(path: Path, *, id_column: str, separator: str, min_items: int = 1) -> ItemTable:

@@ -44,6 +44,7 @@ from fedrec.data.features import (
 )
 from fedrec.data.impressions import Impressions, News
 from fedrec.data.interactions import Catalogue, Dataset
+from fedrec.data.item_tables import untitled
 from fedrec.data.keyed_hash import below, number_words
 from fedrec.data.movielens import (
     ML_1M,
@@ -55,7 +56,7 @@ from fedrec.data.movielens import (
     read_numeric,
 )
 from fedrec.data.read import detect, read
-from fedrec.errors import DataError, MalformedRowError
+from fedrec.errors import DataError, DataWarning, MalformedRowError, warn
 from fedrec.randomness import Streams
 
 __all__ = ["Mind", "merge_news", "read_behaviors", "read_mind", "read_news", "splits_of"]
@@ -111,6 +112,7 @@ def read_mind(path: Path, *, unknown: Unknown = "refuse") -> Mind:
         if unknown != "add" or (folder / "news.tsv").exists()
     ]
     news = merge_news(known)
+    require_titles(news.ids, news.titles, path)
     splits: dict[str, Impressions] = {}
     for name, folder in folders.items():
         news, splits[name] = read_growing(folder / "behaviors.tsv", news, unknown=unknown)
@@ -155,6 +157,18 @@ def merge_news(parts: Sequence[News]) -> News:
             rows.setdefault(row[0], row)
     columns: Iterable[tuple[object, ...]] = zip(*rows.values(), strict=True) if rows else [()] * 6
     return News(*columns)  # type: ignore[arg-type]  # the columns of News again
+
+
+def require_titles(ids: Sequence[str], titles: Sequence[str], where: Path | str) -> None:
+    """Warns of blank titles, whose articles are known by their other columns alone; raises
+    DataError where all are."""
+    if note := untitled(ids, titles, where):
+        if not any(map(str.strip, titles)):
+            raise DataError(
+                f"every title of {where} is blank",
+                "Give the column of titles, for example title='headline' of frames.",
+            )
+        warn(DataWarning(note))
 
 
 def _split_folders(path: Path) -> dict[str, Path]:

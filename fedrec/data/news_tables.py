@@ -15,8 +15,9 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
-from fedrec.data.columns import times_of
+from fedrec.data.columns import in_unit, times_of
 from fedrec.data.delimited import plain_ids
+from fedrec.data.news_files import require_titles
 from fedrec.errors import DataError, RunError
 from fedrec.storage import write_bytes
 
@@ -82,6 +83,7 @@ def _articles(frame: pl.DataFrame) -> pl.DataFrame:
         *([pl.col("vector")] if "vector" in frame.columns else []),
     )
     _require_ids(kept["item"], "articles", "item")
+    require_titles(kept["item"].to_list(), kept["title"].to_list(), "the articles")
     if twice := kept["item"].filter(kept["item"].is_duplicated()).to_list():
         raise DataError(f"articles: item {twice[0]!r} comes twice", "Give every article one row.")
     return kept
@@ -188,8 +190,9 @@ def _seconds(column: pl.Series, what: str) -> pl.Series:
     seconds = times.seconds
     if times.other is not None:
         raise DataError(
-            f"{what} holds times of two units: row {times.other + 1} is not in {times.unit}",
-            "Write all times in one unit, or as ISO times.",
+            f"{what} holds times of two units: the first {in_unit(times.unit)},"
+            f" row {times.other + 1} does not",
+            "Write all times in one unit, or as ISO times, all with a zone or none.",
         )
     if seconds.null_count() or not seconds.is_finite().all():
         raise DataError(

@@ -27,7 +27,8 @@ import polars as pl
 from scipy import sparse
 
 from fedrec.arrays import Float64s
-from fedrec.data.delimited import is_number, require_file
+from fedrec.data.columns import require_named
+from fedrec.data.delimited import is_number, plain_ids, require_file
 from fedrec.data.features import FeatureBag, PublicFeatures
 from fedrec.data.interactions import (
     Catalogue,
@@ -104,9 +105,9 @@ def with_public_users(dataset: Dataset, public: Dataset, *, same_ids: bool) -> D
     else:
         kept = np.flatnonzero(~_seen_before(dataset, public))
     bag = _ratings_bag(events.users_subset(kept), _named(public.catalogue, kept).user_ids)
-    counts = sparse.csr_matrix(
-        rows_in_order(bag.counts, public.catalogue.item_ids, dataset.catalogue.item_ids)
-    )
+    wanted = dataset.catalogue.item_ids
+    require_named(wanted, public.catalogue.item_ids, "the table of public users")
+    counts = sparse.csr_matrix(rows_in_order(bag.counts, public.catalogue.item_ids, wanted))
     if not counts.nnz:
         raise DataError(
             "no public user has rated an item of the catalogue",
@@ -155,8 +156,9 @@ def with_similar_items(dataset: Dataset, path: Path) -> Dataset:
 
 
 def pairs_of_frame(frame: pl.DataFrame) -> list[tuple[int, list[str]]]:
-    """Numbered rows of a frame as text."""
-    return [(n, [str(value) for value in row]) for n, row in enumerate(frame.iter_rows())]
+    """Numbered rows of a frame as text, ids first."""
+    plain = frame.with_columns(plain_ids(own) for own in frame.get_columns()[:2])
+    return [(n, [str(value) for value in row]) for n, row in enumerate(plain.iter_rows())]
 
 
 def similar_items_bag(
@@ -166,6 +168,7 @@ def similar_items_bag(
     row `j,i,score`; `path` names them in errors."""
     number = {item: j for j, item in enumerate(item_ids)}
     cells = dict[tuple[int, int], float]()
+    named = dict[str, None]()
     for line, fields in rows:
         score = fields[2] if len(fields) == 3 else "1"
         if (
@@ -177,11 +180,13 @@ def similar_items_bag(
             raise MalformedRowError(
                 path, line, "an item, a neighbour and a finite score", ",".join(fields)
             )
+        named |= dict.fromkeys(fields[:2])
         pair = number.get(fields[0], -1), number.get(fields[1], -1)
         if pair in cells:
             raise MalformedRowError(path, line, "every pair once", ",".join(fields))
         if min(pair) >= 0:
             cells[pair] = float(score)
+    require_named(item_ids, named, path)
     if not cells:
         raise DataError(
             f"{path} knows no two of the {len(item_ids)} items",
@@ -214,7 +219,7 @@ def item_vectors_bag(frame: pl.DataFrame, path: Path, item_ids: Sequence[str]) -
 
     Raises DataError where it names no item of the catalogue or one twice, and where vectors differ
     in length or are not finite numbers."""
-    ids = [str(value) for value in frame.to_series(0)]
+    ids = [str(value) for value in plain_ids(frame.to_series(0))]
     columns = frame.get_columns()[1:]
     listed = len(columns) == 1 and columns[0].dtype in (pl.List, pl.Array)
     try:
@@ -227,12 +232,13 @@ def item_vectors_bag(frame: pl.DataFrame, path: Path, item_ids: Sequence[str]) -
             "Give a column of ids, then a column of lists, or a column for each coordinate.",
         )
     place = {item: n for n, item in enumerate(ids)}
-    known = [(j, place[item]) for j, item in enumerate(item_ids) if item in place]
-    if not known or len(place) < len(ids):
+    if len(place) < len(ids):
         raise DataError(
-            f"{path} names no item of the catalogue, or one twice",
+            f"{path} names an item twice",
             "Check that its first column holds the data's item ids, each once.",
         )
+    require_named(item_ids, place, path)
+    known = [(j, place[item]) for j, item in enumerate(item_ids) if item in place]
     found = np.zeros((len(item_ids), rows.shape[1]))
     items, places = np.array(known).T
     found[items] = rows[places]

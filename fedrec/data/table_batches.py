@@ -10,6 +10,7 @@ from tempfile import TemporaryDirectory
 
 import polars as pl
 
+from fedrec.data.columns import in_unit
 from fedrec.data.resolving import Missing
 from fedrec.data.table_files import (
     complete,
@@ -78,7 +79,7 @@ class _Units:
     def take(self, unit: str, path: Path, line: int) -> None:
         """Raises MalformedRowError where an earlier batch had another; zeros alone have none."""
         if self._first and unit and unit != self._first:
-            raise other_unit(path, line - 1, self._first, f"times in {unit} from here on")
+            raise other_unit(path, line - 1, self._first, f"times from here on {in_unit(unit)}")
         self._first = self._first or unit
 
 

@@ -6,7 +6,7 @@ import io
 import json
 import math
 from codecs import BOM_UTF8
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import islice
 from numbers import Real
 from pathlib import Path
@@ -14,7 +14,7 @@ from typing import NoReturn
 
 import polars as pl
 
-from fedrec.data.columns import time_expected, times_of
+from fedrec.data.columns import UNZONED, ZONED, in_unit, time_expected, times_of
 from fedrec.data.delimited import NO_VALUE, decoded, is_number, plain_ids, require_file
 from fedrec.data.item_tables import PARQUET
 from fedrec.data.resolving import Missing
@@ -44,7 +44,8 @@ def is_parquet(path: Path) -> bool:
 
 
 JSON_LINES = (".jsonl", ".ndjson", ".json")
-_PEEK_ROWS = 100
+FIRST = 100
+"""Rows that are looked at before all are read."""
 _PEEK_BYTES = 64
 _OBJECT = (
     "Write one JSON object a line: names and texts in double quotes, null for NaN, and no comma "
@@ -211,9 +212,14 @@ def complete(
 
 
 def other_unit(path: Path, row: int, unit: str, found: object) -> MalformedRowError:
-    """Where a row's time is of another unit than those before it."""
+    """Where a row's time is of another unit than those before it, or only one has a zone."""
+    remedy = {"remedy": "Write a zone at every time, or at none: without one it counts as UTC."}
     return MalformedRowError(
-        path, row + 1, f"times of one unit (the first are in {unit})", str(found)
+        path,
+        row + 1,
+        f"{_ONE_UNIT} (the first {in_unit(unit)})",
+        str(found),
+        **(remedy if unit in {ZONED, UNZONED} else {}),
     )
 
 
@@ -309,9 +315,27 @@ def column_names(path: Path, layout: Layout | None) -> list[str]:
         return list(layout.names)
     if not path.is_dir() and is_json_lines(path):
         with open_bytes(path) as file:
-            rows = [_object(text) for text in islice(file, _PEEK_ROWS)]
+            rows = [_object(text) for text in islice(file, FIRST)]
         return list(dict.fromkeys(key for row in rows if isinstance(row, dict) for key in row))
     try:
         return list(pl.read_parquet_schema(table_files(path)[0]))
     except (pl.exceptions.PolarsError, OSError):
         return []  # the reader says what is wrong with the file
+
+
+def first_values(
+    path: Path, layout: Layout | None, names: Sequence[str]
+) -> dict[str, list[object]]:
+    """The first values of some columns, as they are written."""
+    rows: Iterable[Mapping[str, object]] = ()
+    if layout is not None:
+        rows = (dict(zip(layout.names, row, strict=False)) for _, row in rows_of(layout))
+    elif not path.is_dir() and is_json_lines(path):
+        with open_bytes(path) as file:
+            objects = [_object(text) for text in islice(file, FIRST)]
+        rows = [row for row in objects if isinstance(row, dict)]
+    else:
+        frame = pl.scan_parquet(table_files(path)[0]).select(names).head(FIRST).collect()
+        return frame.to_dict(as_series=False)
+    found = list(islice(rows, FIRST))
+    return {name: [row.get(name) for row in found] for name in names}

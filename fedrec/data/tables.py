@@ -12,8 +12,9 @@ off the data would be a private fact printed as a public one.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from numbers import Real
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,7 @@ from fedrec.arrays import Int32s
 from fedrec.data.columns import (
     guessed,
     like_opinions,
+    like_ratings,
     opinions,
     plain_name,
     require_distinct,
@@ -60,6 +62,7 @@ from fedrec.data.table_files import (
     JSON_LINES,
     clicks_from,
     column_names,
+    first_values,
     is_json_lines,
     is_parquet,
     read_frame,
@@ -206,6 +209,7 @@ def asked_table(path: Path, told: TableOptions) -> AskedTable:
         found,
         rated=scale is not None or told.click_threshold is not None,
         name=source["train"].name,
+        first=partial(first_values, source["train"], layout),
         rating=third,
     )
     table = (
@@ -261,14 +265,16 @@ def used_columns(
     *,
     rated: bool,
     name: str,
+    first: Callable[[Sequence[str]], Mapping[str, Iterable[object]]],
     rating: str = "rating",
 ) -> tuple[TableColumns, tuple[str, ...]]:
     """The columns of a table as they were named, and notes on those guessed and not used.
 
     Where there is no column user, or item, the one that is usually called so is taken. rated:
     whether a scale or a threshold asks for ratings: without a name they are the column `rating`,
-    else the one that is called as ratings, thumbs or counts are. name: of the table. Warns with
-    `UnusedColumnsWarning` of one that looks like a rating, a thumb or a count. Raises SettingsError
+    else the one that is called as ratings, thumbs or counts are. name: of the table. first: the
+    first values of columns. Warns with `UnusedColumnsWarning` of one that looks like a rating, a
+    thumb or a count, by its name or by its values. Raises SettingsError
     where ratings have no scale, or several may be meant."""
     named, guesses = _with_guesses(named, found)
     taken = named.names().values()
@@ -295,13 +301,16 @@ def used_columns(
             "click, leave the column out.",
         )
     unused = [column for column in found if column not in named.names().values()]
-    if set(named.names().values()) <= set(found) and (lost := like_opinions(unused)):
+    lost = []
+    if set(named.names().values()) <= set(found):
+        lost = like_opinions(unused) or ([] if named.rating else like_ratings(first(unused)))
+    if lost:
         counts = "every row counts as a click" if named.rating is None else "ratings come elsewhere"
         warn(
             UnusedColumnsWarning(
                 f"the column {lost[0]!r} is not used, and {counts}: name it as the rating with its "
-                "rating_range or a click_threshold (--rating, --scale, --clicks-from), keep the "
-                "rows that say a person liked an item, or drop it"
+                f"rating_range or a click_threshold (--rating {lost[0]}, --scale, --clicks-from), "
+                "keep the rows that say a person liked an item, or drop it"
             )
         )
     names = ", ".join(name or "''" for name in unused)
@@ -371,7 +380,14 @@ def read_recbole(
         user, item, rating if optional[rating] else None, timestamp if optional[timestamp] else None
     )
     seen = [name for name in typed if name != rating or chosen is None]
-    columns, notes = used_columns(columns, seen, rated=False, name=inter.name)
+    layout = layout_of(inter, separator="tab", header="yes", wanted=())
+    columns, notes = used_columns(
+        columns,
+        seen,
+        rated=False,
+        name=inter.name,
+        first=lambda names: first_values(inter, layout, [typed[name] for name in names]),
+    )
     items = inter.with_suffix(".item")
     table = (
         read_item_table(items, id_column=item, separator=" ", min_items=min_items)

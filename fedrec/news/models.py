@@ -25,6 +25,7 @@ from scipy import sparse
 from torch import Tensor
 
 from fedrec.arrays import Float32s, Int32s
+from fedrec.data.columns import require_named
 from fedrec.data.impressions import Impressions, News
 from fedrec.encoders.news import NamlUsers, NrmsUsers
 from fedrec.encoders.news_model import (
@@ -189,11 +190,11 @@ def _encoders(
         else public_words(tokens, vectors, width=min(widest, vectors.shape[1]))
     )
     if words is None:
-        given = (
-            read_vectors(Path(chosen.word_vectors), wanted=tokens.vocabulary.ids)
-            if chosen.word_vectors
-            else {}
-        )
+        given = {}
+        if chosen.word_vectors:
+            path = Path(chosen.word_vectors)
+            given = read_vectors(path, wanted=tokens.vocabulary.ids)
+            require_named(tokens.vocabulary.ids, given, path, what="words of these news")
         width = len(next(iter(given.values()))) if given else widest
         words = word_vectors(tokens.vocabulary, width, rng=rng, given=given)
     return (nrms if chosen.model == "nrms" else naml)(tokens, words, settings, rng=rng)

@@ -19,10 +19,10 @@ import numpy as np
 import numpy.typing as npt
 
 from fedrec.arrays import Float32s, Float64s
+from fedrec.data.columns import require_named
 from fedrec.data.features import METADATA_WEIGHTS, PublicFeatures, bag_of, svd_embedding, words
 from fedrec.data.impressions import News
 from fedrec.encoders.tokens import read_vectors
-from fedrec.errors import DataError
 from fedrec.privacy.bounded_mean import TopicTable, topic_table
 
 VECTOR_WIDTH = 200
@@ -54,14 +54,11 @@ def entity_vectors(news: News, path: Path) -> Float32s:
     """(m, d) the mean vector of each item's entities, root mean square row norm 1; zero rows where
     none has a vector.
 
-    Raises DataError on a file that names none of them.
+    Raises DataError on a file that names none of them; warns where it names few.
     """
-    found = read_vectors(path, wanted={name for names in news.entities for name in names})
-    if not found:
-        raise DataError(
-            f"{path} names no entity of these news",
-            "Give the entity_embedding.vec of the same release.",
-        )
+    wanted = {name for names in news.entities for name in names}
+    found = read_vectors(path, wanted=wanted)
+    require_named(sorted(wanted), found, path, what="entities of these news")
     means = np.zeros((len(news), len(next(iter(found.values())))), np.float32)
     for item, names in enumerate(news.entities):
         if known := [found[name] for name in names if name in found]:

@@ -116,7 +116,8 @@ def _lines(chart: LineChart, width: float, name: str) -> Markup:
     places = sorted({x for series in lines for x in series.x})
     labels = [(s.name, s.y[-1]) for s in lines] + list(chart.baselines)
     beside = sum(map(_height_of, _wrapped(labels, wide=width > 500)))
-    f = _Frame.of(width, height=max(340.0, beside + 24.0))
+    # a phone shows the first chart whole below the verdict and the guarantee
+    f = _Frame.of(width, height=max(340.0 if width > 500 else 250.0, beside + 24.0))
     reach = [
         p.value + side * p.spread
         for points in chart.lines.values()

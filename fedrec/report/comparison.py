@@ -47,7 +47,9 @@ def half(metric: str) -> str:
 def metrics_of(frame: pl.DataFrame) -> list[str]:
     """The columns that are metrics."""
     return [
-        column for column in frame.columns if column not in _ABOUT and not column.endswith(_HALF)
+        column
+        for column in frame.columns
+        if column not in _ABOUT and not column.endswith(_HALF) and "_stderr" not in column
     ]
 
 

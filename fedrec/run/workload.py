@@ -124,7 +124,10 @@ def write_run(
 
 def _next_step(folder: Path, serving: Mapping[str, object], *, seeded: bool) -> str:
     if "refused" in serving:
-        return f"not served {serving['refused']}"
+        return (
+            f"not served {serving['refused']}\n"
+            f"next       fedrec compare {quote(str(folder))} --output compare.html"
+        )
     return f"next       fedrec serve {quote(str(folder))} --page{' --demo' * seeded}"
 
 

@@ -122,7 +122,7 @@ def test_an_item_table_gives_titles_bags_and_items_nobody_met(tmp_path):
     assert data.provenance.report.notes == (
         "columns not used: other",
         "log.csv: times are seconds since 1970, guessed: the last is on 1970-01-01",
-        "1 of 2 items with events are not in items.csv",
+        "items.csv names 1 of the 2 items",
     )
     np.testing.assert_array_equal(data.interactions.items, [0, 2, 0])
 

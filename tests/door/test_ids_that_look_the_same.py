@@ -64,6 +64,14 @@ def test_a_blank_that_tells_nobody_apart_stays(door: str, tmp_path: Path) -> Non
     _read(door, {"user": ["ann ", "bob", "Ann"], "item": ["x", "X", " y"]}, tmp_path)
 
 
+@pytest.mark.parametrize("others", [("x\u00b2", "x2"), ("\u2460", "1"), ("\u2122", "TM")])
+def test_ids_that_only_mean_the_same_stay_apart(others: tuple[str, str]) -> None:
+    data = fedrec.Dataset.from_frame({"user": ["a", "b"], "item": [*others]})
+    assert set(data.source.catalogue.item_ids) == {*others}
+    model = fedrec.Popularity(noise="seeded").fit(data)
+    assert model.recommend(history=[others[0]])["item"].to_list() == [others[1]]
+
+
 def test_an_item_of_the_table_of_items_is_compared_with_those_of_the_events() -> None:
     log = {"user": [1, 2], "item": ["x ", "y"]}
     items = {"item": ["x", "y"], "kind": ["a", "b"]}

@@ -133,12 +133,12 @@ FRAMES: dict[str, Case] = {
     "links of numbers past 32 bits": Case(
         frame(made(), similar_items={"item": [0], "similar": [1], "score": [1e300]}),
         "a finite score",
-        frame(made(), similar_items={"item": [0], "similar": [1], "score": [1.0]}),
+        frame(made(), similar_items={"item": [*range(10)], "similar": [*range(1, 11)]}),
     ),
     "vectors of numbers past 32 bits": Case(
         frame(made(), item_vectors={"item": [0, 1], "x": [1e300, 1.0]}),
         "vectors of finite numbers",
-        frame(made(), item_vectors={"item": [0, 1], "x": [0.0, 0.0]}),
+        frame(made(), item_vectors={"item": [*range(11)], "x": [0.0] * 11}),
     ),
     "no rows": Case(frame({"user": [], "item": []}), "holds no rows", frame(made())),
     "no user": Case(
@@ -400,7 +400,7 @@ FILES: dict[str, Case] = {
     "a header in the middle of items": Case(
         frame(made(), items={"item": ["0", "item"], "title": ["A", "title"]}),
         "item id that is new",
-        frame(made(), items={"item": ["0"], "title": ["A"]}),
+        frame(made(), items={"item": [*map(str, range(11))], "title": [*"ABCDEFGHIJK"]}),
     ),
     "no suffix": Case(file("log.xyz", GOOD), "in no known format", file("log.csv", GOOD, **READ)),
     "a spreadsheet": Case(file("log.xlsx", b"PK\x03\x04"), "which is not read"),

@@ -138,7 +138,7 @@ def test_five_titles_are_picked_and_ten_recommendations_read_by_keyboard_and_a_r
         "Kitchen Letters",
     ]
 
-    assert "ε = 5" in visit.ask()
+    assert "ε\u00a0=\u00a05" in visit.ask()
     recommended = visit.list_of("private")
     assert len(recommended) == len(visit.list_of("exact")) == 10
     assert not set(recommended) & set(picked)
@@ -245,7 +245,7 @@ def test_a_title_that_the_next_model_lacks_stops_no_question_and_is_said_here_al
         ).version
         _until_newest(visit, version)
         visit.open()
-        assert "ε = 5" in visit.ask()
+        assert "ε\u00a0=\u00a05" in visit.ask()
         (body,) = visit.bodies
         assert len(json.loads(body)["coefficients"]) == 8
         assert "a title that this model lacks" in visit.page.inner_text("#stays-titles")
@@ -299,7 +299,8 @@ def test_a_person_of_few_titles_is_told_what_noise_leaves_of_them(browser, serve
         visit.pick("space", "space")
         said = visit.page.inner_text("#shows")
         assert (
-            "Noise of ε = 5 per title leaves about 0% of what 2 titles say about your list" in said
+            "Noise of ε\u00a0=\u00a05 per title leaves about 0% of what 2 titles say about your list"
+            in said
         )
         assert "nearly what everybody gets. More titles, a larger ε" in said
         assert visit.complaints == []
@@ -345,7 +346,7 @@ def test_a_model_that_is_asked_by_attention_is_answered_through_the_server(
         order = [row for row in np.argsort(-scores, kind="stable") if row not in (6, 14, 4)]
         assert visit.list_of("exact") == [read.titles[row] for row in order[:10]]
 
-        assert "ε = 5" in visit.ask()
+        assert "ε\u00a0=\u00a05" in visit.ask()
         (body,) = visit.bodies
         asked = json.loads(body)
         assert sorted(asked) == ["coefficients", "k", "version"]
@@ -362,7 +363,9 @@ def test_a_model_that_is_asked_by_attention_is_answered_through_the_server(
         said = visit.page.inner_text("#stays-noise")
         assert f"each of {basis} public vectors a share of attention" in said
         assert ("hidden behind an anonymous one" in said) == (padding > 0)
-        assert "ε = 5 of 20 per title in 1 answer" in visit.page.inner_text("#ledger-words")
+        assert "ε\u00a0=\u00a05 of 20 per title in 1 answer" in visit.page.inner_text(
+            "#ledger-words"
+        )
         assert "Everything that left this browser, 1 answer" in visit.page.inner_text("#everything")
         assert "nothing was spent" in visit.ask()
         assert visit.bodies == [body, body]
@@ -426,7 +429,7 @@ def test_a_new_model_is_loaded_and_asking_it_is_a_new_question(browser, serve, p
         (folder / "new").replace(folder / FILE)
         _until_newest(visit, new)
         assert "new model" in visit.ask()
-        assert "cost ε = 5" in visit.ask()
+        assert "cost ε\u00a0=\u00a05" in visit.ask()
         versions = [json.loads(body)["version"] for body in visit.bodies]
         # the second was refused, and was the first again: it cost nothing
         assert versions == [old, old, new]

@@ -95,7 +95,7 @@ def test_a_private_list_is_asked_for_by_keyboard_alone(tab: Tab, site: str) -> N
         lambda: tab.evaluate("document.querySelectorAll('#private li:not(.empty)').length") == 10,
         "an answer comes",
     )
-    assert "ε = 5" in tab.evaluate("document.getElementById('said').textContent")
+    assert "ε\u00a0=\u00a05" in tab.evaluate("document.getElementById('said').textContent")
     assert tab.evaluate("document.querySelectorAll('#exact li:not(.empty)').length") == 10
     assert tab.evaluate("document.documentElement.scrollWidth") <= 400
     assert [

@@ -107,6 +107,23 @@ def test_a_page_fits_the_screen_and_every_text_has_contrast(
     context.close()
 
 
+@pytest.mark.parametrize("name", ["report", "comparison"])
+def test_a_phone_shows_the_first_chart_whole_on_its_first_screen(
+    name: str,
+    files: dict[str, Path],
+    browser: Browser,  # noqa: F811
+) -> None:
+    context = browser.new_context(viewport={"width": 400, "height": 900})
+    opened = context.new_page()
+    opened.goto(files[name].as_uri())
+    ends = opened.evaluate(
+        "[...document.querySelectorAll('svg')].map((e) => e.getBoundingClientRect())"
+        ".filter((r) => r.height > 0).map((r) => r.bottom)[0]"
+    )
+    assert ends < 900
+    context.close()
+
+
 @pytest.mark.parametrize("name", PAGES)
 def test_links_and_what_scrolls_are_reached_by_keyboard_and_the_focus_is_seen(
     name: str,

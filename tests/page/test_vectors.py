@@ -8,6 +8,7 @@ import pytest
 from safetensors.numpy import load_file
 from scipy.special import ndtr
 
+from fedrec.data.columns import plain_id
 from fedrec.numerics.segments import tie_keys
 from fedrec.privacy import bounded_mean
 from fedrec.privacy.accounting import GaussianEvent, compose, delta_of, epsilon_of, mu_for
@@ -75,6 +76,23 @@ def test_answers_compose_as_the_exact_accountant_composes_them(node):
     assert left == pytest.approx(
         epsilon_of(math.sqrt(mu_for(20, DELTA) ** 2 - together**2), DELTA), rel=1e-9
     )
+
+
+def test_an_id_has_the_same_form_in_the_page_and_in_python(node):
+    ids = ["7", "7.0", "+7", "-7.00", "7.5", "007", "0", "7e1", " 7 ", "a b", "a  b", "\u00a0ann"]
+    ids += ["ann\u200b", "\ufeffann", "a\ufeffb", "Zoe\u0308", "Zo\u00eb", "x\u00b2", "x2"]
+    ids += [
+        "\uff41\uff11",
+        "\uff76",
+        "\u3000ann\u2028b",
+        "an\u00adn",
+        "a\tb",
+        "\x85a\x1fb",
+        "",
+        " ",
+    ]
+    found = node("calls", module="history", name="plainId", arguments=[[each] for each in ids])
+    assert found == [plain_id(each) for each in ids]
 
 
 def test_the_bundle_is_read_as_python_reads_it(node, planted_bundle, bundle_path):

@@ -65,7 +65,7 @@ def test_a_list_its_promise_and_its_price_then_the_same_for_nothing(
         "epsilon 5 of 20 per click (replace)",
         "person   1 fresh answer on 3 clicks: epsilon ",
         "per user (replace)",
-        "next     --explain",
+        f"next     fedrec recommend --server {serving.http} --history {tmp_path / 'read.txt'} --explain",
     ):
         assert words in out
     assert f"version {serving.newest}" in said(*ask, "--explain")[1]

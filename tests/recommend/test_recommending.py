@@ -132,7 +132,7 @@ def test_a_table_is_read_oldest_first(tmp_path: Path) -> None:
         ("a, b", 3.0, 2),
     ]
     (tmp_path / "iso.csv").write_text(
-        "item,timestamp\nb,2003-01-02T03:04:05+02:00\na,2003-01-02\nc,2003-01-02 02:00\n"
+        "item,timestamp\nb,2003-01-02T03:04:05+02:00\na,2003-01-02T00:00Z\nc,2003-01-02 02:00Z\n"
     )
     assert [click.item for click in read_clicks(tmp_path / "iso.csv").events] == ["a", "b", "c"]
     (tmp_path / "bad.csv").write_text("item,timestamp\na,soon\n")

@@ -15,7 +15,7 @@ pytest.importorskip("torch")
 
 import fedrec
 from fedrec.data.added_items import added_items
-from fedrec.errors import DataError
+from fedrec.errors import DataError, DataWarning
 from fedrec.privacy.bounded_mean import BITS, diameter
 from fedrec.serving.bundle import FILE, Bundle, read, write
 from fedrec.serving.model_bundles import export, with_news
@@ -71,7 +71,8 @@ LATE = pl.DataFrame(
 def test_a_new_article_stands_where_known_ones_of_the_same_text_stand(tmp_path: Path) -> None:
     known, table = a_bundle(tmp_path)
     today = partial(added_items, today=pl.concat([table, LATE]), item="item")
-    write(tmp_path / "more", *with_news(known, today))
+    with pytest.warns(DataWarning, match="such as that of 'blank'"):
+        write(tmp_path / "more", *with_news(known, today))
     more = read(tmp_path / "more")
     m = known.size
     for name in ("items", "bias", "rows", "categories"):
@@ -133,7 +134,8 @@ def test_export_adds_todays_news_to_a_folder_that_holds_a_bundle(tmp_path: Path)
     known, table = a_bundle(tmp_path)
     today = tmp_path / "today.csv"
     pl.concat([table, LATE]).write_csv(today)
-    export(tmp_path, tmp_path / "out", partial(added_items, today=today))
+    with pytest.warns(DataWarning, match="such as that of 'blank'"):
+        export(tmp_path, tmp_path / "out", partial(added_items, today=today))
     assert read(tmp_path / "out").ids.all()[known.size] == "late-sport"
 
 

@@ -2,7 +2,7 @@
 
 import { muBehind, rightGuesses } from "./accounting.js";
 import { bundleOf } from "./bundle.js";
-import { History } from "./history.js";
+import { History, rowsById } from "./history.js";
 import { toldOfInvented } from "./invented.js";
 import { Ledger, SpentError } from "./ledger.js";
 import { askWhatever, exact, noiseStdOf, rehearse, sentOf, told } from "./mechanism.js";
@@ -11,7 +11,7 @@ import { ranking, scores } from "./ranking.js";
 import { sensitivityOf } from "./sensitivity.js";
 import { bundleBytes, models, questionBody, recommend, ServerError } from "./server.js";
 import { TrainingLedger } from "./training/ledger.js";
-import { part, say, showBytes, showLedger, showList, showModel, showPicked, showPrivate, showSlope } from "./views.js";
+import { NOTHING_LEFT, part, say, showBytes, showLedger, showList, showModel, showPicked, showPrivate, showSlope } from "./views.js";
 import { howMade, inWords, short, size, whatShows } from "./words.js";
 
 const EPSILONS = [0.1, 0.2, 0.5, 1, 2, 3, 5, 7, 10, 15, 20];
@@ -46,7 +46,7 @@ async function load() {
   const limit = { epsilon: LIMIT, delta: Math.min(bundle.about.delta, LARGEST_DELTA) };
   for (const epsilon of [EPSILONS[0], EPSILONS.at(-1)]) rehearse(usable, muBehind(epsilon, limit.delta, paddingOf(usable)));
   state.bundle = usable;
-  state.rowOf = new Map(bundle.ids.map((id, row) => [id, row]));
+  state.rowOf = rowsById(bundle.ids);
   state.history = new History(localStorage, bundle.about.history);
   state.ledger = new Ledger(localStorage, limit);
   state.searched = bundle.ids.map((_, row) => plain(titleOf(row)));
@@ -156,7 +156,7 @@ async function askServer() {
     throw new ServerError({ code: "damaged", cause: "The server's list is not one of this model.", remedy: "Do not use this server." });
   }
   state.answer = { asked: JSON.stringify([asked, category]), items: reply.items, coefficients, cost, body };
-  say(cost ? `Answered. This cost ε = ${short(cost)} per title.` : "Answered again: the same bytes were sent, and nothing was spent.");
+  say(cost ? `Answered. This cost ε\u00a0=\u00a0${short(cost)} per title.` : "Answered again: the same bytes were sent, and nothing was spent.");
 }
 
 /** Whether these are different rows of the model, at most k. */
@@ -173,8 +173,8 @@ async function alone(charge) {
 async function explain(failure) {
   if (failure instanceof SpentError) {
     const fits = EPSILONS.filter((epsilon) => state.ledger.allows(priced(epsilon))).at(-1);
-    const choice = fits ? `ε = ${short(fits)} per title still fits.` : "Nothing more fits.";
-    const cause = `Not asked: ε = ${state.epsilon} per title is more than is left.`;
+    const choice = fits ? `ε\u00a0=\u00a0${short(fits)} per title still fits.` : "Nothing more fits.";
+    const cause = `Not asked: ε\u00a0=\u00a0${state.epsilon} per title is more than is left.`;
     return say(`${cause} ${choice} The list of your own device costs nothing.`, { warn: true });
   }
   if (failure instanceof ServerError && failure.code === "wrong-version") {
@@ -191,7 +191,7 @@ function titleOf(row) {
 
 /** Item rows of the picked titles, oldest first; -1 where this model does not have one. */
 function rowsOfHistory() {
-  return state.history.ids.map((id) => state.rowOf.get(id) ?? -1);
+  return state.history.ids.map((id) => state.rowOf(id) ?? -1);
 }
 
 /** What the server does, here, without noise: rows by rank, without those that were picked. Only where something changed. */
@@ -208,12 +208,12 @@ function rankHere() {
 }
 
 function render() {
-  const picked = state.history.ids.map((id) => ({ id, title: state.rowOf.has(id) ? titleOf(state.rowOf.get(id)) : id }));
+  const picked = state.history.ids.map((id) => ({ id, title: state.rowOf(id) === undefined ? id : titleOf(state.rowOf(id)) }));
   showPicked(picked, { longest: state.history.longest, bounded: priced(state.epsilon).bounded, onRemove: takeOut });
   renderPrice(picked.length);
   showLedger(state.ledger, paddingOf(state.bundle), state.trainings);
   rankHere();
-  showList("exact", state.exactOrder.slice(0, SHOWN).map((row) => ({ title: titleOf(row) })), "Pick a title to see this list.");
+  showList("exact", state.exactOrder.slice(0, SHOWN).map((row) => ({ title: titleOf(row) })), state.history.ids.length ? NOTHING_LEFT : "Pick a title to see this list.");
   renderAnswer();
 }
 
@@ -226,11 +226,11 @@ function renderPrice(picked) {
   const { epsilon, ledger, asking } = state;
   const padding = paddingOf(state.bundle);
   const mu = muBehind(epsilon, ledger.limit.delta, padding);
-  part("epsilon-value").textContent = `ε = ${epsilon} per title`;
+  part("epsilon-value").textContent = `ε\u00a0=\u00a0${epsilon} per title`;
   part("epsilon").ariaValueText = `epsilon ${epsilon}`;
   part("epsilon-words").textContent = inWords(rightGuesses(mu, padding));
   part("promise").textContent =
-    `(ε, δ) = (${epsilon}, ${ledger.limit.delta}) for one answer; unit: one title of your history; neighbours: replaced by another. ` +
+    `(ε,\u00a0δ)\u00a0=\u00a0(${epsilon},\u00a0${ledger.limit.delta}) for one answer; unit: one title of your history; neighbours: replaced by another. ` +
     `When you picked is not hidden${state.bundle.encoder ? "" : ", and many titles together are hidden far less than one"}.`;
   part("ask").disabled = picked === 0 || asking;
   part("ask").textContent = asking ? "Asking…" : "Ask the server";
@@ -253,15 +253,15 @@ function priceInWords(picked) {
   const { epsilon, ledger, bundle } = state;
   if (picked === 0) return "Pick at least one title.";
   if (ledger.remembered(question())) return "Asked before, and nothing has changed: the same bytes, no cost.";
-  if (!ledger.allows(priced(epsilon))) return `More than is left: at most ε = ${short(ledger.left(paddingOf(bundle)))} per title.`;
+  if (!ledger.allows(priced(epsilon))) return `More than is left: at most ε\u00a0=\u00a0${short(ledger.left(paddingOf(bundle)))} per title.`;
   const together = `${short(ledger.spent)} → ${short(ledger.after(priced(epsilon)))} of ${ledger.limit.epsilon}`;
-  return `Costs ε = ${epsilon} per title. All answers together: ${together}.`;
+  return `Costs ε\u00a0=\u00a0${epsilon} per title. All answers together: ${together}.`;
 }
 
 function personInWords(titles) {
   const { one, together, again } = state.ledger.ofPerson(titles, question());
   const whole = titles === 1 ? "with one title, whichever it is" : `with ${titles} titles, whichever they are`;
-  return `For a person ${whole}: at most ε = ${short(one)} for one answer, ${short(together)} for all answers${again ? "" : " and this one"}.`;
+  return `For a person ${whole}: at most ε\u00a0=\u00a0${short(one)} for one answer, ${short(together)} for all answers${again ? "" : " and this one"}.`;
 }
 
 function renderAnswer() {

@@ -5,6 +5,9 @@ import { many, ordinal, short, size, whatMoved } from "./words.js";
 
 const ENTRIES_SHOWN = 12;
 
+/** Where a list is empty though titles are picked. */
+export const NOTHING_LEFT = "Nothing is left that you have not picked.";
+
 export const part = (id) => document.getElementById(id);
 
 /** An element with text. */
@@ -33,7 +36,7 @@ function trained({ noise, training: { epsilon, unit, established } }) {
   if (noise === "seeded") return "an experiment, trained with seeded noise";
   if (!Number.isFinite(Number(epsilon))) return "trained without privacy";
   if (established === false) return "trained with no established privacy";
-  return `trained at ε = ${epsilon} per ${unit}`;
+  return `trained at ε\u00a0=\u00a0${epsilon} per ${unit}`;
 }
 
 /** The picked titles, each with a button that takes it out. bounded: whether one answer tells of many no more than of one. */
@@ -69,7 +72,7 @@ export function showPrivate(answer, exactOrder, k, titleOf) {
     const place = exactOrder.indexOf(row) + 1;
     return { title: titleOf(row), note: `exact: ${ordinal(place)}`, moved: place > k };
   });
-  showList("private", entries, "Nothing is left that you have not picked.");
+  showList("private", entries, NOTHING_LEFT);
 }
 
 /** The chart and its sentence. */
@@ -98,7 +101,7 @@ export function showBytes({ exact, sent, howMade, titles, body, cost }) {
 export function showLedger(ledger, padding, trainings) {
   const { entries, spent, limit } = ledger;
   part("ledger-words").textContent = entries.length
-    ? `Spent: ε = ${short(spent)} of ${limit.epsilon} per title in ${many(entries.length, "answer")}. One more answer may have ε = ${short(ledger.left(padding))}.`
+    ? `Spent: ε\u00a0=\u00a0${short(spent)} of ${limit.epsilon} per title in ${many(entries.length, "answer")}. One more answer may have ε\u00a0=\u00a0${short(ledger.left(padding))}.`
     : `Nothing spent. The limit of this device is ε\u00a0=\u00a0${limit.epsilon} per title for all answers together.`;
   part("everything").textContent = everything(ledger, trainings);
   const meter = part("meter");
@@ -124,7 +127,7 @@ function everything(ledger, trainings) {
   if (!answers && !trainings.length) return "";
   const rounds = trainings.length ? ` and ${many(trainings.length, "round")} of trainings` : "";
   const sum = short(ledger.ofEverything(trainings));
-  return `Everything that left this browser, ${many(answers, "answer")}${rounds}: at most ε = ${sum} at δ = ${ledger.limit.delta} per person (all data replaced by any other).`;
+  return `Everything that left this browser, ${many(answers, "answer")}${rounds}: at most ε\u00a0=\u00a0${sum} at δ = ${ledger.limit.delta} per person (all data replaced by any other).`;
 }
 
 function moment(time) {

@@ -46,7 +46,7 @@ const HIDDEN = 0.1; // as `fedrec_client.explaining`
 /** What a list can show of so many titles at this noise; share: by public numbers, no number where nobody knows. */
 export function whatShows(share, titles, epsilon) {
   if (!Number.isFinite(share) || titles === 0) return "";
-  const left = `Noise of ε = ${epsilon} per title leaves about ${Math.round(100 * share)}% of what ${titles === 1 ? "1 title says" : `${titles} titles say`} about your list`;
+  const left = `Noise of ε\u00a0=\u00a0${epsilon} per title leaves about ${Math.round(100 * share)}% of what ${titles === 1 ? "1 title says" : `${titles} titles say`} about your list`;
   return share >= HIDDEN ? `${left}.` : `${left}: it will be nearly what everybody gets. More titles, a larger ε or the list of your own device show yours.`;
 }
 
