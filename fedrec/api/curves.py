@@ -246,7 +246,7 @@ def privacy_curve(
     [1.0, 5.0]
     """
     try:
-        chosen = [float(epsilon) for epsilon in epsilons]
+        chosen = [] if isinstance(epsilons, str) else [float(epsilon) for epsilon in epsilons]
         drawn = [int(seed) for seed in seeds]
     except (TypeError, ValueError):
         chosen = []

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
+from fedrec.errors import SettingsError
 from fedrec.shipped import scenario_path
 
 Json = Annotated[
@@ -88,8 +90,11 @@ def own_data(
     items: str = "",
     epsilon: float | None = None,
     delta: float | None = None,
+    overrides: Sequence[str] = (),
 ) -> list[str]:
-    """What these flags set in a scenario, as --set has it."""
+    """What these flags set in a scenario, as --set has it. overrides: what --set says beside them.
+
+    Raises SettingsError where both say the same key."""
     words = {
         "data.path": data,
         "data.columns.user": user,
@@ -103,12 +108,18 @@ def own_data(
         "privacy.epsilon": epsilon,
         "privacy.delta": delta,
     }
-    return [
+    said = [
         *(f"{key}={json.dumps(word, ensure_ascii=False)}" for key, word in words.items() if word),
         *(f"{key}={number}" for key, number in numbers.items() if number is not None),
         *([] if scale is None else [f"data.rating_range=[{scale[0]:g}, {scale[1]:g}]"]),
         *([] if clicks_from is None else ["data.kind=clicks"]),
     ]
+    keys = {word.partition("=")[0] for word in said}
+    if twice := [word for word in overrides if word.partition("=")[0].strip() in keys]:
+        raise SettingsError(
+            f"--set {twice[0]} says what a flag says, too", "Leave one of them out."
+        )
+    return said
 
 
 def scenario_option() -> Any:

@@ -69,7 +69,7 @@ def added_items(
     else:
         ids, names, features = _of_table(_frame(today, "frame of items"), item)
     # most of what was news is none today
-    require_named(known, ids, "the table of today's items", few=0.1)
+    require_named(known, ids, "the table of today's items", few=0.01)
     now = set(ids)
     described = np.array([one in now for one in known], np.bool_)
     if note := untitled(ids, names or ids, "the table of today's items"):

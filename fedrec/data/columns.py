@@ -143,6 +143,8 @@ class Times:
 
 def times_of(column: pl.Series) -> Times:
     """Times of a column of numbers, dates or texts."""
+    if column.dtype == pl.Boolean:
+        return Times(pl.Series(column.name, [None] * len(column), pl.Float64))
     if column.dtype.is_temporal():
         seconds = column.cast(_INSTANT).dt.timestamp("us").cast(pl.Float64) / 1e6
         instants = column.dtype == pl.Datetime  # a date is the day that it says everywhere

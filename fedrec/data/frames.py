@@ -40,11 +40,11 @@ def polars_frame(frame: Any, *, what: str = "frame") -> pl.DataFrame:
 
     Raises DataError where it is none of them.
     """
-    if isinstance(frame, pl.LazyFrame):
-        return frame.collect()
     if isinstance(frame, pl.DataFrame):
         return frame
     try:
+        if isinstance(frame, pl.LazyFrame):
+            return frame.collect()
         if isinstance(frame, Mapping):
             _require_zones(frame, what)
             return pl.DataFrame(dict(frame))
@@ -84,6 +84,8 @@ def _require_zones(frame: Any, what: str) -> None:
 
 def _refuse_mixed(frame: Any, what: str) -> None:
     """Raises DataError at the first column whose values are of several types, and names two."""
+    if isinstance(frame, pl.LazyFrame):
+        return
     for name in frame if isinstance(frame, Mapping) else getattr(frame, "columns", ()):
         column = frame[name]
         if isinstance(column, str) or not isinstance(column, Iterable):

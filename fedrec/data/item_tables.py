@@ -190,6 +190,12 @@ def frame_of_items(path: Path) -> pl.DataFrame:
 
 def rows_of_frame(frame: pl.DataFrame, ids: str) -> Iterator[list[str]]:
     """The header of a frame, then every row as text. ids: the column of them."""
+    for name, kind in frame.schema.items():
+        if kind in (pl.Struct, pl.Object, pl.Binary):
+            raise DataError(
+                f"the column {name!r} of items holds records, bytes or objects",
+                "Give text, numbers or lists of them; drop the column, or unnest it.",
+            )
     if ids in frame.columns:
         frame = frame.with_columns(plain_ids(frame[ids]))
     yield frame.columns

@@ -28,7 +28,7 @@ from scipy import sparse
 
 from fedrec.arrays import Float64s
 from fedrec.data.columns import require_named
-from fedrec.data.delimited import is_number, plain_ids, require_file
+from fedrec.data.delimited import NO_VALUE, is_number, plain_ids, require_file
 from fedrec.data.features import FeatureBag, PublicFeatures
 from fedrec.data.interactions import (
     Catalogue,
@@ -42,7 +42,7 @@ from fedrec.data.interactions import (
 from fedrec.data.item_tables import PARQUET, item_layout
 from fedrec.data.keyed_hash import below
 from fedrec.data.text_tables import rows_of
-from fedrec.errors import DataError, MalformedRowError, PrivacyError
+from fedrec.errors import DataError, DataWarning, MalformedRowError, PrivacyError, warn
 
 PUBLIC_USERS = "public users"
 """Name of the bag whose values are users, and whose counts are their ratings (1 for a click)."""
@@ -172,7 +172,8 @@ def similar_items_bag(
     for line, fields in rows:
         score = fields[2] if len(fields) == 3 else "1"
         if (
-            len(fields) != width
+            {*NO_VALUE} & {*fields[:2]}
+            or len(fields) != width
             or width not in {2, 3}
             or not is_number(score)
             or abs(float(score)) > _LARGEST
@@ -193,6 +194,8 @@ def similar_items_bag(
             "Check that it names items as the data does.",
         )
     items, values = np.array(list(cells), np.int64).T
+    if (items == values).all():
+        raise DataError(f"{path} links every item to itself alone", "Give each item's neighbours.")
     m = len(item_ids)
     scores = np.fromiter(cells.values(), np.float32, len(cells))
     return FeatureBag(tuple(item_ids), sparse.csr_matrix((scores, (items, values)), shape=(m, m)))
@@ -232,6 +235,8 @@ def item_vectors_bag(frame: pl.DataFrame, path: Path, item_ids: Sequence[str]) -
             "Give a column of ids, then a column of lists, or a column for each coordinate.",
         )
     place = {item: n for n, item in enumerate(ids)}
+    if lost := next((item for item in ids if item in NO_VALUE), None):
+        raise DataError(f"{path} has {lost!r} in the place of an id", "Drop the row.")
     if len(place) < len(ids):
         raise DataError(
             f"{path} names an item twice",
@@ -242,6 +247,8 @@ def item_vectors_bag(frame: pl.DataFrame, path: Path, item_ids: Sequence[str]) -
     found = np.zeros((len(item_ids), rows.shape[1]))
     items, places = np.array(known).T
     found[items] = rows[places]
+    if len(known) > 1 and not np.ptp(found[items], axis=0).any():
+        warn(DataWarning(f"{path}: the vectors of all items are the same, and tell nothing"))
     names = tuple(map(str, range(rows.shape[1])))
     return FeatureBag(names, sparse.csr_matrix(found.astype(np.float32)))
 

@@ -112,7 +112,7 @@ def read(path: str | Path, format: str = "auto", **options: object) -> Dataset:
             f"unknown data format {format!r}",
             f"{did}Use auto or one of: {', '.join(known_formats)}.",
         )
-    if "://" in str(path):
+    if ":/" in str(path) and not where.exists():  # Path makes one slash of two
         raise DataError(f"{path} is an address", "Download it: files of this machine are read.")
     if not where.exists():
         beside = [path.name for path in where.parent.iterdir()] if where.parent.is_dir() else []

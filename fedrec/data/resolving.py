@@ -279,6 +279,8 @@ def apart(
                         "them out."
                     ),
                 )
+            if again.all():
+                raise DataError(f"{found}, and none is left", "Give rows that others lack.")
             notes.append(f"{found} and were left out of it")
         apart[name] = events.select(~again)
         seen = np.concatenate([seen, keys[~again]])

@@ -93,7 +93,9 @@ def clicks_from(
 ) -> tuple[pl.DataFrame, tuple[str, ...]]:
     """The rows whose rating, thumb or count is at least `threshold`, without it, and a note on the
     others. Raises DataError where there are none."""
-    if not isinstance(threshold, Real) or not math.isfinite(threshold):
+    if isinstance(threshold, bool) or not (
+        isinstance(threshold, Real) and math.isfinite(threshold)
+    ):
         raise SettingsError(f"click_threshold = {threshold!r} is no number", "For example 1.")
     if "row" not in frame.columns:
         frame = frame.with_row_index("row")
@@ -280,8 +282,11 @@ def typed(frame: pl.DataFrame, columns: Mapping[str, str]) -> pl.DataFrame:
     return pl.DataFrame(ids | numbers | times)
 
 
+_NO_IDS = {pl.Object: "Python objects", pl.Binary: "bytes", pl.Boolean: "true and false"}
+
+
 def _require_ids(column: pl.Series) -> None:
-    if column.dtype.is_nested() or column.dtype in (pl.Object, pl.Binary):
+    if column.dtype.is_nested() or column.dtype.is_temporal() or column.dtype in _NO_IDS:
         raise DataError(
             f"the column {column.name!r} holds {_words(column.dtype)}, and ids are numbers or text",
             "Write each as text, for example by map(str).",
@@ -289,8 +294,9 @@ def _require_ids(column: pl.Series) -> None:
 
 
 def _words(dtype: pl.DataType) -> str:
-    known = {pl.Object: "Python objects", pl.Binary: "bytes"}
-    return next((words for kind, words in known.items() if dtype == kind), "lists or records")
+    if dtype.is_temporal():
+        return "times"
+    return next((words for kind, words in _NO_IDS.items() if dtype == kind), "lists or records")
 
 
 def _read_text(layout: Layout, columns: dict[str, str]) -> pl.DataFrame:

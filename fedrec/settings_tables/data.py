@@ -10,7 +10,7 @@ from __future__ import annotations
 import itertools
 import math
 from datetime import UTC, date, datetime
-from typing import Annotated, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
@@ -51,6 +51,18 @@ class Table(BaseModel):
     model_config = ConfigDict(
         extra="forbid", frozen=True, allow_inf_nan=True, ser_json_inf_nan="strings"
     )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _no_marks_for_numbers(cls, raw: Any) -> Any:
+        """True would be taken for 1."""
+        for name, field in cls.model_fields.items() if isinstance(raw, dict) else ():
+            if isinstance(raw.get(name), bool) and field.annotation in _NUMBERS:
+                raise ValueError(f"{name} is a number, found {raw[name]!r}")
+        return raw
+
+
+_NUMBERS = (int, float, int | None, float | None)
 
 
 def _column(value: object) -> object:

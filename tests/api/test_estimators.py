@@ -19,6 +19,7 @@ import fedrec
 from fedrec.cli.main import guarded
 from fedrec.errors import (
     BudgetExceededError,
+    DataWarning,
     GenericListWarning,
     LeakageError,
     RunError,
@@ -142,7 +143,8 @@ def test_everything_of_a_catalogue_may_be_asked_for(model: fedrec.Recommender) -
     with pytest.warns(GenericListWarning, match="the history is empty"):
         everything = model.recommend(history=[], k=10_000)
     assert len(everything) == len(model.item_ids)
-    assert len(model.recommend(history=model.item_ids, k=5)) == 0
+    with pytest.warns(DataWarning, match="the history leaves none"):
+        assert len(model.recommend(history=model.item_ids, k=5)) == 0
     with pytest.raises(fedrec.DataError, match="no 'no such item'"):
         model.recommend(history=["no such item"], k=2)
     assert model.similar_items(model.item_ids[0], k=3)["rank"].to_list() == [1, 2, 3]
@@ -151,7 +153,8 @@ def test_everything_of_a_catalogue_may_be_asked_for(model: fedrec.Recommender) -
 def test_a_list_of_nothing_has_the_columns_and_types_of_any_other(
     model: fedrec.Recommender,
 ) -> None:
-    empty = model.recommend(histories={"ann": list(model.item_ids)})
+    with pytest.warns(DataWarning, match="the history leaves none"):
+        empty = model.recommend(histories={"ann": list(model.item_ids)})
     assert empty.is_empty()
     assert empty.schema == model.recommend(histories={"ann": ["3"]}).schema
 

@@ -47,6 +47,7 @@ def test_lists_are_ordered_by_finite_numbers(name: str, rated: bool, epsilon: fl
     assert np.isfinite(scores.to_numpy()).all()
 
 
+@pytest.mark.filterwarnings("ignore:.*tell nothing:fedrec.DataWarning")
 @pytest.mark.parametrize("vectors", [np.zeros((20, 3)), np.ones((20, 3)), np.eye(20)])
 @pytest.mark.parametrize("rated", [True, False])
 def test_lists_beside_public_vectors_that_say_nothing_are_ordered_by_finite_numbers(

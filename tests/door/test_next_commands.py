@@ -33,11 +33,13 @@ def said(
 ) -> Any:
     """The last line that a command prints, run in a folder with two tables."""
     monkeypatch.chdir(tmp_path)
-    rows = {"user": [n // 5 for n in range(500)], "item": [n % 5 for n in range(500)]}
+    # people of their own: budgets are kept by person
+    rows = {"user": [f"next-{n // 5}" for n in range(500)], "item": [n % 5 for n in range(500)]}
     pl.DataFrame(rows).write_csv("all alike.csv")
     users = np.repeat(np.arange(1000), 10)
     items = 2 * np.random.default_rng(1).integers(0, 15, len(users)) + users % 2
-    pl.DataFrame({"user": users, "item": items}).unique().write_csv("tastes.csv")
+    names = [f"step-{user}" for user in users]
+    pl.DataFrame({"user": names, "item": items}).unique().write_csv("tastes.csv")
 
     def run(*arguments: str) -> str:
         assert guarded(list(arguments)) == 0

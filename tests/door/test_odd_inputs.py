@@ -138,7 +138,7 @@ FRAMES: dict[str, Case] = {
     "vectors of numbers past 32 bits": Case(
         frame(made(), item_vectors={"item": [0, 1], "x": [1e300, 1.0]}),
         "vectors of finite numbers",
-        frame(made(), item_vectors={"item": [*range(11)], "x": [0.0] * 11}),
+        frame(made(), item_vectors={"item": [*range(11)], "x": [0.5] * 10 + [1.0]}),
     ),
     "no rows": Case(frame({"user": [], "item": []}), "holds no rows", frame(made())),
     "no user": Case(
@@ -299,7 +299,7 @@ FRAMES: dict[str, Case] = {
     "a rating in training and test": Case(
         frame(LOG, **RATED, test={"user": [0], "item": [0], "stars": [1]}),
         "repeat a user and item",
-        frame(LOG, **READ, test={"user": [0], "item": [0], "stars": [1]}),
+        frame(LOG, **READ, test={"user": [0, 0], "item": [0, 10], "stars": [1, 2]}),
     ),
 }
 

@@ -68,9 +68,12 @@ def test_few_that_match_are_warned_of_with_their_number(table: str) -> None:
         _read(table, ids)
 
 
-def test_few_that_match_of_todays_items_are_warned_of() -> None:
-    with pytest.warns(fedrec.UnknownIdsWarning, match="names 1 of the 12 items"):
-        _today([n if n < 1 else 100 + n for n in range(M)])
+def test_todays_items_may_be_others_but_not_the_same_in_another_form() -> None:
+    assert len(_today([n if n < 1 else 100 + n for n in range(M)]).item_ids) == 2 * M - 1
+    with pytest.raises(fedrec.DataError, match=r"'7\.0' and '7'"):
+        _today([str(n) if n != 7 else "7.0" for n in range(M)])
+    with pytest.raises(fedrec.DataError, match="names none of the 12 items"):
+        _today([100 + n for n in range(M)])
 
 
 @pytest.mark.parametrize("table", TABLES)

@@ -123,6 +123,7 @@ def train(
         items=items,
         epsilon=epsilon,
         delta=delta,
+        overrides=overrides or (),
     )
     result = run(
         load(None, [*keys_of_news(str(file), said), *own, *said]),
@@ -252,6 +253,7 @@ def simulate(
         items=items,
         epsilon=epsilon,
         delta=delta,
+        overrides=overrides or (),
     )
     settings = load(scenario, [*own, *(overrides or ())])
     name = scenario.stem if scenario else "run"
