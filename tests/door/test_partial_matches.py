@@ -95,6 +95,8 @@ def test_a_file_of_features_says_how_many_items_it_names(tmp_path: Path) -> None
 
 
 def test_vectors_of_words_and_entities_go_the_same_way() -> None:
+    with pytest.raises(fedrec.DataError, match="'ann' and 'ann '"):
+        require_named(["ann ", "bob"], ["ann", "bob"], "people.csv")  # the data's form is odd
     with pytest.raises(fedrec.DataError, match="names none of the 2 words"):
         require_named(["sun", "rain"], [], "glove.txt", what="words")
     with pytest.warns(fedrec.UnknownIdsWarning, match="names 1 of the 3 words: it lacks 'rain'"):

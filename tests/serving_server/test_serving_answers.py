@@ -163,7 +163,8 @@ def test_the_bundle_comes_whole_over_both_doors_and_proves_itself(
 
 def test_a_path_that_is_not_there_is_not_found(running: Any) -> None:
     assert running.http.get("/v1/nothing").json()["code"] == "not-found"
-    assert running.http.get("/v1/recommend").status_code == 405
+    other = running.http.get("/v1/recommend")
+    assert (other.status_code, other.json()["cause"]) == (405, "this path takes another method")
     response = running.http.get("/v1/models/x/bundle")
     assert (response.status_code, response.json()["code"]) == (422, "malformed")
 

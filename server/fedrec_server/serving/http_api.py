@@ -285,9 +285,9 @@ def _problem(
 
 def _not_found(office: ServingContext) -> Any:
     async def told(_: Request, failure: HTTPException) -> Response:
-        nothing = refused(
-            Code.NOT_FOUND, "there is nothing at this path", "/openapi.json lists what there is."
-        )
+        other = failure.status_code == 405
+        cause = "this path takes another method" if other else "there is nothing at this path"
+        nothing = refused(Code.NOT_FOUND, cause, "/openapi.json lists what there is.")
         return _problem(office, nothing, failure.status_code)
 
     return told
