@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
@@ -58,13 +59,13 @@ class Released:
         """What the model's lists are made by."""
         return ranker_of(self.model)
 
-    @property
+    @cached_property
     def shares(self) -> Float64s:
         """(m,) the popularity, summing to 1."""
         shares: Float64s = self.popularity / self.popularity.sum()
         return shares
 
-    @property
+    @cached_property
     def nobody(self) -> Float64s:
         """(D,) the ranker's vector of a user without events: 0 where users differ by their
         tastes."""
