@@ -20,12 +20,16 @@ from __future__ import annotations
 import functools
 import logging
 import math
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
 
-from scipy import optimize, special
+import numpy as np
+from scipy import fft, optimize, special
 
+from fedrec.arrays import Float64s
 from fedrec.errors import BudgetExceededError
 from fedrec.privacy.guarantee import Guarantee, Neighbours, Unit
 
@@ -141,17 +145,48 @@ def _opinions(events: tuple[GaussianEvent, ...], delta: float) -> Opinions:
     )
 
 
+@functools.cache
+def second_accountants() -> Any:
+    """`dp_accounting` without scipy.signal, which takes longer to load than all accounts together
+    and of which it uses one function. Whatever else it asks of that module is loaded then."""
+    known = "scipy.signal" in sys.modules
+    if not known:
+        light = ModuleType("scipy.signal")
+        vars(light).update(fftconvolve=convolved, __getattr__=_of_signal)
+        sys.modules["scipy.signal"] = light
+    try:
+        import dp_accounting.pld
+    finally:
+        if not known:
+            del sys.modules["scipy.signal"]
+    return dp_accounting
+
+
+def _of_signal(name: str) -> object:
+    from scipy import signal
+
+    return getattr(signal, name)
+
+
+def convolved(left: Float64s, right: Float64s) -> Float64s:
+    """The bytes of `scipy.signal.fftconvolve` of (n,) and (m,), (n + m - 1,)."""
+    if 1 in (len(left), len(right)):
+        return left * right
+    size = len(left) + len(right) - 1
+    fast = fft.next_fast_len(size, real=True)
+    product = fft.rfft(left, fast) * fft.rfft(right, fast)
+    return np.asarray(fft.irfft(product, fast)[:size], np.float64)
+
+
 def _pld_accountant(mu: float) -> dp_accounting.PrivacyAccountant:
     """Losses of mu-GDP spread over about 20 mu: a grid in proportion has as many points for any of
     them, and 1e-6 of error."""
-    from dp_accounting import pld
-
+    pld = second_accountants().pld
     return pld.PLDAccountant(value_discretization_interval=max(1e-4, 5e-4 * mu))
 
 
 def _rdp_accountant() -> dp_accounting.PrivacyAccountant:
-    from dp_accounting import rdp
-
+    rdp = second_accountants().rdp
     least = [1 + 2.0**-k for k in range(20, 5, -1)]  # the optimum of a large epsilon lies beside 1
     # orders near the optimum, which the default grid misses by percents
     fine = [1 + x / 50 for x in range(1, 1000)]
@@ -161,11 +196,9 @@ def _rdp_accountant() -> dp_accounting.PrivacyAccountant:
 def _second(
     counter: dp_accounting.PrivacyAccountant, events: Sequence[GaussianEvent], delta: float
 ) -> float:
-    import dp_accounting
-
     try:
         for event in events:
-            counter.compose(dp_accounting.GaussianDpEvent(1 / event.mu))
+            counter.compose(second_accountants().GaussianDpEvent(1 / event.mu))
         return float(counter.get_epsilon(delta))
     except (ValueError, RuntimeError, OverflowError) as failure:
         log.warning("a second opinion did not converge and counts as infinite: %s", failure)

@@ -39,7 +39,14 @@ from dataclasses import dataclass, replace
 from functools import lru_cache, reduce
 from typing import TYPE_CHECKING
 
-from fedrec.privacy.accounting import GaussianEvent, compose, delta_of, epsilon_of, mu_for
+from fedrec.privacy.accounting import (
+    GaussianEvent,
+    compose,
+    delta_of,
+    epsilon_of,
+    mu_for,
+    second_accountants,
+)
 from fedrec.privacy.guarantee import Guarantee, Neighbours, Unit
 from fedrec.privacy.selection import PureEvent
 
@@ -187,7 +194,8 @@ def _dominated(events: Sequence[Event], delta: float) -> float:
 
 @lru_cache(maxsize=16)
 def _distribution(event: Event) -> pld_pmf.PLDPmf:
-    from dp_accounting.pld import pld_pmf  # as in `accounting`: padded releases alone need it
+    second_accountants()  # here: padded releases alone need them
+    from dp_accounting.pld import pld_pmf
 
     curve = _curve(event)
     span = event.epsilon if isinstance(event, PureEvent) else event.mu**2 / 2 + 12 * event.mu

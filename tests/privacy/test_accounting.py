@@ -1,12 +1,23 @@
 import math
+import subprocess
+import sys
 
 import mpmath
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from fedrec.errors import UnitMismatchError
-from fedrec.privacy.accounting import GaussianEvent, compose, delta_of, epsilon_of, mu_for, opinions
+from fedrec.privacy.accounting import (
+    GaussianEvent,
+    compose,
+    convolved,
+    delta_of,
+    epsilon_of,
+    mu_for,
+    opinions,
+)
 
 
 def quadrature_delta(mu: float, epsilon: float) -> mpmath.mpf:
@@ -73,3 +84,36 @@ def test_nothing_spent_cannot_be_composed_and_no_event_is_free() -> None:
     for mu in (0.0, -1.0, math.nan):
         with pytest.raises(ValueError):
             GaussianEvent("a", mu)
+
+
+@pytest.mark.parametrize(("n", "m"), [(1, 5), (4, 1), (2, 3), (1000, 1000), (12345, 777)])
+def test_losses_are_convolved_to_the_bytes_of_the_accountant_s_own_function(n: int, m: int) -> None:
+    from scipy import signal
+
+    rng = np.random.default_rng(n)
+    left = rng.random(n)
+    right = rng.random(m)
+    assert convolved(left, right).tobytes() == signal.fftconvolve(left, right).tobytes()
+
+
+def test_an_account_loads_no_signals_and_leaves_them_to_whoever_needs_them() -> None:
+    code = """
+import sys
+from fedrec.privacy.accounting import GaussianEvent, convolved, opinions
+
+found = opinions([GaussianEvent("a", 0.3), GaussianEvent("b", 0.4)], 1e-5)
+assert "scipy.signal" not in sys.modules
+import dp_accounting.pld.common as theirs
+assert theirs.signal.fftconvolve is convolved
+oaconvolve = theirs.signal.oaconvolve
+from scipy import signal
+assert signal.fftconvolve is not convolved
+assert signal.oaconvolve is oaconvolve
+theirs.signal = signal
+import dp_accounting.pld.pld_pmf as pmf
+pmf.signal = signal
+import fedrec.privacy.accounting as ours
+ours._opinions.cache_clear()
+assert ours.opinions([GaussianEvent("a", 0.3), GaussianEvent("b", 0.4)], 1e-5) == found
+"""
+    subprocess.run([sys.executable, "-c", code], check=True)
