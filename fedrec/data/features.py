@@ -21,10 +21,9 @@ from fedrec.errors import DataError, MalformedRowError
 from fedrec.numerics.segments import leading_eigenvectors
 from fedrec.randomness import Streams
 
-_STOP_WORDS = frozenset(
-    """ the and his her with for who from she that their they are when has but after into
-out him them this two one not was which where while new have must all its """.split()
-)
+_STOP_WORDS = """ the and his her with for who from she that their they are when has but after into
+out him them this two one not was which where while new have must all its """
+_STOPPED = frozenset(_STOP_WORDS.split())
 
 
 @dataclass(frozen=True)
@@ -63,7 +62,7 @@ class PublicFeatures:
 
 def words(text: str) -> list[str]:
     """Lower-case words of three or more letters, without stop words, in order and with repeats."""
-    return [word for word in re.findall(r"[^\W\d_]{3,}", text.lower()) if word not in _STOP_WORDS]
+    return [word for word in re.findall(r"[^\W\d_]{3,}", text.lower()) if word not in _STOPPED]
 
 
 def bag_of(values: Sequence[Sequence[str]], *, min_items: int = 1) -> FeatureBag:
