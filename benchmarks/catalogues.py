@@ -41,7 +41,7 @@ def run(*, quick: bool) -> Tables:
     times = list[Row]()
     facts = list[Row]()
     for m in (20_000,) if quick else (100_000, 1_000_000):
-        catalogue = _catalogue(m)
+        catalogue = made(m)
         exact = Exact(catalogue)
         start = time.process_time()
         coded = Compressed(catalogue)
@@ -49,15 +49,14 @@ def run(*, quick: bool) -> Tables:
         forms = _forms(catalogue, exact, coded)
         for size in (1, 16):
             times += _times(catalogue, size, forms, exact)
-        questions = _questions(np.random.default_rng(3), 64 if quick else 10_000)
-        pairs = zip(_in_batches(coded, questions), _in_batches(exact, questions), strict=True)
+        questions = questions_of(np.random.default_rng(3), 64 if quick else 10_000)
         facts.append(
             {
                 "items_x_width": f"{m:,} x {_WIDTH}",
                 "codes_over_vectors": coded.nbytes / catalogue.items.nbytes,
                 "coding_s": built_s,
                 "questions": len(questions),
-                "equal_lists": sum(_same(*pair) for pair in pairs),
+                "equal_lists": equal_lists(coded, exact, questions),
             }
         )
     return {"Processor time of a query": times, "Codes": facts}
@@ -73,7 +72,7 @@ def _forms(catalogue: Any, exact: Exact, coded: Compressed) -> dict[str, Form]:
     return {
         _OURS: coded,
         "fedrec, exact tiles": exact,
-        "FAISS flat (no bias)": lambda asked: flat.search(_users(catalogue, asked), 10),
+        "FAISS flat (no bias)": lambda asked: flat.search(users_of(catalogue, asked), 10),
         _CELLS: Approximate(catalogue, "ivf"),
         "one pass over the codes": lambda _: codes.sum(),
         "one pass over the vectors": lambda _: words.sum(),
@@ -85,7 +84,7 @@ def _times(catalogue: Any, size: int, forms: dict[str, Form], exact: Exact) -> l
     took: dict[str, list[float]] = {name: [] for name in forms}
     found: dict[str, list[float]] = {name: [] for name in forms}
     for turn in range(_TURNS + 1):
-        asked = _questions(rng, size)
+        asked = questions_of(rng, size)
         best = exact(asked)
         for name, form in forms.items():
             start = time.process_time()
@@ -111,7 +110,14 @@ def _times(catalogue: Any, size: int, forms: dict[str, Form], exact: Exact) -> l
     ]
 
 
-def _catalogue(m: int) -> Any:
+def equal_lists(coded: Compressed, exact: Exact, questions: Sequence[Query]) -> int:
+    """How many of the questions have the same list, to the last bit of its scores."""
+    pairs = zip(_in_batches(coded, questions), _in_batches(exact, questions), strict=True)
+    return sum(_same(*pair) for pair in pairs)
+
+
+def made(m: int) -> Any:
+    """m items with what a ranker asks of a catalogue, standard normal."""
     rng = np.random.default_rng(1)
     linear = rng.standard_normal((_COEFFICIENTS, _WIDTH)) / _COEFFICIENTS**0.5
     return SimpleNamespace(
@@ -122,12 +128,14 @@ def _catalogue(m: int) -> Any:
     )
 
 
-def _questions(rng: np.random.Generator, count: int) -> list[Query]:
+def questions_of(rng: np.random.Generator, count: int) -> list[Query]:
+    """For the ten best."""
     numbers = rng.standard_normal((count, _COEFFICIENTS)).astype(np.float32)
     return [Query(row, 10) for row in numbers]
 
 
-def _users(catalogue: Any, asked: Sequence[Query]) -> Any:
+def users_of(catalogue: Any, asked: Sequence[Query]) -> Any:
+    """(n, width) their vectors."""
     return catalogue.users(np.stack([query.coefficients for query in asked]))
 
 

@@ -24,6 +24,7 @@ from fedrec.randomness import Streams
 
 _STOP_WORDS = """ the and his her with for who from she that their they are when has but after into
 out him them this two one not was which where while new have must all its """
+_STOPPED = frozenset(_STOP_WORDS.split())
 
 
 @dataclass(frozen=True)
@@ -62,8 +63,7 @@ class PublicFeatures:
 
 def words(text: str) -> list[str]:
     """Lower-case words of three or more letters, without stop words, in order and with repeats."""
-    stop = frozenset(_STOP_WORDS.split())
-    return [word for word in re.findall(r"[^\W\d_]{3,}", text.lower()) if word not in stop]
+    return [word for word in re.findall(r"[^\W\d_]{3,}", text.lower()) if word not in _STOPPED]
 
 
 def bag_of(values: Sequence[Sequence[str]], *, min_items: int = 1) -> FeatureBag:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
 from dataclasses import asdict, dataclass, replace
 from functools import partial
@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeRemainingColumn
 from rich.table import Column
@@ -128,6 +129,9 @@ class Trained:
         return opinions(self.costs, self.prepared.plan.guarantee.delta)
 
 
+Arrays = Mapping[str, npt.NDArray[np.generic]]
+
+
 class Training:
     """A training that can stop after any round and go on from its folder to the same bytes,
     whichever runtime carries it."""
@@ -158,6 +162,7 @@ class Training:
         self._budget = budget
         self._checkpoints = Checkpoints(folder / "checkpoints")
         self._records = folder / "rounds.jsonl"
+        self._rated: tuple[Arrays, float] | None = None
 
     def run(self) -> Generator[RoundRecord, None, None]:
         """Train to the end, yielding after every round; `result` is there afterwards.
@@ -259,7 +264,12 @@ class Training:
         history = fold.history.users_subset(some)
         targets = fold.targets.users_subset(some)
         if targets.rated:
-            return rating_metrics(predict(model, history, targets), targets).rmse
+            arrays = model.arrays()
+            # a round of lists alone changes no prediction
+            if self._rated is None or not same_arrays(arrays, self._rated[0]):
+                found = rating_metrics(predict(model, history, targets), targets)
+                self._rated = arrays, found.rmse
+            return self._rated[1]
         counts = np.bincount(self._job.data.items, minlength=self._job.data.num_items)
         ranker = ranker_of(model)
         scores = dot_product(
@@ -273,6 +283,13 @@ class Training:
             .at[20]
             .ndcg
         )
+
+
+def same_arrays(left: Arrays, right: Arrays) -> bool:
+    """Whether both have the same names with the same numbers."""
+    return left.keys() == right.keys() and all(
+        np.array_equal(array, right[name]) for name, array in left.items()
+    )
 
 
 def _record_of(row: dict[str, Any]) -> RoundRecord:

@@ -43,6 +43,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
@@ -89,13 +90,13 @@ class Released:
         """What the model's lists are made by."""
         return ranker_of(self.model)
 
-    @property
+    @cached_property
     def shares(self) -> Float64s:
         """(m,) the popularity, summing to 1."""
         shares: Float64s = self.popularity / self.popularity.sum()
         return shares
 
-    @property
+    @cached_property
     def nobody(self) -> Float64s:
         """(D,) the ranker's vector of a user without events: 0 where users differ by their
         tastes."""
@@ -286,10 +287,9 @@ def factorization_basis(
     """Deterministic given the release and rng."""
     people = Synthetic.of(released, settings, synthetic, liked=liked, rng=rng)
     tried = [settings.coefficients] if settings.coefficients else settings.sizes
+    directions = leading(released, people)
     found = {
-        B: fitted(
-            released, counted_rows(released, replace(settings, coefficients=B), people), people
-        )
+        B: fitted(released, counted_rows(directions, replace(settings, coefficients=B)), people)
         for B in tried
     }
 
@@ -304,13 +304,21 @@ def factorization_basis(
     return found[min(B for B, score in scores.items() if score >= max(scores.values()) - _TIED)]
 
 
-def counted_rows(released: Released, settings: BasisSettings, people: Synthetic) -> TopicTable:
-    """Signed rows (m, B) of length at most 1, no two farther apart than 1; fewer than B where item
-    vectors have fewer directions.
+@dataclass(frozen=True)
+class Leading:
+    """items: (m, D') on coordinates in which people differ by 1. axes: (D', D'), columns by their
+    moments (D',) under the popularity, the largest first."""
 
-    Directions are those in which scores of people differ most, so that the scale of a ranker's
-    coordinates does not matter. Raises SettingsError where there are none.
-    """
+    items: Float64s
+    axes: Float64s
+    moments: Float64s
+
+
+def leading(released: Released, people: Synthetic) -> Leading:
+    """Directions in which scores of people differ most, so that the scale of a ranker's coordinates
+    does not matter.
+
+    Raises SettingsError where there are none."""
     centred = centred_tastes(released)
     if not centred.shape[1]:
         cause = (
@@ -323,9 +331,18 @@ def counted_rows(released: Released, settings: BasisSettings, people: Synthetic)
     )
     centred = centred @ (axes * np.sqrt(np.maximum(values, 0.0)))
     moments, Q = np.linalg.eigh((centred * released.shares[:, None]).T @ centred)
+    return Leading(centred, Q[:, ::-1], moments[::-1])
+
+
+def counted_rows(directions: Leading, settings: BasisSettings) -> TopicTable:
+    """Signed rows (m, B) of length at most 1, no two farther apart than 1; fewer than B where item
+    vectors have fewer directions.
+
+    Raises SettingsError where there are none."""
     most = max(settings.coefficients - 1, 1)
-    leading = Q[:, ::-1][:, :most][:, moments[::-1][:most] > 1e-9 * max(float(moments[-1]), 1e-15)]
-    if not leading.size:
+    moments = directions.moments
+    chosen = directions.axes[:, :most][:, moments[:most] > 1e-9 * max(float(moments[0]), 1e-15)]
+    if not chosen.size:
         remedy = (
             "Train it with a larger epsilon or on more data. A list that is the same for "
             "everybody needs no private question."
@@ -333,7 +350,7 @@ def counted_rows(released: Released, settings: BasisSettings, people: Synthetic)
         raise SettingsError(
             "the item vectors of this model are all alike: there is nothing to rank by", remedy
         )
-    rows = centred @ leading
+    rows = directions.items @ chosen
     lengths = np.linalg.norm(rows, axis=1)
     rows /= np.maximum(lengths, max(float(np.quantile(lengths, settings.cut)), 1e-12))[:, None]
     grid = np.trunc(

@@ -77,6 +77,8 @@ COLUMNS: dict[str, tuple[tuple[str, ...], ...]] = {
     ),
     "serving": (
         ("items_x_width", "protocol", "callers", "queries_a_second", "p50_ms", "p99_ms"),
+        ("items_x_width", "protocol", "callers", "over_faiss_flat", "p50_over_a_pass"),
+        ("items_x_width", "questions", "equal_lists"),
         ("items_x_width", "item_vectors", "idle", "peak", "peak_over_item_vectors"),
     ),
     "catalogues": (
@@ -93,6 +95,7 @@ NEEDS = {
     "encoder": "opacus",
     "cluster": "ray",
     "catalogues": "faiss",
+    "serving": "faiss",
 }
 QUICK = {"light-devices"}  # that everybody is counted once is a guard of the protocol
 PROCESSES = {"processes", "leaves", "nodes", "device", "cluster"}

@@ -25,6 +25,7 @@ from fedrec.serving.factorization_basis import (
     Synthetic,
     counted_rows,
     factorization_basis,
+    leading,
 )
 from fedrec.serving.user_map import Sizes, grouped
 from fedrec_client.explaining import HIDDEN
@@ -94,7 +95,7 @@ def test_no_two_rows_are_farther_apart_than_is_stated_and_the_number_of_clicks_i
     people = Synthetic.of(
         of, SETTINGS, SYNTHETIC, liked=liked, rng=Streams(1).numpy("serving-basis")
     )
-    table = counted_rows(of, SETTINGS, people)
+    table = counted_rows(leading(of, people), SETTINGS)
     assert bounded_mean.diameter(table.rows) * 2.0**-bounded_mean.BITS <= table.diameter <= 1.0
     assert len(np.unique(table.rows[:, -1])) == 1
     assert np.linalg.norm(

@@ -177,6 +177,26 @@ def training(folder: Path, *more: str) -> Training:
     )
 
 
+def test_validation_is_measured_once_where_a_round_changes_no_prediction(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    measured = list[float]()
+
+    def counted(*of: Any) -> Any:
+        found = rating_metrics(*of)
+        measured.append(found.rmse)
+        return found
+
+    monkeypatch.setattr("fedrec.run.training.rating_metrics", counted)
+    records = list(training(tmp_path).run())
+    names = [record.releases[0] for record in records]
+    validations = [record.validation for record in records]
+    pairs = names.index("pairs")
+    assert validations[pairs] == validations[pairs - 1]
+    assert measured == validations[:pairs] + validations[pairs + 1 :]
+    assert len(set(measured)) == len(measured) > 3
+
+
 def test_a_run_whose_releases_state_half_of_the_planned_noise_is_refused(tmp_path: Path) -> None:
     def halved(job: Job) -> Generator[Carried, None, None]:
         for done in loopback(job):

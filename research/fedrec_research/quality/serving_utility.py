@@ -51,6 +51,7 @@ from fedrec.serving.factorization_basis import (
     factorization_basis,
     fitted,
     latest_liked,
+    leading,
     synthetic_users,
 )
 from fedrec.serving.model_bundles import liked_of, released_of
@@ -227,7 +228,7 @@ def by_directions(
 ) -> Query:
     """What `serving.export_factorization` exports."""
     people = _people(on, released, settings, synthetic)
-    return _additive(on, released, counted_rows(released, settings, people), people)
+    return _additive(on, released, counted_rows(leading(released, people), settings), people)
 
 
 def by_topics(
