@@ -21,13 +21,13 @@ from fedrec.data.kinds import KINDS
 from fedrec.errors import SettingsError
 from fedrec.registry import BUILT_IN, RecipeSpec, find, fitting, outside, reading, require
 from fedrec.settings_keys import apply, load_content
+from fedrec.settings_tables import Table
 from fedrec.settings_tables.data import (
     CompareSettings,
     DataSettings,
     EvaluationSettings,
     RunSettings,
     SplitSettings,
-    Table,
 )
 from fedrec.settings_tables.news import NewsSettings
 from fedrec.settings_tables.training import CollectiveSettings, ModelSettings, PrivacySettings

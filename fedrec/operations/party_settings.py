@@ -10,7 +10,6 @@ from typing import Annotated, Any, Literal, TypeVar, cast
 from pydantic import (
     AfterValidator,
     BaseModel,
-    ConfigDict,
     Field,
     ValidationError,
     ValidationInfo,
@@ -23,6 +22,7 @@ from fedrec.operations.addresses import Address
 from fedrec.operations.certificates import Role
 from fedrec.operations.pins import of_role, read_pins
 from fedrec.settings_keys import read_toml
+from fedrec.settings_tables import Table
 
 
 def _from_folder(value: str, info: ValidationInfo) -> str:
@@ -35,10 +35,8 @@ FilePath = Annotated[str, AfterValidator(_from_folder)]
 empty."""
 
 
-class PartyTable(BaseModel):
-    """A table of a settings file: unknown keys are refused, nothing changes once it is read."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=True)
+class PartyTable(Table):
+    """A table of a party's settings file."""
 
 
 class LoggedTable(PartyTable):

@@ -2,7 +2,7 @@
 are read, [split] how they are divided, [evaluation], [compare] and [run] what is measured, what a
 model is set beside, and where it goes.
 
-`Table` is the base of all tables; epsilons and instants are types that several have.
+Epsilons and instants are types that several tables have.
 """
 
 from __future__ import annotations
@@ -10,9 +10,11 @@ from __future__ import annotations
 import itertools
 import math
 from datetime import UTC, date, datetime
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Literal, Self
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import BeforeValidator, Field, model_validator
+
+from fedrec.settings_tables import Table
 
 
 def _epsilon(value: object) -> object:
@@ -43,26 +45,6 @@ def _seconds(value: object) -> object:
 
 Instant = Annotated[int, BeforeValidator(_seconds)]
 """Seconds since 1970, also written as a date."""
-
-
-class Table(BaseModel):
-    """Unknown keys are refused, values frozen."""
-
-    model_config = ConfigDict(
-        extra="forbid", frozen=True, allow_inf_nan=True, ser_json_inf_nan="strings"
-    )
-
-    @model_validator(mode="before")
-    @classmethod
-    def _no_marks_for_numbers(cls, raw: Any) -> Any:
-        """True would be taken for 1."""
-        for name, field in cls.model_fields.items() if isinstance(raw, dict) else ():
-            if isinstance(raw.get(name), bool) and field.annotation in _NUMBERS:
-                raise ValueError(f"{name} is a number, found {raw[name]!r}")
-        return raw
-
-
-_NUMBERS = (int, float, int | None, float | None)
 
 
 def _column(value: object) -> object:

@@ -7,7 +7,8 @@ from typing import Literal
 
 from pydantic import Field
 
-from fedrec.settings_tables.data import Epsilon, Table
+from fedrec.settings_tables import Table
+from fedrec.settings_tables.data import Epsilon
 
 
 class NewsSettings(Table):

@@ -10,7 +10,8 @@ from typing import Literal, Self
 
 from pydantic import Field, model_validator
 
-from fedrec.settings_tables.data import Epsilon, Table
+from fedrec.settings_tables import Table
+from fedrec.settings_tables.data import Epsilon
 
 
 class ModelSettings(Table):

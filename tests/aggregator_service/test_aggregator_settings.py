@@ -56,6 +56,7 @@ def test_an_infinite_epsilon_sets_no_limit_and_allows_no_run_without_noise_unles
         ({"privacy": {"max_epsilon": 5.0, "without_noise": True}}, "inf"),
         ({"privacy": {}}, "max_epsilon"),
         ({"privacy": {"max_epsilon": -1}}, "max_epsilon"),
+        ({"privacy": {"max_epsilon": True}}, "is a number, found True"),
         ({"clients": [{"name": "a"}, {"name": "a"}]}, "every name once"),
         ({"clients": [{"name": "../a"}]}, "pattern"),
         ({"limits": {"max_batch_bytes": 2**25 + 1}}, "half of traffic.max_upload_bytes"),

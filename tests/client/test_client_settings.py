@@ -48,6 +48,7 @@ def test_relative_paths_start_at_the_files_folder(tmp_path: Path) -> None:
         ("server.insecure", True, "or insecure"),
         ("name", "../x", "name"),
         ("users_per_batch", 0, "users_per_batch"),
+        ("users_per_batch", True, "is a number, found True"),
         ("data.duplicates", "first", "data.duplicates"),
     ],
 )

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from fedrec.settings_tables.data import Epsilon, Table
+from fedrec.settings_tables import Table
+from fedrec.settings_tables.data import Epsilon
 from fedrec.settings_tables.training import CollectiveSettings, ModelSettings
 
 
