@@ -13,6 +13,7 @@ from fedrec.data.interactions import Dataset
 from fedrec.errors import PrivacyError
 from fedrec.randomness import Streams
 from fedrec.recipes import prepare
+from fedrec.report import wording
 from fedrec.report.dots import Attacked, claims
 from fedrec.report.page import TablePage, render_table
 from fedrec.run.data.datasets import load_dataset, load_split, public_facts
@@ -179,10 +180,10 @@ def _key(findings: tuple[Finding, ...]) -> list[str]:
 
 def _explained(findings: tuple[Finding, ...]) -> list[str]:
     """What the page's columns mean."""
-    deltas = ", ".join(f"{delta:g}" for delta in sorted({f.claim.delta for f in findings}))
+    deltas = ", ".join(wording.power(delta) for delta in sorted({f.claim.delta for f in findings}))
     return [
         (
-            f"ε at δ {deltas}. An attack proves that ε is at least a number, with the confidence "
+            f"ε at δ = {deltas}. An attack proves that ε is at least a number, with the confidence "
             "beside it. A claim holds while it is above."
         ),
         (

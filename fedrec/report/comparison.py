@@ -127,7 +127,8 @@ def _shown(frame: pl.DataFrame, metric: str) -> tuple[list[str], list[list[str]]
         promised = (
             "no privacy"
             if math.isinf(row["epsilon"])
-            else f"ε {row['epsilon']:g} per {row['unit']}, δ {wording.power(row['delta'])}"
+            else f"ε\N{NO-BREAK SPACE}{row['epsilon']:g} per {row['unit']}, "
+            f"δ\N{NO-BREAK SPACE}{wording.power(row['delta'])}"
         )
         noise = (
             " (seeded: an experiment)"
