@@ -12,7 +12,7 @@ import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from fedrec.errors import SettingsError
+from fedrec.errors import RunError, SettingsError
 from fedrec.operations import logs
 from fedrec.operations.addresses import Address
 from fedrec.operations.certificates import (
@@ -311,3 +311,12 @@ def test_a_party_may_open_as_many_files_as_the_system_allows_and_never_fewer(sof
     )
     said = subprocess.run([sys.executable, "-c", program], capture_output=True, check=True)
     assert said.stdout.decode().strip() == "(4096, 4096)"
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="POSIX")
+def test_a_party_that_may_open_too_few_files_says_so_before_it_opens_any(tmp_path: Path) -> None:
+    start = f"ulimit -n 20; exec {sys.executable} -m fedrec.cli serve {tmp_path}"
+    ended = subprocess.run(["bash", "-c", start], capture_output=True, text=True, check=False)
+    assert ended.returncode == RunError.exit_code
+    assert "may open 20 files, and a party needs 64" in ended.stderr
+    assert "Allow more: ulimit -n 1024" in ended.stderr
