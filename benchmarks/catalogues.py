@@ -129,7 +129,7 @@ def made(m: int) -> Any:
 
 
 def questions_of(rng: np.random.Generator, count: int) -> list[Query]:
-    """For the ten best."""
+    """Questions for the ten best."""
     numbers = rng.standard_normal((count, _COEFFICIENTS)).astype(np.float32)
     return [Query(row, 10) for row in numbers]
 

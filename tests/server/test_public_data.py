@@ -141,6 +141,7 @@ def test_a_table_of_items_gives_the_features_that_the_reader_of_the_whole_data_s
     assert embedding(public.features) == embedding(whole.features)
 
 
+@pytest.mark.filterwarnings("ignore::fedrec.errors.UnknownIdsWarning")  # few rows suffice here
 def test_films_alone_give_the_features_that_the_reader_of_films_and_ratings_gives(
     tmp_path: Path,
 ) -> None:

@@ -372,6 +372,7 @@ def named(*files: FileDigest) -> Path:
     return found.path
 
 
+@pytest.mark.filterwarnings("ignore::fedrec.errors.UnknownIdsWarning")  # few rows suffice here
 def test_public_files_beside_the_rows_are_the_same_people(tmp_path: Path) -> None:
     data = ratings(tmp_path / "ratings.csv")
     films = tmp_path / "films.csv"
