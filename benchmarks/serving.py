@@ -97,7 +97,7 @@ def _peers(catalogue: Any, coded: Compressed, load: list[Row]) -> Iterator[Row]:
 
 
 def _median_s(work: Callable[[], object], *, turns: int = 7) -> float:
-    """Of turns after a first one."""
+    """Median seconds of turns after a first one."""
     took = list[float]()
     for _ in range(turns + 1):
         start = time.perf_counter()
