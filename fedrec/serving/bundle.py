@@ -163,7 +163,7 @@ class About(BaseModel):
             return f"no established privacy: epsilon {epsilon} per {unit} is claimed, not proved"
         runs = self.training.get("runs", 1)
         together = f" over {runs} trainings together" if isinstance(runs, int) and runs > 1 else ""
-        return f"epsilon {epsilon} per {unit}{together}, with noise of the operating system"
+        return f"epsilon {epsilon} per {unit}{together}"
 
 
 @dataclass(frozen=True)
