@@ -227,3 +227,10 @@ def test_a_failure_shows_which_party_failed_with_the_end_of_its_log_and_ends_all
     assert "missing.toml" in said
     with pytest.raises(ProcessLookupError):
         os.kill(companies[0].pid("aggregator"), 0)
+
+
+def test_the_demonstration_ends_with_the_next_command(capsys: pytest.CaptureFixture[str]) -> None:
+    shown.Screen(quiet=False).show(
+        content(), [Seen("server", "sums", "models", 1_200, 50, "a report")]
+    )
+    assert capsys.readouterr().out.splitlines()[-1].startswith("next  fedrec certs ")

@@ -61,6 +61,11 @@ class Screen:
         self._results.print(
             Text(content["verdict"], style="bold green" if content["holds"] else "bold red")
         )
+        if content["holds"]:
+            self._results.print(
+                "on your own machines: docs/deploy.md, which begins with", markup=False
+            )
+            self._results.print("next  fedrec certs certificates --client hospital")
 
 
 class Rounds:
