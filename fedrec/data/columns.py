@@ -48,10 +48,17 @@ def plain_id(text: str) -> str:
     return plain if number is None else number[1]
 
 
+def person_id(text: str) -> str:
+    """A person's id as it looks: as `plain_id`, and what NFKC unites is one. Of items that would
+    join two; of people it is the safe side, since whoever is not recognised pays nothing."""
+    return plain_id(unicodedata.normalize("NFKC", text))
+
+
 def require_distinct(ids: Iterable[str], what: str, where: Path | str) -> None:
     """Raises DataError where ids look the same: each would be a person, or an item, of its own."""
     known = set(ids)
-    changed = [(given, plain) for given in sorted(known) if (plain := plain_id(given)) != given]
+    look = person_id if what == "user" else plain_id
+    changed = [(given, plain) for given in sorted(known) if (plain := look(given)) != given]
     first = dict[str, str]()
     twins = [
         (first.setdefault(plain, plain if plain in known else given), given)

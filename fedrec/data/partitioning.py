@@ -21,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from fedrec.data.columns import plain_id, require_distinct
+from fedrec.data.columns import person_id, require_distinct
 from fedrec.data.features import PublicFeatures
 from fedrec.data.interactions import Dataset, Provenance, ReadReport, added
 from fedrec.data.keyed_hash import id_words
@@ -211,7 +211,7 @@ def partition_table(
             texts = frame.with_columns(pl.col("user", "item").cast(pl.String))
             distinct = texts["user"].unique()
             # ids that look the same meet in one part, which then refuses them
-            looks = [plain_id(user) for user in distinct.to_list()]
+            looks = [person_id(user) for user in distinct.to_list()]
             place = pl.DataFrame({"user": distinct, "part": part_of(id_words(looks), parts)})
             where = texts.join(place, on="user", how="left", maintain_order="left")[
                 "part"

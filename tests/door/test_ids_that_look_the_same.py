@@ -64,8 +64,22 @@ def test_a_blank_that_tells_nobody_apart_stays(door: str, tmp_path: Path) -> Non
     _read(door, {"user": ["ann ", "bob", "Ann"], "item": ["x", "X", " y"]}, tmp_path)
 
 
-@pytest.mark.parametrize("others", [("x\u00b2", "x2"), ("\u2460", "1"), ("\u2122", "TM")])
-def test_ids_that_only_mean_the_same_stay_apart(others: tuple[str, str]) -> None:
+MEANS_THE_SAME = [("x\u00b2", "x2"), ("\u2460", "1"), ("\u2122", "TM"), ("\ufb01nn", "finn")]
+
+
+@pytest.mark.parametrize("door", DOORS)
+@pytest.mark.parametrize("others", MEANS_THE_SAME)
+def test_people_whose_ids_mean_the_same_are_refused(
+    others: tuple[str, str], door: str, tmp_path: Path
+) -> None:
+    """Of one person two would be trained on at the price of one."""
+    log = {"user": [others[0], "bob", others[1]], "item": ["x", "y", "z"]}
+    with pytest.raises(fedrec.DataError, match="1 user ids"):
+        _read(door, log, tmp_path)
+
+
+@pytest.mark.parametrize("others", MEANS_THE_SAME)
+def test_ids_of_items_that_only_mean_the_same_stay_apart(others: tuple[str, str]) -> None:
     data = fedrec.Dataset.from_frame({"user": ["a", "b"], "item": [*others]})
     assert set(data.source.catalogue.item_ids) == {*others}
     model = fedrec.Popularity(noise="seeded").fit(data)

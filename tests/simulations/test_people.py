@@ -63,6 +63,11 @@ def test_numbers_that_are_written_otherwise_are_the_same_people(people: int, wri
     assert np.array_equal(here.rows, there.rows)
 
 
+@pytest.mark.parametrize("other", ["\u2460", "\u00b9", "\uff11"])
+def test_people_whose_ids_mean_the_same_are_recognised(other: str) -> None:
+    assert np.array_equal(sketch(["ann 1"], [3]).hashes, sketch([f"ann {other}"], [3]).hashes)
+
+
 def test_two_people_of_one_number_are_one_with_the_rows_of_both() -> None:
     both = sketch(["7", "007", "8"], [1, 2, 4])
     assert len(both.hashes) == 2

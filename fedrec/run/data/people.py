@@ -31,7 +31,7 @@ import numpy.typing as npt
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
-from fedrec.data.columns import plain_id
+from fedrec.data.columns import person_id
 from fedrec.data.interactions import Dataset
 from fedrec.errors import RunError, SettingsError
 from fedrec.storage import PRIVATE, write_bytes, writing
@@ -132,7 +132,7 @@ class People:
 
 def _plain(text: str) -> str:
     """An id however it is written: 7 is 7.0 and 007 too."""
-    plain = plain_id(text)
+    plain = person_id(text)
     return plain.lstrip("0") or "0" if plain.isdecimal() else plain
 
 
