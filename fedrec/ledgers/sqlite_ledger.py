@@ -82,6 +82,17 @@ def connected(path: Path) -> sqlite3.Connection:
     return database
 
 
+def opened_to_look(path: Path) -> sqlite3.Connection:
+    """The database at `path`, which is read alone, also while its process has it open.
+
+    What a crash left in SQLite's journal is finished first, where this user may write: a database
+    that is opened read-only (`mode=ro`) cannot be read until somebody has done so. Raises
+    sqlite3.Error where there is none."""
+    database = sqlite3.connect(f"{path.resolve().as_uri()}?mode=rw", uri=True, timeout=30.0)
+    database.execute("PRAGMA query_only = ON")
+    return database
+
+
 SCHEMA = (
     "CREATE TABLE IF NOT EXISTS clock (after INTEGER NOT NULL, expected_s REAL NOT NULL, now_s "
     "REAL NOT NULL);"
@@ -252,11 +263,12 @@ def reading(path: Path) -> Iterator[sqlite3.Connection]:
     if not path.is_file():
         raise RunError(f"{path} does not exist", "Give the state folder of a client.")
     try:
-        with closing(sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True)) as database:
+        with closing(opened_to_look(path)) as database:
             yield database
     except sqlite3.Error as failure:
         raise RunError(
-            f"{path} cannot be read: {failure}", "It is no ledger of this version."
+            f"{path} cannot be read: {failure}",
+            "Run this as a user who may read and write it; it is no ledger otherwise.",
         ) from None
 
 

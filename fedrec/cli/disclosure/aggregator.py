@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from safetensors import SafetensorError, safe_open
 
 from fedrec.errors import RunError
+from fedrec.ledgers.sqlite_ledger import opened_to_look
 from fedrec.privacy.accounting import GaussianEvent, compose, epsilon_of
 from fedrec.privacy.guarantee import compared
 from fedrec_aggregator.chain import Charge, LedgerLink, RoundReleased, read
@@ -68,7 +69,7 @@ def ledger_of(path: Path) -> tuple[tuple[LedgerLink, ...], Content]:
 
     Raises RunError where it is damaged."""
     try:
-        with closing(sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True)) as database:
+        with closing(opened_to_look(path)) as database:
             links = read(database, path)
             return links, dict(
                 database.execute(

@@ -11,9 +11,7 @@ from __future__ import annotations
 
 import json
 import math
-import sqlite3
 from collections.abc import Callable, Sequence
-from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +19,7 @@ from fedrec.cli.disclosure.aggregator import DELTA, aggregator, release_file
 from fedrec.cli.disclosure.client import client
 from fedrec.cli.disclosure.text import text
 from fedrec.errors import RunError
+from fedrec.ledgers.sqlite_ledger import reading
 from fedrec.privacy.click_accounting import dearest_click
 from fedrec.privacy.guarantee import Guarantee
 from fedrec.privacy.mixtures import Event, epsilon_of_events
@@ -233,16 +232,6 @@ def _parties(folder: Path) -> list[tuple[str, Callable[[Path, int | None], Conte
 
 
 def _tables(path: Path) -> set[str]:
-    try:
-        with closing(sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True)) as database:
-            return {
-                name
-                for (name,) in database.execute(
-                    "SELECT name FROM sqlite_master WHERE type = 'table'"
-                )
-            }
-    except sqlite3.Error as failure:
-        raise RunError(
-            f"{path} cannot be read: {failure}",
-            "Run this as a user who may read it; it is no ledger otherwise.",
-        ) from None
+    with reading(path) as database:
+        found = database.execute("SELECT name FROM sqlite_master WHERE type = 'table'")
+        return {name for (name,) in found}

@@ -33,6 +33,7 @@ from typing import IO
 
 from fedrec import __version__
 from fedrec.errors import RunError, SettingsError
+from fedrec.ledgers.sqlite_ledger import opened_to_look
 from fedrec.operations.party_settings import kind_of
 from fedrec_aggregator.chain import RoundReleased, read
 from fedrec_aggregator.settings import load as load_aggregator
@@ -234,8 +235,7 @@ def _snapshot(path: Path) -> bytes:
 
     Raises RunError."""
     try:
-        source = sqlite3.connect(f"{path.resolve().as_uri()}?mode=rw", uri=True, timeout=30.0)
-        with closing(source), closing(sqlite3.connect(":memory:")) as copy:
+        with closing(opened_to_look(path)) as source, closing(sqlite3.connect(":memory:")) as copy:
             source.backup(copy)
             return copy.serialize()
     except sqlite3.Error as failure:

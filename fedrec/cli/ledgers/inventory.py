@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Mapping
-from contextlib import closing, suppress
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -177,9 +175,6 @@ def chain_of(settings: AggregatorSettings) -> tuple[tuple[LedgerLink, ...], Cont
 
 def _links(path: Path) -> tuple[tuple[LedgerLink, ...], Content]:
     require_there(path)
-    with suppress(sqlite3.Error), closing(sqlite3.connect(path, timeout=5.0)) as database:
-        # finishes what a crash left in SQLite's journal: read only, that cannot be
-        database.execute("SELECT 1 FROM sqlite_master")
     return ledger_of(path)
 
 

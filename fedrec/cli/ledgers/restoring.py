@@ -32,6 +32,7 @@ from fedrec.cli.ledgers.backup import (
     synced,
 )
 from fedrec.errors import FedRecError, RunError
+from fedrec.ledgers.sqlite_ledger import opened_to_look
 from fedrec.storage import read_json
 
 _ANOTHER_FOLDER = (
@@ -135,9 +136,7 @@ def _entries_in(state: Path) -> int:
     with suppress(sqlite3.Error):
         for name in LEDGERS:
             if (state / name).exists():
-                with closing(
-                    sqlite3.connect(f"{(state / name).resolve().as_uri()}?mode=ro", uri=True)
-                ) as database:
+                with closing(opened_to_look(state / name)) as database:
                     return int(database.execute("SELECT count(*) FROM entries").fetchone()[0])
     return -1
 
