@@ -7,8 +7,6 @@ import json
 import os
 import shutil
 import sqlite3
-import subprocess
-import sys
 import tarfile
 import threading
 from collections.abc import Callable
@@ -33,6 +31,7 @@ from fedrec_aggregator.chain import read
 from fedrec_client.ledger import ClientLedger, read_entries
 from fedrec_server.watching import SeenLedger
 from tests.aggregator.conftest import World
+from tests.ledgers.crash import crash_in_a_write
 
 EVERYBODY = list(range(12))
 LIMIT = Guarantee(50.0, 1e-5)
@@ -235,18 +234,7 @@ def test_a_state_that_a_crash_left_in_the_middle_of_a_write_is_backed_up_as_it_w
     ledger.charge("run", 0, "0", PLAN, ["x/0"])
     ledger.close()
     (settings / "c" / ".rounds.json.1.part").write_text("half")
-    program = (
-        "import os, sqlite3, sys\n"
-        "db = sqlite3.connect(sys.argv[1], isolation_level=None)\n"
-        "db.execute('PRAGMA cache_size = 1'); db.execute('BEGIN')\n"
-        "for n in range(2, 400): db.execute('INSERT INTO entries VALUES (?,0,?,?,?,?,?,?)', (n, "
-        "'r' * 900, n, 'q', 'p', '[]', 'h'))\n"
-        "os._exit(9)\n"
-    )
-    subprocess.run(
-        [sys.executable, "-c", program, str(settings / "c" / "ledger.sqlite")], check=False
-    )
-    assert (settings / "c" / "ledger.sqlite-journal").exists()
+    crash_in_a_write(settings / "c" / "ledger.sqlite")
     backup(settings / "client.toml", settings / "c.tar")
     found = contents(settings / "c.tar")
     assert found.entries == 1
