@@ -40,6 +40,7 @@ from fedrec.data.impressions import Impressions
 from fedrec.data.interactions import Interactions
 from fedrec.data.keyed_hash import Words, below, first_words, hashed, hashed_events
 from fedrec.errors import DataError
+from fedrec.numerics import INNER
 from fedrec.randomness import Streams
 
 
@@ -75,7 +76,7 @@ def draw_others(
     return drawn
 
 
-@numba.njit(nogil=True, cache=True)
+@numba.njit(nogil=True, cache=True, **INNER)
 def draw_one(cumulated: Float64s, rng: np.random.Generator) -> int:
     """An item in proportion to its weight, from the cumulated weights: never one of weight 0, since
     those add no step."""

@@ -26,6 +26,7 @@ from numba import njit
 
 from fedrec.arrays import Float64s, Floats, Int32s, Int64s
 from fedrec.data.interactions import Interactions
+from fedrec.numerics import INNER
 from fedrec.numerics.packed import pad_columns
 from fedrec.numerics.pair_step import diffuse, dot, exchange, fill_normals
 from fedrec.numerics.threads import map_ranges
@@ -233,7 +234,7 @@ def _noise_state(
     )
 
 
-@njit(nogil=True, cache=True)
+@njit(nogil=True, cache=True, **INNER)
 def _catch_up(
     values: Floats,
     row: int,

@@ -17,6 +17,7 @@ import numpy.typing as npt
 from numba import njit
 from numba.core import types
 
+from fedrec.numerics import INNER
 from fedrec.numerics.tiles import LANES, Vectors, cgutils, data_of, ir, tile
 
 TILE = 4
@@ -193,7 +194,7 @@ def _backward_row(typing: Any, M: Any, inverse: Any, y: Any, width: Any, i: Any)
     return types.void(M, inverse, y, types.intp, types.intp), codegen
 
 
-@njit(nogil=True, cache=True)
+@njit(nogil=True, cache=True, **INNER)
 def solve_lanes(
     M: npt.NDArray[np.floating],
     inverse: npt.NDArray[np.floating],

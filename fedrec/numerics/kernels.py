@@ -14,6 +14,7 @@ import numpy as np
 from numba import njit
 
 from fedrec.arrays import Array, Floats, Int32s, Int64s
+from fedrec.numerics import INNER
 from fedrec.numerics.cholesky import solve_lanes
 from fedrec.numerics.tiles import LANES, outer_8x8, outer_8x16, prefetch, take_row, weighted_sum
 
@@ -25,7 +26,7 @@ EXACT_TERMS = 256
 """Products of 45 bits that float64 adds without rounding: 2^45 * 2^8 = 2^53."""
 
 
-@njit(nogil=True, cache=True)
+@njit(nogil=True, cache=True, **INNER)
 def fill(target: Array, at: int, n: int, value: float) -> None:
     """target[at:at+n] = value.
 
@@ -34,21 +35,21 @@ def fill(target: Array, at: int, n: int, value: float) -> None:
         target[k] = value
 
 
-@njit(nogil=True, cache=True)
+@njit(nogil=True, cache=True, **INNER)
 def copy(target: Floats, at: int, source: Floats, start: int, n: int) -> None:
     """target[at:at+n] = source[start:start+n]."""
     for k in range(n):
         target[at + k] = source[start + k]
 
 
-@njit(nogil=True, cache=True)
+@njit(nogil=True, cache=True, **INNER)
 def _block_rows(width: int, itemsize: int) -> int:
     """Rows gathered at a time: a multiple of 4, so that both blocks stay in the first-level
     cache."""
     return max(8, min(EXACT_TERMS, BLOCK_NUMBERS * 4 // (itemsize * width) // 4 * 4))
 
 
-@njit(nogil=True, cache=True)
+@njit(nogil=True, cache=True, **INNER)
 def add_outer(left: Floats, right: Floats, C: Floats, n: int, width: int) -> None:
     """C += left' right on the upper triangle, in tiles of 8 x 16 (8 x 8 on the diagonal where the
     count is odd)."""
@@ -62,7 +63,7 @@ def add_outer(left: Floats, right: Floats, C: Floats, n: int, width: int) -> Non
             j += 2 * LANES
 
 
-@njit(nogil=True, cache=True)
+@njit(nogil=True, cache=True, **INNER)
 def _gather(
     start: int, n: int, ids: Int32s, positions: Int64s, source: Floats, width: int, weights: Array,
     targets: Array,
@@ -86,7 +87,7 @@ def _gather(
         fill(rows, k * width, width, 0)
 
 
-@njit(nogil=True, cache=True)
+@njit(nogil=True, cache=True, **INNER)
 def _add_segment(
     begin: int, end: int, ids: Int32s, positions: Int64s, source: Floats, width: int,
     weights: Array, targets: Array,
@@ -222,7 +223,7 @@ def exact_range(
                     total[row, j] += np.int64(b[j])
 
 
-@njit(nogil=True, cache=True)
+@njit(nogil=True, cache=True, **INNER)
 def _interleave(
     C: Floats, ridge: float, d: int, width: int, lane: int, M: Floats, side: int
 ) -> None:

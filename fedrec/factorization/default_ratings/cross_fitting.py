@@ -31,6 +31,7 @@ import numpy.typing as npt
 
 from fedrec.arrays import Float64s, Int64s
 from fedrec.data.interactions import Interactions
+from fedrec.numerics import INNER
 from fedrec.numerics.kernels import add_outer
 from fedrec.numerics.packed import pad_columns
 from fedrec.numerics.segments import FEW_RATINGS, cross_fitted, padded_users
@@ -122,7 +123,7 @@ def padded_rows(
     return X, np.where(real, targets[events], 0.0), np.where(real, variance[items], 1.0)
 
 
-@numba.njit(nogil=True, cache=True, fastmath={"contract", "nsz"})
+@numba.njit(nogil=True, cache=True, fastmath={"contract", "nsz"}, **INNER)
 def _inverse(A: Float64s) -> Float64s:
     """The inverse of a positive definite matrix, in its place, by Gauss and Jordan's elimination:
     its inner loop runs along rows, Cholesky's is a short sum. Two pivots at a time, one after the
@@ -156,13 +157,13 @@ def _inverse(A: Float64s) -> Float64s:
 
 
 # Loops where NumPy has a word: numba compiles what raises errors of shapes for seconds.
-@numba.njit(nogil=True, cache=True)
+@numba.njit(nogil=True, cache=True, **INNER)
 def _copy(row: Float64s, into: Float64s) -> None:
     for c in range(len(row)):
         into[c] = row[c]
 
 
-@numba.njit(nogil=True, cache=True)
+@numba.njit(nogil=True, cache=True, **INNER)
 def _of_fold(fold: Int64s, k: int) -> Int64s:
     found = np.empty(len(fold), np.int64)
     n = 0
@@ -173,7 +174,7 @@ def _of_fold(fold: Int64s, k: int) -> Int64s:
     return found[:n]
 
 
-@numba.njit(nogil=True, cache=True)
+@numba.njit(nogil=True, cache=True, **INNER)
 def _taken(x: Float64s, places: Int64s) -> Float64s:
     out = np.empty(len(places))
     for a in range(len(places)):
@@ -181,7 +182,7 @@ def _taken(x: Float64s, places: Int64s) -> Float64s:
     return out
 
 
-@numba.njit(nogil=True, cache=True)
+@numba.njit(nogil=True, cache=True, **INNER)
 def _rows_taken(X: Float64s, places: Int64s) -> Float64s:
     out = np.empty((len(places), X.shape[1]))
     for a in range(len(places)):
@@ -189,7 +190,7 @@ def _rows_taken(X: Float64s, places: Int64s) -> Float64s:
     return out
 
 
-@numba.njit(nogil=True, cache=True)
+@numba.njit(nogil=True, cache=True, **INNER)
 def _less(x: Float64s, y: Float64s) -> Float64s:
     out = np.empty(len(x))
     for c in range(len(x)):
@@ -197,7 +198,7 @@ def _less(x: Float64s, y: Float64s) -> Float64s:
     return out
 
 
-@numba.njit(nogil=True, cache=True)
+@numba.njit(nogil=True, cache=True, **INNER)
 def _with_prior(A: Float64s) -> Float64s:
     """I + A."""
     out = np.empty(A.shape)
@@ -207,7 +208,7 @@ def _with_prior(A: Float64s) -> Float64s:
     return out
 
 
-@numba.njit(nogil=True, cache=True, fastmath={"contract", "nsz"})
+@numba.njit(nogil=True, cache=True, fastmath={"contract", "nsz"}, **INNER)
 def _scaled_pivot(A: Float64s, k: int, row: Float64s) -> None:
     """Into `row`: row k over its pivot, and the pivot's inverse in its place."""
     unit = 1 / A[k, k]
@@ -216,7 +217,7 @@ def _scaled_pivot(A: Float64s, k: int, row: Float64s) -> None:
     row[k] = unit
 
 
-@numba.njit(nogil=True, cache=True, fastmath={"contract", "nsz"})
+@numba.njit(nogil=True, cache=True, fastmath={"contract", "nsz"}, **INNER)
 def _eliminate(mine: Float64s, k: int, row: Float64s) -> None:
     """What a row `mine` keeps beside the pivot row of k."""
     factor = mine[k]
@@ -225,7 +226,7 @@ def _eliminate(mine: Float64s, k: int, row: Float64s) -> None:
         mine[c] -= factor * row[c]
 
 
-@numba.njit(nogil=True, cache=True, fastmath=_REASSOCIATE)
+@numba.njit(nogil=True, cache=True, fastmath=_REASSOCIATE, **INNER)
 def _times(S: Float64s, x: Float64s) -> Float64s:
     out = np.zeros(len(x))
     for i in range(len(x)):
@@ -234,7 +235,7 @@ def _times(S: Float64s, x: Float64s) -> Float64s:
     return out
 
 
-@numba.njit(nogil=True, cache=True, fastmath=_REASSOCIATE)
+@numba.njit(nogil=True, cache=True, fastmath=_REASSOCIATE, **INNER)
 def _rows_times(X: Float64s, S: Float64s) -> Float64s:
     """X S for S (W, W), W a multiple of 4."""
     n, W = X.shape
@@ -250,7 +251,7 @@ def _rows_times(X: Float64s, S: Float64s) -> Float64s:
     return out
 
 
-@numba.njit(nogil=True, cache=True)
+@numba.njit(nogil=True, cache=True, **INNER)
 def _precision(X: Float64s, t: Float64s, v: Float64s) -> tuple[Float64s, Float64s]:
     """sum phi phi' / v and sum phi t / v."""
     n, W = X.shape
@@ -271,7 +272,7 @@ def _precision(X: Float64s, t: Float64s, v: Float64s) -> tuple[Float64s, Float64
     return A, b
 
 
-@numba.njit(nogil=True, cache=True, fastmath=_REASSOCIATE)
+@numba.njit(nogil=True, cache=True, fastmath=_REASSOCIATE, **INNER)
 def _among_directions(
     X: Float64s,
     t: Float64s,
@@ -334,7 +335,7 @@ def _among_directions(
                 vectors[k, i] -= SX[a, i] * u[a]
 
 
-@numba.njit(nogil=True, cache=True, fastmath=_REASSOCIATE)
+@numba.njit(nogil=True, cache=True, fastmath=_REASSOCIATE, **INNER)
 def _among_items(
     X: Float64s,
     t: Float64s,
