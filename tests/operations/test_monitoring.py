@@ -26,6 +26,7 @@ from fedrec_server.serving.batcher import ServingCounts
 from fedrec_server.serving.refusals import Code
 from tests.waiting import HANG_S
 
+FIRING = Path(__file__).with_name("alerts_test.yaml")
 NAME = re.compile(r"\bfedrec_[a-z_]+\b")
 
 
@@ -201,10 +202,21 @@ def test_every_alert_says_what_happened_and_what_to_do() -> None:
         assert rule["annotations"]["description"]
 
 
-def test_promtool_takes_rules_and_metrics() -> None:
+def test_every_alert_is_seen_to_fire_by_the_rules_own_test() -> None:
+    fired = {
+        sample["labels"].split('"')[1]
+        for group in yaml.safe_load(FIRING.read_text())["tests"]
+        for at in group["promql_expr_test"]
+        for sample in at["exp_samples"]
+    }
+    assert fired == {rule["alert"] for rule in RULES}
+
+
+def test_promtool_takes_rules_and_metrics_and_sees_alerts_fire_when_they_should() -> None:
     promtool = shutil.which("promtool")
     if promtool is None:
         pytest.skip("promtool is not on the path")
-    subprocess.run([promtool, "check", "rules", str(ALERTS)], check=True, timeout=HANG_S)
+    for kind, path in (("check", ALERTS), ("test", FIRING)):
+        subprocess.run([promtool, kind, "rules", str(path)], check=True, timeout=HANG_S)
     one = generate_latest(Metrics("server", "1").registry)
     subprocess.run([promtool, "check", "metrics"], input=one, check=True, timeout=HANG_S)
