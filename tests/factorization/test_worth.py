@@ -197,14 +197,22 @@ def test_a_blend_that_nothing_speaks_for_is_seldom_chosen(noise_std: float, judg
 
 def test_worth_costs_little_and_more_where_few_are_asked() -> None:
     assert shares(mu=1.1, users=30_000) == (0.01, pytest.approx(4000 / 30_000))
-    assert shares(mu=0.27, users=300) == (0.1, 1.0)
-    assert shares(mu=float("inf"), users=300)[0] == 0.01
+    assert shares(mu=0.27, users=300) == (0.1, pytest.approx(1 / 3))
+    assert shares(mu=float("inf"), users=300) == (0.01, pytest.approx(1 / 3))
+
+
+def test_at_most_a_third_of_people_leave_a_click_out() -> None:
+    """What useless sides cost is these clicks."""
+    for users in (60, 300, 3_000, 12_000, 1_000_000):
+        asked = shares(mu=1.1, users=users)[1] * users
+        assert 0 < asked <= min(users / 3, 4000) + 1e-6
 
 
 def test_worth_is_not_asked_of_people_whose_answers_the_noise_outweighs() -> None:
-    """Of 60 people all answers in one add up to 60, beside noise of std 1 / (mu sqrt(.1))."""
-    assert shares(mu=0.06, users=60) == (0.1, 1.0)
-    assert shares(mu=0.05, users=60) == (0.0, 0.0)
+    """Of 180 people 60 answer, and all answers in one add up to 60, beside noise of std 1 / (mu
+    sqrt(.1))."""
+    assert shares(mu=0.06, users=180) == (0.1, pytest.approx(1 / 3))
+    assert shares(mu=0.05, users=180) == (0.0, 0.0)
     events = circles(60, 40, 8, size=8, seed=4)
     features = linked(40, 8, told=True)
     model, state = trained(events, features, 0.1)

@@ -1,13 +1,14 @@
 """Worth of public blends: stacking of the private model and the public sources with few degrees of
 freedom (Wolpert 1992), by a release of a few numbers.
 
-About `JUDGES` users leave one of their clicks out of every other report (`client.left_out`), and
-say for each of G public blends how early it lists that click. The release y is theirs and noise of
-std s: a sum over n people, rows of norm at most 1 over G - 1 free numbers, so that other people's
-would differ by a variance of up to n / (G - 1). Together N^2 = s^2 + n / (G - 1). Blends that are
-close are worth about the same, and y is read as a Gaussian process over the blends' weights:
-posterior means K (K + N^2 I)^-1 y, the variance of K what y has beyond N^2. The private model stays
-alone where no blend is better than it by more than the posterior's std of that difference.
+About a third of users, at most `JUDGES`, leave one of their clicks out of every other report
+(`client.left_out`), and say for each of G public blends how early it lists that click. The release
+y is theirs and noise of std s: a sum over n people, rows of norm at most 1 over G - 1 free numbers,
+so that other people's would differ by a variance of up to n / (G - 1). Together N^2 = s^2 + n / (G
+- 1). Blends that are close are worth about the same, and y is read as a Gaussian process over the
+blends' weights: posterior means K (K + N^2 I)^-1 y, the variance of K what y has beyond N^2. The
+private model stays alone where no blend is better than it by more than the posterior's std of that
+difference.
 
 Sums of n rows of norm 1 differ between two blends by at most sqrt(2) n, and the noise of such a
 difference has std sqrt(2) s: where n < s nothing is asked, nobody leaves a click out, and the
@@ -37,7 +38,17 @@ from fedrec.federation.messages import Question, Reports
 from fedrec.federation.reports import RealBlock, bounded
 
 JUDGES = 4000
-"""Users who leave a click out, on average: more would choose no better, and cost clicks."""
+"""Users who leave a click out, on average and at most: more would choose no better, and cost
+clicks."""
+PART = 1 / 3
+"""Of users, who leave a click out at most: what useless sides cost is these clicks, since asking
+alone costs nothing that could be seen.
+
+Validation NDCG@20 of planted clicks of 1,000 x 3,000 at epsilon 20, sides that say nothing, four
+draws: .1133 without them, .1109 where everybody leaves a click out, .1145 where everything is asked
+but nobody does. Three draws where all, half or a third do: at 20 .1120, .1134 (half); one draw of
+600 listeners x 17,632 artists with tags at epsilon 1: .1358, .1360, .1357, and the same blend.
+"""
 LEAST_SHARE = 0.01
 MOST_SHARE = 0.1
 ASKED_BITS = 0
@@ -60,7 +71,7 @@ CENTRED = 2.0
 def shares(*, mu: float, users: int) -> tuple[float, float]:
     """What worth gets of mu^2, and the share of users who leave a click out; both 0 where the
     noise's std is more than judges, as the module says."""
-    judges = min(users, JUDGES)
+    judges = min(users * PART, JUDGES)
     wanted = (ENOUGH / max(judges * mu, 1e-9)) ** 2 if math.isfinite(mu) else 0.0
     share = float(np.clip(wanted, LEAST_SHARE, MOST_SHARE))
     if judges * mu * math.sqrt(share) < 1:
