@@ -33,10 +33,6 @@ _ABOUT = {
     "private",
 }
 _HALF = "_half"
-_MEANS = (
-    "The chart has means over runs that differ in their seed alone, with 95% intervals "
-    "(Student's t); the table has each run."
-)
 
 
 def half(metric: str) -> str:
