@@ -27,7 +27,7 @@ from fedrec.operations.pins import LOOK_S, WatchedFiles
 from fedrec.storage import write_json
 from fedrec.transport.channel import Access
 from fedrec.transport.leaf_client import RemoteLeaf, RemotePeer
-from fedrec.transport.server_tls import server_credentials
+from fedrec.transport.server_tls import say_where_out_of_time, server_credentials
 from fedrec_aggregator.core import Aggregator
 from fedrec_aggregator.credentials import Roster
 from fedrec_aggregator.leaf import LeafAggregator
@@ -229,6 +229,8 @@ async def _serve(
     server = grpc.aio.server(options=tuple(OPTIONS.items()), maximum_concurrent_rpcs=MAX_RPCS)
     server.add_generic_rpc_handlers(service.handlers())
     address = _bind(server, settings)
+    if settings.tls:
+        say_where_out_of_time(settings.tls.certificate, service.log)
     told = {
         "address": str(address),
         "pid": os.getpid(),

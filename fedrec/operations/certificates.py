@@ -37,6 +37,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from fedrec.errors import SettingsError
 
+RENEW = "Issue a new one: fedrec certs, or your own authority."
 Role = Literal["client", "server", "aggregator", "serving"]
 
 _PURPOSES: Mapping[Role, Sequence[x509.ObjectIdentifier]] = {
@@ -369,3 +370,17 @@ def _write_new(path: Path, content: bytes) -> None:
         ) from None
     with open(descriptor, "wb") as file:
         file.write(content)
+
+
+def require_in_time(chain: Iterable[x509.Certificate], name: str, now: datetime) -> None:
+    """Raises SettingsError where one of a file's certificates has expired or is not valid yet."""
+    for each in chain:
+        if now < each.not_valid_before_utc:
+            raise SettingsError(
+                f"{name} is valid from {each.not_valid_before_utc:%Y-%m-%d %H:%M} UTC only",
+                "Set this machine's clock right.",
+            )
+        if now >= each.not_valid_after_utc:
+            raise SettingsError(
+                f"{name} expired on {each.not_valid_after_utc:%Y-%m-%d %H:%M} UTC", RENEW
+            )

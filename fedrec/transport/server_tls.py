@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import ssl
 import time
+from datetime import UTC, datetime
 from pathlib import Path
 
 import grpc
@@ -16,6 +17,7 @@ from cryptography import x509
 
 from fedrec.errors import SettingsError
 from fedrec.operations import logs
+from fedrec.operations.certificates import require_in_time
 from fedrec.operations.pins import LOOK_S, WatchedFiles
 
 
@@ -44,9 +46,19 @@ def server_credentials(
     )
 
 
+def say_where_out_of_time(certificate: Path, log: logging.Logger) -> None:
+    """An error line where a server's certificate has expired or is not valid yet by this machine's
+    clock: callers see only that they do not take it."""
+    try:
+        chain = x509.load_pem_x509_certificates(_read(certificate))
+        require_in_time(chain, certificate.name, datetime.now(UTC))
+    except (SettingsError, ValueError) as failure:
+        logs.say_failure(log, "certificate-out-of-time", failure)
+
+
 class RenewedContext:
     """A server's context of `ssl` that shows what its files hold now; `look` is to be called every
-    so often, by one thread."""
+    so often, by one thread. A certificate that is out of time is logged."""
 
     def __init__(
         self, context: ssl.SSLContext, certificate: Path, key: Path, log: logging.Logger
@@ -56,6 +68,7 @@ class RenewedContext:
         self._log = log
         self._watched = WatchedFiles(self._pair)
         self._looked_s = time.monotonic()
+        say_where_out_of_time(certificate, log)
 
     def look(self) -> None:
         """Load files that were replaced, for connections that begin from now on. Those that do not

@@ -201,6 +201,10 @@ def test_an_expired_certificate_stops_calls_counts_nobody_and_its_renewal_needs_
         until(lambda: _enrolled(own) == 1)
     lines = [line for line in site.said() if line["event"] == "enrolled"]
     assert {(line["sender"], line["users"]) for line in lines} == {("hospital", 1)}
+    # callers of an aggregator see only that it is not taken: it says why itself
+    causes = [line["cause"] for line in site.said() if line["event"] == "certificate-out-of-time"]
+    assert len(causes) == (who == "aggregator")
+    assert all("aggregator.pem expired on" in cause for cause in causes)
 
 
 def _enrolled(access: Access) -> int:

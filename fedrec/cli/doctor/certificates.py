@@ -18,12 +18,10 @@ from cryptography.hazmat.primitives.serialization import (
 
 from fedrec.cli.doctor.machine import Doubt
 from fedrec.errors import SettingsError
-from fedrec.operations.certificates import Identity, Role, pins_of, uris_of
+from fedrec.operations.certificates import RENEW, Identity, Role, pins_of, require_in_time, uris_of
 from fedrec.operations.pins import read_pins
 
 SOON = timedelta(days=14)
-
-_RENEW = "Issue a new one: fedrec certs, or your own authority."
 
 
 def certificate(
@@ -163,19 +161,10 @@ def _issued(lower: x509.Certificate, upper: x509.Certificate) -> bool:
 
 
 def _in_time(chain: Sequence[x509.Certificate], path: Path, now: datetime) -> Doubt | None:
-    for each in chain:
-        if now < each.not_valid_before_utc:
-            raise SettingsError(
-                f"{path.name} is valid from {each.not_valid_before_utc:%Y-%m-%d %H:%M} UTC only",
-                "Set this machine's clock right.",
-            )
-        if now >= each.not_valid_after_utc:
-            raise SettingsError(
-                f"{path.name} expired on {each.not_valid_after_utc:%Y-%m-%d %H:%M} UTC", _RENEW
-            )
+    require_in_time(chain, path.name, now)
     soonest = min(each.not_valid_after_utc for each in chain)
     if soonest - now < SOON:
-        return Doubt(f"{path.name} expires on {soonest:%Y-%m-%d %H:%M} UTC", _RENEW)
+        return Doubt(f"{path.name} expires on {soonest:%Y-%m-%d %H:%M} UTC", RENEW)
     return None
 
 

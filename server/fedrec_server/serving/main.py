@@ -29,7 +29,7 @@ from fedrec.operations.party_state import Doing
 from fedrec.operations.pins import LOOK_S
 from fedrec.storage import write_json
 from fedrec.transport.connection_limits import ConnectionLimits, bounded
-from fedrec.transport.server_tls import RenewedContext
+from fedrec.transport.server_tls import RenewedContext, say_where_out_of_time
 from fedrec_server.serving.batcher import Batcher, ServingCounts
 from fedrec_server.serving.context import ServingContext, Watch
 from fedrec_server.serving.fetching import Source, fetch_on, first_models, is_address
@@ -184,6 +184,8 @@ async def _serve(
         if http_server and settings.tls:
             shown = _show_renewed(http_server[0].config.ssl, settings.tls, log)
             fetching.append(asyncio.create_task(shown))
+        elif settings.tls:
+            say_where_out_of_time(Path(settings.tls.certificate), log)
         await _until_told(office, watch, stop)
         for task in fetching:
             task.cancel()
