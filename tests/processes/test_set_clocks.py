@@ -64,7 +64,7 @@ time_t time(time_t *to) {
 """
 
 
-class Hand:
+class PartyClock:
     """Sets the clock of one party, its workers' too."""
 
     def __init__(self, party: str, file: Path, library: Path) -> None:
@@ -101,17 +101,21 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def hand(library: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], Hand]:
-    def give(party: str) -> Hand:
-        given = Hand(party, tmp_path / "clock", library)
+def party_clock(
+    library: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Callable[[str], PartyClock]:
+    def give(party: str) -> PartyClock:
+        given = PartyClock(party, tmp_path / "clock", library)
         monkeypatch.setattr(parent_death, "command", given.command)
         return given
 
     return give
 
 
-def test_the_hand_sets_the_clock_of_days_and_no_other(hand: Callable[[str], Hand]) -> None:
-    given = hand("nobody")
+def test_a_party_clock_sets_the_clock_of_days_and_no_other(
+    party_clock: Callable[[str], PartyClock],
+) -> None:
+    given = party_clock("nobody")
     given.set(_HOURS_S)
     shown = (
         "import time; time.sleep(0.01); from fedrec.operations.clock import steady; "
@@ -131,9 +135,13 @@ def test_the_hand_sets_the_clock_of_days_and_no_other(hand: Callable[[str], Hand
 @pytest.mark.parametrize("by_s", [_HOURS_S, -_HOURS_S])
 @pytest.mark.parametrize("party", ["aggregator", "server", "client-1"])
 def test_a_clock_set_by_hours_in_a_round_changes_nothing(
-    party: str, by_s: int, play: Any, stage: Callable[..., Any], hand: Callable[[str], Hand]
+    party: str,
+    by_s: int,
+    play: Any,
+    stage: Callable[..., Any],
+    party_clock: Callable[[str], PartyClock],
 ) -> None:
-    given = hand(party)
+    given = party_clock(party)
     run = stage()
     run.start()
     _in_the_middle_of_a_round(run, lambda: given.set(by_s))
@@ -155,9 +163,13 @@ def test_a_clock_set_by_hours_in_a_round_changes_nothing(
     ],
 )
 def test_a_party_whose_clock_is_past_all_certificates_says_so_and_goes_on_once_it_is_right(
-    party: str, words: str, play: Any, stage: Callable[..., Any], hand: Callable[[str], Hand]
+    party: str,
+    words: str,
+    play: Any,
+    stage: Callable[..., Any],
+    party_clock: Callable[[str], PartyClock],
 ) -> None:
-    given = hand(party)
+    given = party_clock(party)
     run = stage(company=Unit(most_starts=1_000))
     run.start()
     run.until(run.is_planned, "plan")

@@ -44,10 +44,11 @@ PART = 1 / 3
 """Of users, who leave a click out at most: what useless sides cost is these clicks, since asking
 alone costs nothing that could be seen.
 
-Validation NDCG@20 of planted clicks of 1,000 x 3,000 at epsilon 20, sides that say nothing, four
-draws: .1133 without them, .1109 where everybody leaves a click out, .1145 where everything is asked
-but nobody does. Three draws where all, half or a third do: at 20 .1120, .1134 (half); one draw of
-600 listeners x 17,632 artists with tags at epsilon 1: .1358, .1360, .1357, and the same blend.
+Validation NDCG@20 of planted clicks of 1,000 x 3,000 at epsilon 20, sides that say nothing: .1133
+without them, .1109 where everybody leaves a click out, .1145 where everything is asked but nobody
+does (four draws); .1120 where everybody does, .1134 where half do (three draws). Of 600 listeners x
+17,632 artists with tags at epsilon 1, where all, half and a third do: .1358, .1360, .1357 (one
+draw), with the same blend.
 """
 LEAST_SHARE = 0.01
 MOST_SHARE = 0.1
