@@ -1,5 +1,4 @@
-"""From somebody's table to a private list: three commands, at most 15 s of processor time and 300
-words."""
+"""From somebody's table to a private list: three commands, and at most 300 words to read."""
 
 from __future__ import annotations
 
