@@ -18,6 +18,7 @@ from fedrec.operations.party_settings import (
     PinnedTable,
     checked,
     read,
+    require_callers,
     require_three_keys,
     with_pin,
 )
@@ -155,6 +156,8 @@ class AggregatorSettings(PinnedTable):
         callers = {
             name: pin for name, pin in pins.items() if not name.startswith("fedrec:aggregator:")
         }
+        if not any(content.get(name) for name in ("insecure", "tokens")) and "keys" not in content:
+            require_callers(callers, "client and no server")
         three = content.get("three_party")
         known = of_role(pins, "aggregator")
         if (

@@ -89,6 +89,16 @@ def pinned(
     return content | {table: inner | {"pin": known.get(role) or next(iter(known.values()))}}
 
 
+def require_callers(known: Mapping[str, str], whom: str) -> None:
+    """Raises ValueError where pins that were cut off name no caller: without any, everybody whom
+    the authority vouches for is let in."""
+    if not known:
+        raise ValueError(
+            f"the pins name no {whom}, and everybody whom the authority vouches for would be let "
+            "in: bring the whole pins.toml"
+        )
+
+
 def require_pin(table: str, address: str, pin: str) -> None:
     """Raises ValueError where another machine would be believed whatever key it has."""
     try:

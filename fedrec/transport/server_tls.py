@@ -20,13 +20,17 @@ from fedrec.operations import logs
 from fedrec.operations.certificates import require_in_time
 from fedrec.operations.pins import LOOK_S, WatchedFiles
 
+_log = logging.getLogger(__name__)
+
 
 def server_credentials(
     certificate: Path, key: Path, client_ca: Path | None = None
 ) -> grpc.ServerCredentials:
     """TLS of gRPC with a server's certificate; mutual where an authority for callers is given.
 
-    Raises SettingsError."""
+    Raises SettingsError where the files cannot be used. Those that replace them are logged where
+    they cannot, and change nothing."""
+    _require_usable(certificate, key, client_ca)
     watched = WatchedFiles(path for path in (certificate, key, client_ca) if path)
 
     def configuration() -> grpc.ServerCertificateConfiguration:
@@ -37,8 +41,16 @@ def server_credentials(
 
     def renewed() -> grpc.ServerCertificateConfiguration | None:
         try:
-            return configuration() if watched.due() and _has_begun(certificate, watched) else None
-        except (SettingsError, ValueError):
+            if not watched.due():
+                return None
+            _require_usable(certificate, key, client_ca)
+            return configuration() if _has_begun(certificate, watched) else None
+        except (
+            SettingsError,
+            OSError,
+            ValueError,
+        ) as failure:  # OSError: replaced in this very moment
+            logs.say_failure(_log, "certificate-not-reloaded", failure)
             return None
 
     return grpc.dynamic_ssl_server_credentials(
@@ -79,12 +91,29 @@ class RenewedContext:
         if not self._watched.due():
             return
         try:
-            ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(*self._pair)
+            _require_usable(*self._pair)
             if _has_begun(self._pair[0], self._watched):
                 self._context.load_cert_chain(*self._pair)
                 logs.say(self._log, "certificate-reloaded")
-        except (OSError, ValueError) as failure:  # OSError: of ssl too
+        except (SettingsError, OSError, ValueError) as failure:
             logs.say_failure(self._log, "certificate-not-reloaded", failure)
+
+
+def _require_usable(certificate: Path, key: Path, client_ca: Path | None = None) -> None:
+    """Raises SettingsError unless the files are whole, and certificate and key belong together."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    named = f"{certificate.name} with {key.name}"
+    try:
+        context.load_cert_chain(certificate, key)
+        if client_ca is not None:
+            named = client_ca.name
+            context.load_verify_locations(client_ca)
+    except OSError as failure:  # of ssl too, whose numbers are not the system's
+        raise SettingsError(
+            f"{named} cannot be used: {failure.strerror}",
+            "Put whole PEM files in place, the certificate beside its own key; `fedrec doctor` "
+            "examines them.",
+        ) from None
 
 
 def _has_begun(certificate: Path, watched: WatchedFiles) -> bool:

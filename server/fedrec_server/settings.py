@@ -20,6 +20,7 @@ from fedrec.operations.party_settings import (
     checked,
     pinned,
     read,
+    require_callers,
     require_three,
     three_pinned,
 )
@@ -121,7 +122,10 @@ class ServerSettings(PinnedTable):
         """The aggregator's key, and the clients'."""
         link = content.get("link")
         if isinstance(link, dict) and link.get("certificate"):
-            content |= {"link": {"clients": of_role(pins, "client")} | link}
+            callers = of_role(pins, "client")
+            if "clients" not in link:
+                require_callers(callers, "client")
+            content |= {"link": {"clients": callers} | link}
         return three_pinned(pinned(content, "aggregator", "aggregator", pins), pins)
 
     @model_validator(mode="after")

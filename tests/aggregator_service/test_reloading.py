@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from fedrec.errors import ProtocolError, RefusedError
+from fedrec.errors import ProtocolError, RefusedError, SettingsError
 from fedrec.federation.protocol import LedgerHead, Refusal
 from fedrec.operations import pins as renewing
 from fedrec.operations.addresses import Address
@@ -115,6 +115,26 @@ def test_a_file_that_cannot_be_used_changes_nothing_and_is_said_with_a_remedy(si
         assert site.takes(address, "client-hospital")
     line = next(line for line in site.said() if line["event"] == "callers-not-reloaded")
     assert line["remedy"]
+
+
+@pytest.mark.parametrize("lines", [0, 2, 3])
+def test_pins_that_were_cut_off_let_in_nobody_whom_they_did_not_know(
+    site: Site, lines: int
+) -> None:
+    """After so many lines: nothing, the comment alone, the aggregator's own pin."""
+    path = site.certificates / "pins.toml"
+    whole = path.read_text()
+    with site.running() as address:
+        assert site.takes(address, "client-hospital")
+        renew(site.certificates, "client-hospital", days=90, new_key=True)
+        assert not site.takes(address, "client-hospital")
+        path.write_text("".join(whole.splitlines(keepends=True)[:lines]))
+        until(lambda: "callers-not-reloaded" in site.events())
+        assert not site.takes(address, "client-hospital")
+        with pytest.raises(SettingsError, match=r"bring the whole pins\.toml"):
+            load(site.settings)
+        write_pins(site.certificates)
+        until(lambda: site.takes(address, "client-hospital"))
 
 
 def test_other_keys_wait_for_a_restart_and_the_log_says_so(site: Site) -> None:

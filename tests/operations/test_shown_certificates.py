@@ -15,6 +15,7 @@ from typing import Any
 import grpc
 import pytest
 
+from fedrec.errors import SettingsError
 from fedrec.operations import pins
 from fedrec.operations.addresses import Address
 from fedrec.operations.certificates import write_development_certificates
@@ -95,3 +96,36 @@ def test_a_renewed_certificate_is_shown_once_it_is_valid(
         late = SimpleNamespace(time=lambda: time.time() + 2 * 86_400, monotonic=time.monotonic)
         monkeypatch.setattr(server_tls, "time", late)
         until(lambda: shown(address) != second)
+
+
+@pytest.mark.parametrize("listening", [calls, devices, bundles])
+@pytest.mark.parametrize("end", [".pem", "-key.pem"])
+def test_half_a_file_is_said_changes_nothing_and_starts_nothing(
+    listening: Listening, end: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As a copy that a full disk cut off."""
+    write_development_certificates(tmp_path, clients=[])
+    pair = (tmp_path / "server.pem", tmp_path / "server-key.pem")
+    cut = tmp_path / f"server{end}"
+    whole = cut.read_bytes()
+    with listening(tmp_path, pair, "127.0.0.1") as address:
+        first = shown(address)
+        cut.write_bytes(whole[: len(whole) // 2])
+
+        def said() -> bool:
+            assert shown(address) == first
+            return "certificate-not-reloaded" in caplog.messages
+
+        until(said)
+        cut.write_bytes(whole)
+        renew(tmp_path, "server", days=30)
+        until(lambda: shown(address) != first)
+    lines = [line for line in caplog.records if line.getMessage() == "certificate-not-reloaded"]
+    causes = {vars(line)["fields"]["cause"] for line in lines}
+    assert all("server.pem with server-key.pem cannot be used" in cause for cause in causes)
+    cut.write_bytes(whole[: len(whole) // 2])
+    with (
+        pytest.raises(SettingsError, match="certificate"),
+        listening(tmp_path, pair, "127.0.0.1"),
+    ):
+        pass

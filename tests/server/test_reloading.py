@@ -9,7 +9,7 @@ import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives.serialization import Encoding
 
-from fedrec.errors import RefusedError
+from fedrec.errors import RefusedError, SettingsError
 from fedrec.federation.protocol import Refusal
 from fedrec.operations.certificates import uris_of, write_development_certificates
 from fedrec.operations.pins import write_pins
@@ -84,6 +84,20 @@ def test_a_client_whose_pin_is_added_may_join_without_a_restart_and_one_taken_aw
         )
         until(lambda: "clients-not-reloaded" in caplog.messages)
         assert name_of("hospital") == ""  # no name at all would let everybody in
+        (folder / "server.toml").write_text(_without_pins(SETTINGS))
+        until(lambda: caplog.messages.count("clients-not-reloaded") == 2)
+        assert name_of("hospital") == ""
+
+
+def test_a_server_does_not_start_with_pins_that_name_no_client(folder: Path) -> None:
+    """All clients of the authority would join."""
+    path = folder / "certificates" / "pins.toml"
+    lines = path.read_text().splitlines(keepends=True)
+    path.write_text("".join(line for line in lines if "client" not in line))
+    with pytest.raises(SettingsError, match=r"the pins name no client, .* pins\.toml"):
+        load(folder / "server.toml")
+    (folder / "server.toml").write_text(_without_pins(SETTINGS))
+    assert not load(folder / "server.toml").link.clients
 
 
 def test_servings_certificate_joins_no_training_and_is_not_taken_for_the_servers(
@@ -98,3 +112,7 @@ def test_servings_certificate_joins_no_training_and_is_not_taken_for_the_servers
             examine(serving, Access("127.0.0.1:1", ca=ca, party=party))
         assert refusal.value.code == Refusal.WRONG_CERTIFICATE
     examine(serving, Access("127.0.0.1:1", ca=ca, party="server", also="serving"))
+
+
+def _without_pins(text: str) -> str:
+    return text.replace('pins = "certificates/pins.toml"\n', "")
