@@ -17,15 +17,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, cast
 
-from llvmlite.binding import get_host_cpu_features
 from numba.core import cgutils as _cgutils
 from numba.core import types
+from numba.core.codegen import get_host_cpu_features
 from numba.extending import intrinsic
 
 LANES = 8
 cgutils: Any = _cgutils  # half typed: for the checker, not at all
 ir = cgutils.ir
-_FITTING = 1024 if get_host_cpu_features().get("avx512f") else 256
+_processor = cast(Callable[[], str], get_host_cpu_features)
+_FITTING = 1024 if "+avx512f" in _processor() else 256
 """Bytes of accumulators that stay in registers, half of what the processor has of them: a sum that
 leaves some in memory takes twice as long."""
 tile = cast(Callable[[Any], Callable[..., None]], intrinsic)
