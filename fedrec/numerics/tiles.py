@@ -19,11 +19,16 @@ from typing import Any, cast
 
 from numba.core import cgutils as _cgutils
 from numba.core import types
+from numba.core.codegen import get_host_cpu_features
 from numba.extending import intrinsic
 
 LANES = 8
 cgutils: Any = _cgutils  # half typed: for the checker, not at all
 ir = cgutils.ir
+_processor = cast(Callable[[], str], get_host_cpu_features)
+_FITTING = 1024 if "+avx512f" in _processor() else 256
+"""Bytes of accumulators that stay in registers, half of what the processor has of them: a sum that
+leaves some in memory takes twice as long."""
 tile = cast(Callable[[Any], Callable[..., None]], intrinsic)
 """A function that emits code, as the kernels see it: numba passes the typing context itself."""
 
@@ -105,7 +110,7 @@ def data_of(context: Any, builder: Any, array_type: Any, array: Any) -> Any:
 
 def _outer(rows: int, vectors: int) -> Any:
     """Emit C[i:i+rows, j:j+8*vectors] += sum over k < n of left[k, i:i+rows]' right[k,
-    j:j+8*vectors]."""
+    j:j+8*vectors], as many rows at a time as fit the registers."""
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         left_type, right_type, C_type = signature.args[:3]
@@ -115,21 +120,25 @@ def _outer(rows: int, vectors: int) -> Any:
         )
         n, width, i, j = args[3:]
         v = Vectors(context, builder, C_type.dtype)
-        sums = v.registers(rows * vectors)
-        with cgutils.for_range(builder, n) as loop:
-            at = builder.mul(loop.index, width)
-            right_at = builder.add(at, j)
-            left_at = builder.add(at, i)
-            b = [v.load(right, builder.add(right_at, v.index(LANES * c))) for c in range(vectors)]
-            for r in range(rows):
-                a = v.spread_at(left, builder.add(left_at, v.index(r)))
+        fitting = min(rows, max(_FITTING // (vectors * LANES * v.bytes), 1))
+        for top in range(0, rows, fitting):
+            sums = v.registers(fitting * vectors)
+            with cgutils.for_range(builder, n) as loop:
+                at = builder.mul(loop.index, width)
+                right_at = builder.add(at, j)
+                left_at = builder.add(at, i)
+                b = [
+                    v.load(right, builder.add(right_at, v.index(LANES * c))) for c in range(vectors)
+                ]
+                for r in range(fitting):
+                    a = v.spread_at(left, builder.add(left_at, v.index(top + r)))
+                    for c in range(vectors):
+                        v.add_product(sums[r * vectors + c], a, b[c])
+            for r in range(fitting):
+                row = builder.add(builder.mul(builder.add(i, v.index(top + r)), width), j)
                 for c in range(vectors):
-                    v.add_product(sums[r * vectors + c], a, b[c])
-        for r in range(rows):
-            row = builder.add(builder.mul(builder.add(i, v.index(r)), width), j)
-            for c in range(vectors):
-                at = builder.add(row, v.index(LANES * c))
-                v.store(builder.fadd(v.load(C, at), builder.load(sums[r * vectors + c])), C, at)
+                    at = builder.add(row, v.index(LANES * c))
+                    v.store(builder.fadd(v.load(C, at), builder.load(sums[r * vectors + c])), C, at)
         return context.get_dummy_value()
 
     return codegen

@@ -140,3 +140,17 @@ def test_a_posterior_mean_is_that_of_all_ratings_at_once() -> None:
         alone = mine.users_subset(np.array([user]))
         one = client.posterior_means(alone, phi, t[events], variance)
         assert one.tobytes() == found[user : user + 1].tobytes()
+
+
+def test_a_posterior_mean_is_the_same_where_items_are_too_many_to_multiply_all(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    rng = np.random.default_rng(6)
+    monkeypatch.setattr(client, "FEW_RATINGS", 0)
+    mine = ratings_of([1, 4, 9, 17], 30, rng)
+    phi = rng.standard_normal((30, 20))
+    known = rng.standard_normal(len(mine)), rng.uniform(0.2, 2, 30)
+    together = client.posterior_means(mine, phi, *known)
+    monkeypatch.setattr(client, "_GRAM_ITEMS", 29)
+    one_by_one = client.posterior_means(mine, phi, *known)
+    np.testing.assert_allclose(one_by_one, together, rtol=1e-9, atol=1e-12)

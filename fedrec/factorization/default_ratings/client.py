@@ -30,7 +30,7 @@ from fedrec.factorization.default_ratings.cross_fitting import (
 from fedrec.factorization.least_squares import solve_users
 from fedrec.federation.messages import Question, Reports
 from fedrec.federation.reports import RealBlock, bounded
-from fedrec.numerics import segments
+from fedrec.numerics import INNER, segments
 from fedrec.numerics.segments import FEW_RATINGS, gains, padded_users, times
 from fedrec.numerics.threads import map_ranges
 
@@ -46,6 +46,9 @@ UNITS = (
 """Public numbers that a step's scales are divided by."""
 PRIOR_RATINGS = 3.0
 """A user's own mean is shrunk as if it had this many more ratings at the global mean."""
+_GRAM_ITEMS = 1 << 12
+"""Of up to so many items all products phi phi' are multiplied at once, 128 MB; by the number of
+items, so that a user's numbers do not depend on who else is there."""
 
 
 def scaled(mine: Interactions) -> Float64s:
@@ -72,9 +75,10 @@ def posterior_means(
     few = np.diff(mine.user_ptr) < phi.shape[1]
     short = np.flatnonzero(few)
     long = np.flatnonzero(~few)
+    gram = phi @ phi.T if len(phi) <= _GRAM_ITEMS else np.empty((0, 0))
     map_ranges(
         lambda start, stop: _solve_among_items(
-            short[start:stop], mine.user_ptr, mine.items, phi, targets, variance, w
+            short[start:stop], mine.user_ptr, mine.items, phi, gram, targets, variance, w
         ),
         len(short),
     )
@@ -87,12 +91,33 @@ def posterior_means(
     return w
 
 
-@numba.njit(nogil=True, cache=True, fastmath={"reassoc", "contract", "nsz"})
+@numba.njit(nogil=True, cache=True, fastmath={"reassoc", "contract", "nsz"}, **INNER)
+def _products(
+    phi: Float64s, gram: Float64s, mine: npt.NDArray[np.int32], row: Float64s, e: int
+) -> None:
+    """row[:e + 1] = phi_j phi_i' of the item i at place e and those before it, out of `gram` unless
+    it is empty."""
+    if len(gram):
+        known = gram[mine[e]]
+        for f in range(e + 1):
+            row[f] = known[mine[f]]
+        return
+    own = phi[mine[e]]
+    for f in range(e + 1):
+        other = phi[mine[f]]
+        total = 0.0
+        for c in range(len(own)):
+            total += own[c] * other[c]
+        row[f] = total
+
+
+@numba.njit(nogil=True, cache=True, error_model="numpy", fastmath={"reassoc", "contract", "nsz"})
 def _solve_among_items(
     users: npt.NDArray[np.int64],
     user_ptr: npt.NDArray[np.int64],
     items: npt.NDArray[np.int32],
     phi: Float64s,
+    gram: Float64s,
     targets: Float64s,
     variance: Float64s,
     w: Float64s,
@@ -100,35 +125,37 @@ def _solve_among_items(
     """w[k] of each of `users`, by Cholesky of the n x n matrix Phi Phi' + V; sequential per user,
     whatever the batch."""
     for k in users:
-        first = user_ptr[k]
-        n = user_ptr[k + 1] - first
-        X = np.empty((n, phi.shape[1]))
+        mine = items[user_ptr[k] : user_ptr[k + 1]]
+        known = targets[user_ptr[k] : user_ptr[k + 1]]
+        n = len(mine)
         L = np.empty((n, n))
         a = np.empty(n)
         for e in range(n):
-            for c in range(X.shape[1]):
-                X[e, c] = phi[items[first + e], c]
-            a[e] = targets[first + e]
-        for e in range(n):
-            for f in range(e + 1):
-                total = 0.0
-                for c in range(X.shape[1]):
-                    total += X[e, c] * X[f, c]
-                if e == f:
-                    total += variance[items[first + e]]
+            row = L[e]
+            _products(phi, gram, mine, row, e)
+            for f in range(e):
+                other = L[f]
+                product = row[f]
                 for g in range(f):
-                    total -= L[e, g] * L[f, g]
-                L[e, f] = math.sqrt(total) if e == f else total / L[f, f]
+                    product -= row[g] * other[g]
+                row[f] = product / other[f]
+            square = row[e] + variance[mine[e]]
+            total = known[e]
             for f in range(e):
-                a[e] -= L[e, f] * a[f]
-            a[e] /= L[e, e]
+                square -= row[f] ** 2
+                total -= row[f] * a[f]
+            row[e] = math.sqrt(square)
+            a[e] = total / row[e]
         for e in range(n - 1, -1, -1):
-            a[e] /= L[e, e]
+            row = L[e]
+            a[e] /= row[e]
             for f in range(e):
-                a[f] -= L[e, f] * a[e]
+                a[f] -= row[f] * a[e]
+        out = w[k]
         for e in range(n):
-            for c in range(X.shape[1]):
-                w[k, c] += a[e] * X[e, c]
+            row = phi[mine[e]]
+            for c in range(len(out)):
+                out[c] += a[e] * row[c]
 
 
 def report_counts(question: Question, mine: Interactions) -> Reports:
