@@ -23,9 +23,9 @@ from typing import Any
 from benchmarks.results import Row, Tables
 from fedrec.data.splits import Fold
 from fedrec.errors import require
-from fedrec.factorization.facts import PublicFacts
+from fedrec.factorization.facts import PublicFacts, public_facts
 from fedrec.randomness import Streams
-from fedrec.run.data.datasets import load_dataset, load_split, public_facts
+from fedrec.run.data.datasets import load_dataset, load_split
 from fedrec.run.data.describing import partition
 from fedrec.run.partitions.methods import CountTask, Sizes, over
 from fedrec.run.partitions.on_ray import OnRay
@@ -92,7 +92,7 @@ def _world(scenario: Scenario, trials: Sequence[Trial]) -> Iterator[Row]:
         divided = scenario.model_copy(update={"data": source})
         dataset = load_dataset(scenario)
         split = load_split(scenario, dataset)
-        facts = public_facts(scenario, dataset, split)
+        facts = public_facts(scenario.seed, dataset, split)
         alone = Training(scenario, facts, split.train, split.validation, root / "loopback")
         yield {"nodes": "loopback", **_timed(alone), "workers": 0, "happened": ""}
         for trial in trials:

@@ -27,7 +27,7 @@ from fedrec.data.interactions import Interactions, ItemOrder, order_by_item
 from fedrec.factorization.least_squares import item_statistics, project_psd, solve_packed
 from fedrec.federation.messages import BlockReports, BlockSpec, Reports
 from fedrec.federation.reports import ExactSums
-from fedrec.numerics.packed import pack, unpack
+from fedrec.numerics.segments import pack, unpack
 from fedrec.numerics.threads import cores
 from fedrec.privacy import gaussian
 from fedrec.privacy.keystream import Keystream

@@ -25,14 +25,14 @@ from benchmarks.results import Row, Tables
 from fedrec.arrays import Float64s
 from fedrec.data.interactions import Interactions
 from fedrec.errors import DataError
-from fedrec.factorization.facts import Model
+from fedrec.factorization.facts import Model, public_facts
 from fedrec.federation.messages import train
 from fedrec.in_process import Loopback
 from fedrec.preparing import Prepared
 from fedrec.privacy.accounting import Ledger, mu_for
 from fedrec.randomness import Streams
 from fedrec.recipes import prepare
-from fedrec.run.data.datasets import load_dataset, load_split, public_facts
+from fedrec.run.data.datasets import load_dataset, load_split
 from fedrec.run.job import limit_of
 from fedrec.run.outcomes import evaluate
 from fedrec.run.planning import Law, plan, round_bytes
@@ -102,7 +102,7 @@ def _row(source: Source, epsilon: float) -> Row:
     dataset = load_dataset(scenario)
     split = load_split(scenario, dataset)
     events = split.train
-    facts = public_facts(scenario, dataset, split)
+    facts = public_facts(scenario.seed, dataset, split)
     sizes = {"users": events.num_users, "items": events.num_items}
     # first: it compiles kernels
     predicted = plan(scenario, users=events.num_users, items=events.num_items, events=len(events))

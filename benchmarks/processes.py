@@ -16,7 +16,8 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from benchmarks.results import Row, Tables
-from fedrec.run.data.datasets import load_dataset, load_split, public_facts
+from fedrec.factorization.facts import public_facts
+from fedrec.run.data.datasets import load_dataset, load_split
 from fedrec.run.job import LOOPBACK, RuntimeChoice
 from fedrec.run.training import Training
 from fedrec.settings import validated
@@ -39,7 +40,7 @@ def run(*, quick: bool, data: Sequence[str] = ()) -> Tables:
     rows = list[Row]()
     models = list[dict[str, bytes]]()
     for choice in (LOOPBACK, RuntimeChoice("processes", CLIENTS)):
-        facts = public_facts(scenario, dataset, split)
+        facts = public_facts(scenario.seed, dataset, split)
         carrier = choice.carrier(dataset.catalogue)
         with TemporaryDirectory(prefix="fedrec-processes-") as folder:
             folds = split.train, split.validation

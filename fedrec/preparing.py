@@ -11,9 +11,9 @@ from typing import Any, Literal, Protocol
 from fedrec.data.kinds import Kind
 from fedrec.errors import DataError, SettingsError
 from fedrec.factorization.facts import Model, PublicFacts
-from fedrec.federation.hostile_clients import checks, on_checked_grid
+from fedrec.federation.hostile_clients import on_checked_grid
 from fedrec.federation.messages import ClientStep, Curated, Question, Recipe, State
-from fedrec.federation.personal import Limits, mean_weight, with_limits
+from fedrec.federation.releases import Limits, mean_weight, with_limits
 from fedrec.privacy.calibration import Plan, among_three, calibrate
 from fedrec.privacy.guarantee import Guarantee, non_private, with_sound_delta
 from fedrec.registry import fitting, require
@@ -148,7 +148,7 @@ def prepare(scenario: Scenario, facts: PublicFacts) -> Prepared:
             made,
             steps={name: with_limits(step, limits, promised) for name, step in made.steps.items()},
         )
-    return replace(made, recipe=_OnCheckedGrid(made.recipe)) if checks(made.plan) else made
+    return replace(made, recipe=_OnCheckedGrid(made.recipe)) if made.plan.checked else made
 
 
 @dataclass(frozen=True)

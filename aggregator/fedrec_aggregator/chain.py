@@ -2,7 +2,7 @@
 time unseen.
 
 The hash of an entry is SHA-256 of the hash before it and of the SHA-256 of its own canonical JSON
-(`federation.ledger_heads`), in which its number stands. Whoever has seen a head can tell later
+(`federation.protocol`), in which its number stands. Whoever has seen a head can tell later
 whether a ledger still holds all that it held then, which is how a restored old copy gives itself
 away. The order is the entries' numbers; their times are written down, and decide nothing: clocks
 jump.
@@ -16,8 +16,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from fedrec.federation.ledger_heads import next_hash
-from fedrec.federation.protocol import LedgerGrowth, LedgerHead, Phase, RoundStatus
+from fedrec.federation.protocol import LedgerGrowth, LedgerHead, Phase, RoundStatus, next_hash
 from fedrec.ledgers.chain import EntryType
 from fedrec.privacy.accounting import GaussianEvent
 from fedrec.privacy.guarantee import Neighbours, Unit

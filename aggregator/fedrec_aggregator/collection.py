@@ -16,7 +16,7 @@ from fedrec.federation.protocol import Phase, Receipt, Refusal, RoundStatus
 from fedrec.federation.report_batches import select_users
 from fedrec.federation.reports import ExactSums
 from fedrec.federation.wire import refused
-from fedrec.numerics.packed import PIECES
+from fedrec.numerics.threads import PIECES
 from fedrec.privacy.calibration import Plan
 from fedrec_aggregator.opening_checks import CheckedBatch, Limits, names
 

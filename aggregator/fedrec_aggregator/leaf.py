@@ -18,9 +18,8 @@ from dataclasses import replace
 from threading import Lock
 
 from fedrec.federation.leaves import LeafStanding, PartialSums, TokenRange
-from fedrec.federation.ledger_heads import next_hash
 from fedrec.federation.messages import Question
-from fedrec.federation.protocol import LedgerGrowth, LedgerHead, Opening, Phase, Refusal
+from fedrec.federation.protocol import LedgerGrowth, LedgerHead, Opening, Phase, Refusal, next_hash
 from fedrec.federation.wire import refused
 from fedrec.privacy.calibration import Plan
 from fedrec.randomness import SystemStreams

@@ -22,9 +22,8 @@ from fedrec.federation.leaves import (
     read_partial,
     require_all_once,
 )
-from fedrec.federation.ledger_heads import REMEDY
 from fedrec.federation.messages import BlockSpec
-from fedrec.federation.protocol import LedgerGrowth, LedgerHead, Opening, Refusal
+from fedrec.federation.protocol import RESTORE_LEDGER, LedgerGrowth, LedgerHead, Opening, Refusal
 from fedrec.federation.wire import refused
 from fedrec.operations import logs
 from fedrec.privacy.calibration import Plan
@@ -137,7 +136,7 @@ class LeafVisits:
             raise refused(
                 Refusal.STALE_LEDGER,
                 f"a leaf was told more of this root's ledger: {failure.cause}",
-                REMEDY,
+                RESTORE_LEDGER,
             ) from None
 
 

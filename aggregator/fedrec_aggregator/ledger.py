@@ -28,8 +28,13 @@ from pathlib import Path
 from typing import Any
 
 from fedrec.errors import RunError
-from fedrec.federation.ledger_heads import REMEDY
-from fedrec.federation.protocol import LedgerGrowth, LedgerHead, Refusal, RoundStatus
+from fedrec.federation.protocol import (
+    RESTORE_LEDGER,
+    LedgerGrowth,
+    LedgerHead,
+    Refusal,
+    RoundStatus,
+)
 from fedrec.federation.wire import refused
 from fedrec.ledgers.chain import FileLock
 from fedrec.ledgers.sqlite_ledger import DurableLedger, connected
@@ -196,7 +201,7 @@ class ReleaseLedger(DurableLedger):
                 f"the aggregator's ledger does not hold the {since.number} entries that were "
                 "seen of it"
             )
-            raise refused(Refusal.STALE_LEDGER, cause, REMEDY)
+            raise refused(Refusal.STALE_LEDGER, cause, RESTORE_LEDGER)
         return growth
 
     def heed(self, sender: str, charged: int) -> None:

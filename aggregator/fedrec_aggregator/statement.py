@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from fedrec.errors import FedRecError
-from fedrec.federation.ledger_heads import STATEMENT, signed_bytes
-from fedrec.federation.protocol import Refusal, SignedStatement, refused
+from fedrec.federation.protocol import STATEMENT, Refusal, SignedStatement, refused, signed_bytes
 from fedrec.operations.certificates import sign
 from fedrec_aggregator.chain import Charge, LedgerLink, RoundReleased
 from fedrec_aggregator.ledger import ReleaseLedger

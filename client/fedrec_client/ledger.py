@@ -12,7 +12,7 @@ which notices where a whole folder was put back. Entries follow each other by th
 times are written down and decide nothing, since clocks jump.
 
 Beside the entries lies the newest head that was seen of the aggregator's own ledger
-(`fedrec.federation.ledger_heads`): it is lost or put back with them alone.
+(`fedrec.federation.protocol`): it is lost or put back with them alone.
 
 Names that stand for a user and for a report: without the site's secret they say nothing, and
 they are the same every time.
@@ -38,8 +38,7 @@ import numpy as np
 
 from fedrec.arrays import UInt8s
 from fedrec.errors import BudgetExceededError, RefusedError, UnitMismatchError
-from fedrec.federation.ledger_heads import HeadMemory
-from fedrec.federation.protocol import TOKEN_BYTES, LedgerHead, Refusal
+from fedrec.federation.protocol import TOKEN_BYTES, HeadMemory, LedgerHead, Refusal
 from fedrec.ledgers import sqlite_ledger
 from fedrec.ledgers.chain import EntryType, genesis, head_after
 from fedrec.ledgers.sqlite_ledger import LedgerTable, SqliteLedger, reading

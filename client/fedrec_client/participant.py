@@ -29,10 +29,8 @@ from fedrec.errors import (
     RefusedError,
     UnreachableError,
 )
-from fedrec.federation.hostile_clients import ATTEMPTS, checks
-from fedrec.federation.ledger_heads import follow
+from fedrec.federation.hostile_clients import ATTEMPTS
 from fedrec.federation.messages import ClientStep, Question
-from fedrec.federation.personal import weight, weighted
 from fedrec.federation.protocol import (
     Answer,
     Invitation,
@@ -40,8 +38,10 @@ from fedrec.federation.protocol import (
     Refusal,
     ReportEndpoint,
     Terms,
+    follow,
     refused,
 )
+from fedrec.federation.releases import weight, weighted
 from fedrec.federation.wire import question_digest, question_header, read_header, report_digest
 from fedrec.news.messages import Ask, Reply
 from fedrec.operations import logs
@@ -303,7 +303,7 @@ class Participant:
         if isinstance(self._endpoint, ThreeWay | LeavesOfThree):
 
             def counted(where: str) -> Callable[[bytes], None]:
-                if not checks(plan):
+                if not plan.checked:
                     return SharedDelivery.keep_attempt
                 return partial(self.ledger.keep_attempt, where, question.round, most=ATTEMPTS)
 

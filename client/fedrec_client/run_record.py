@@ -22,8 +22,8 @@ from pathlib import Path
 
 from fedrec.errors import RefusedError
 from fedrec.federation.messages import ClientStep, Question
-from fedrec.federation.personal import announced
 from fedrec.federation.protocol import Receipt, Refusal, Terms, refused
+from fedrec.federation.releases import announced
 from fedrec.federation.wire import pack_terms, question_digest, read_terms
 from fedrec.privacy.accounting import epsilon_of, mu_for
 from fedrec.privacy.calibration import Aggregation, Plan

@@ -27,11 +27,17 @@ import numpy.typing as npt
 
 from fedrec.arrays import UInt8s
 from fedrec.errors import PrivacyError, RefusedError, UnreachableError
-from fedrec.federation.hostile_clients import noise_mu
 from fedrec.federation.leaves import TokenRange
-from fedrec.federation.ledger_heads import HeadMemory, follow
 from fedrec.federation.messages import Question, Reports
-from fedrec.federation.protocol import AttemptNonce, Receipt, Refusal, ShareEndpoint
+from fedrec.federation.protocol import (
+    AttemptNonce,
+    HeadMemory,
+    Receipt,
+    Refusal,
+    ShareEndpoint,
+    follow,
+)
+from fedrec.federation.releases import noise_mu
 from fedrec.federation.report_batches import Batch, pack_reports
 from fedrec.privacy.calibration import Plan
 from fedrec.sharing.layout import (

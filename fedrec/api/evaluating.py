@@ -19,9 +19,9 @@ from fedrec.data.interactions import Dataset as Source
 from fedrec.data.splits import Split, require_unseen
 from fedrec.errors import DataError, SettingsError
 from fedrec.evaluation.controls import Verdict, in_one_line
+from fedrec.factorization.facts import public_facts
 from fedrec.numerics.threads import one_blas_thread
 from fedrec.report import wording
-from fedrec.run.data.datasets import public_facts
 from fedrec.run.outcomes import Outcome, baselines
 from fedrec.run.outcomes import evaluate as measured
 from fedrec.settings import validated
@@ -250,7 +250,7 @@ def controls_of(
             "evaluation": {"cutoffs": cutoffs, "ranking": ranking},
         }
         scenario = validated(chosen, source="evaluate")
-        facts = public_facts(scenario, test.source, test.split)
+        facts = public_facts(scenario.seed, test.source, test.split)
         if test.split.test.among is not None:  # of which no training knows anything
             found = baselines(test.split.test, test.split.train, cutoffs=cutoffs, ranking=ranking)
             by_chance = {"popularity": "random order"}
@@ -278,7 +278,7 @@ def _simple_of(
         from fedrec.run.ratings import simple_of
 
         seed = int(released.settings["seed"])
-        facts = public_facts(validated({"seed": seed}, source="evaluate"), test.source, test.split)
+        facts = public_facts(seed, test.source, test.split)
         found = simple_of(
             test.split,
             facts,

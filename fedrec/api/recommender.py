@@ -24,11 +24,11 @@ from fedrec.data.interactions import Dataset as Source
 from fedrec.data.kinds import KINDS
 from fedrec.data.splits import Split
 from fedrec.errors import DataError, RunError
+from fedrec.factorization.facts import public_facts
 from fedrec.factorization.released import public_directions
 from fedrec.numerics.threads import one_blas_thread
 from fedrec.run import statement
 from fedrec.run.data.budget import budget_of
-from fedrec.run.data.datasets import public_facts
 from fedrec.run.job import loopback
 from fedrec.run.training import RoundRecord, Trained, Work, train_one
 from fedrec.settings import Scenario, validated
@@ -136,7 +136,7 @@ class Recommender(Asked, Parameters):
             )
         told = require_callbacks(callbacks)
         scenario = self.scenario()
-        facts = public_facts(scenario, chosen.source, chosen.split)
+        facts = public_facts(scenario.seed, chosen.source, chosen.split)
         budget = budget_of(scenario.privacy, chosen.source.provenance.files, chosen.source)
         console = Console(stderr=True, quiet=not progress)
 
@@ -187,7 +187,7 @@ class Recommender(Asked, Parameters):
             train.source.whole,
         )
         self._evaluated = train.source, train.split
-        facts = public_facts(scenario, train.source, train.split)
+        facts = public_facts(scenario.seed, train.source, train.split)
 
         def keep(folder: Path) -> None:
             from fedrec.run.model_folder import keep_model  # with serving, which a fit does without

@@ -11,12 +11,13 @@ from fedrec.auditing.finding import Effort, Finding
 from fedrec.auditing.whole import whole_finding
 from fedrec.data.interactions import Dataset
 from fedrec.errors import PrivacyError
+from fedrec.factorization.facts import public_facts
 from fedrec.randomness import Streams
 from fedrec.recipes import prepare
 from fedrec.report import wording
 from fedrec.report.dots import Attacked, claims
 from fedrec.report.page import TablePage, render_table
-from fedrec.run.data.datasets import load_dataset, load_split, public_facts
+from fedrec.run.data.datasets import load_dataset, load_split
 from fedrec.settings import Scenario
 
 QUICK = Effort(draws=4_000, users=8, uploads=6)
@@ -125,7 +126,7 @@ def run(
         return Audit(tuple(news_findings(scenario, effort)))
     dataset = given or load_dataset(scenario)
     split = load_split(scenario, dataset)
-    prepared = prepare(scenario, public_facts(scenario, dataset, split))
+    prepared = prepare(scenario, public_facts(scenario.seed, dataset, split))
     found = membership.membership(
         prepared,
         split.train,

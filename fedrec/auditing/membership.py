@@ -27,7 +27,7 @@ from fedrec.auditing.replays import (
     views,
 )
 from fedrec.data.interactions import Interactions
-from fedrec.federation.hostile_clients import ATTEMPTS, checks
+from fedrec.federation.hostile_clients import ATTEMPTS
 from fedrec.federation.messages import Question, train
 from fedrec.federation.releases import noise_stds
 from fedrec.federation.reports import ExactSums, squared_norms
@@ -129,7 +129,7 @@ def _opened(
 ) -> Opened | None:
     """What checks open of the unit's user, whose row is one of `both`, in all attempts that are
     charged; None where nothing is checked."""
-    checked = plan_layout(question, prepared.plan).checked if checks(prepared.plan) else None
+    checked = plan_layout(question, prepared.plan).checked if prepared.plan.checked else None
     if checked is None:
         return None
     layout = plan_layout(question, prepared.plan)

@@ -32,9 +32,8 @@ import numpy as np
 from fedrec.arrays import Float64s, Int64s
 from fedrec.auditing.bounds import lower_bound
 from fedrec.auditing.finding import Finding
-from fedrec.federation.hostile_clients import checks, noise_mu
 from fedrec.federation.messages import BlockSpec, Question, Release
-from fedrec.federation.releases import noise_stds, parties, party_noise, release
+from fedrec.federation.releases import noise_mu, noise_stds, parties, party_noise, release
 from fedrec.privacy.accounting import Ledger, epsilon_of
 from fedrec.privacy.calibration import PARTIES, Plan
 from fedrec.privacy.guarantee import Guarantee, non_private
@@ -334,7 +333,7 @@ def _of_its_noise(question: Question, plan: Plan) -> Plan:
         replace(release, mu=left.get(release.name, release.mu)) for release in plan.releases
     )
     return (
-        replace(plan, releases=releases, hostile_clients="trusted-sites") if checks(plan) else plan
+        replace(plan, releases=releases, hostile_clients="trusted-sites") if plan.checked else plan
     )
 
 

@@ -44,7 +44,7 @@ from fedrec.auditing.bounds import separation_bound
 from fedrec.auditing.finding import Finding
 from fedrec.data.kinds import KINDS, assumed
 from fedrec.data.planted import PlantedShape, planted
-from fedrec.factorization.facts import PublicFacts
+from fedrec.factorization.facts import PublicFacts, public_facts
 from fedrec.federation.messages import ClientStep, Question, Recipe, Release, Shared, train
 from fedrec.federation.releases import noise_stds, release
 from fedrec.federation.reports import ExactSums
@@ -55,7 +55,7 @@ from fedrec.privacy.guarantee import Guarantee
 from fedrec.randomness import Streams, SystemStreams, noise_from
 from fedrec.recipes import prepare
 from fedrec.registry import require
-from fedrec.run.data.datasets import load_dataset, load_split, public_facts
+from fedrec.run.data.datasets import load_dataset, load_split
 from fedrec.settings import Scenario
 from fedrec.settings_tables.data import DataSettings
 
@@ -261,7 +261,7 @@ def _world(scenario: Scenario) -> tuple[PublicFacts, World]:
     """Read and divide, as `fedrec simulate` does."""
     dataset = load_dataset(scenario)
     split = load_split(scenario, dataset)
-    return public_facts(scenario, dataset, split), World(
+    return public_facts(scenario.seed, dataset, split), World(
         scenario, split.train, dataset.catalogue.item_ids
     )
 

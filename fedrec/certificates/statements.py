@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import Any, NoReturn
 
 from fedrec.errors import RunError
-from fedrec.federation.ledger_heads import STATEMENT, next_hash, signed_bytes
+from fedrec.federation.protocol import STATEMENT, next_hash, signed_bytes
 from fedrec.operations.certificates import signature_holds, signer_of
 from fedrec.privacy.calibration import Plan
 

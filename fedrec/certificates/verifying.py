@@ -22,7 +22,6 @@ from fedrec.certificates.writing import (
     Arrays,
     ServerSide,
     code_digest,
-    digest_of,
     digests,
     output_file,
     own_digest,
@@ -33,7 +32,7 @@ from fedrec.certificates.writing import (
 from fedrec.errors import FedRecError, RunError
 from fedrec.federation.messages import Question, Release, State
 from fedrec.federation.releases import priced
-from fedrec.federation.wire import unpack_release
+from fedrec.federation.wire import digest_of, unpack_release
 from fedrec.privacy.accounting import LARGEST_CHECKED, GaussianEvent, Opinions, opinions
 from fedrec.privacy.calibration import Plan
 from fedrec.privacy.guarantee import Guarantee

@@ -36,8 +36,8 @@ import numpy.typing as npt
 from fedrec import __version__
 from fedrec.factorization.facts import Earlier
 from fedrec.factorization.released import arrays_of
-from fedrec.federation.messages import Question, Recipe, State
-from fedrec.federation.wire import question_digest, question_header, unpack_release
+from fedrec.federation.messages import Recipe, State
+from fedrec.federation.wire import digest_of, unpack_release
 from fedrec.privacy.bounded_mean import TopicTable
 from fedrec.privacy.calibration import Plan
 from fedrec.public_data import PublicData, read_public
@@ -252,11 +252,6 @@ def round_file(number: int) -> str:
 def output_file(number: int, place: int) -> str:
     """Where the output of one of three aggregators lies, place 0, 1 or 2."""
     return f"{FOLDER}/round-{number:03d}-{place + 1}.output"
-
-
-def digest_of(question: Question, *, run: str, plan: Plan) -> str:
-    """SHA-256 that names a question, as every report of it does."""
-    return question_digest(question_header(question, run=run, plan=plan.digest()))
 
 
 def questions_of(recipe: Recipe, contents: Iterable[bytes], *, run: str) -> Iterator[ReleasedRound]:

@@ -41,7 +41,7 @@ from fedrec.evaluation.ranking import metrics_of
 from fedrec.evaluation.toplists import Scores, top_items
 from fedrec.factorization.facts import Model, predict
 from fedrec.factorization.least_squares import alternate_clicks, solve_clicks
-from fedrec.numerics.packed import pack, unpack
+from fedrec.numerics.segments import pack, unpack
 from fedrec.randomness import Streams
 
 ITEM_ITEM = "non-private item-item"

@@ -27,7 +27,7 @@ from numba import njit
 from fedrec.arrays import Float64s, Floats, Int32s, Int64s
 from fedrec.data.interactions import Interactions
 from fedrec.numerics import INNER
-from fedrec.numerics.packed import pad_columns
+from fedrec.numerics.kernels import pad_columns
 from fedrec.numerics.pair_step import diffuse, dot, exchange, fill_normals
 from fedrec.numerics.threads import map_ranges
 from fedrec.numerics.tiles import prefetch

@@ -47,7 +47,7 @@ from fedrec.factorization.least_squares import (
     solve_rows,
 )
 from fedrec.federation.messages import Question, Release, State
-from fedrec.numerics.packed import pack, unpack
+from fedrec.numerics.segments import pack, unpack
 from fedrec.privacy.calibration import Plan
 
 

@@ -1,5 +1,5 @@
 """Reading noised sums: priors fitted to the releases themselves and to public features, then
-posterior moments.
+posterior moments; and how loud noised counts let each item be heard.
 
 Guarantee: post-processing. Everything here sees released numbers, their known noise and public
 features, so it costs nothing.
@@ -177,3 +177,16 @@ def sparse_means(observed: Float64s, *, sweeps: int = 100, bins: int = 4096) -> 
         share = found @ belongs / found.sum()
     kept = np.where(g >= 1, g / (1 + g), 0)
     return np.asarray(observed * np.interp(np.abs(observed), z, belongs @ kept), np.float64)
+
+
+def tail_weights(counts: Float64s, *, noise_std: float, exponent: float) -> Float64s:
+    """omega (m,) proportional to (c + 0.3 noise_std)^-exponent, scaled to sum c omega^2 = sum c;
+    for users scaled to their budget later.
+
+    counts: (m,) >= 0, released, in any unit. noise_std: of the release that omega will weigh, in
+    units of one user's budget. Ada-DPALS eq. 11 with an offset: among items that the noise hides,
+    counts tell little, and all get about the same.
+    """
+    c = np.asarray(counts, np.float64) + 1e-9
+    omega = (c + 0.3 * noise_std) ** -exponent
+    return np.asarray(omega / math.sqrt(float(c @ omega**2) / float(c.sum())), np.float64)

@@ -29,7 +29,7 @@ import numpy.typing as npt
 
 from fedrec.arrays import Float64s, Floats
 from fedrec.data.features import PublicFeatures
-from fedrec.data.interactions import Interactions
+from fedrec.data.interactions import Dataset, Interactions
 from fedrec.data.kinds import KINDS, Kind
 from fedrec.federation.messages import State
 from fedrec.randomness import Streams
@@ -183,3 +183,27 @@ class PublicFacts:
     def rated(self) -> bool:
         """Whether the data that is learned from is rated, as `Interactions.rated` says."""
         return KINDS[self.kind].rated
+
+
+class Known(Protocol):
+    """A split, whose test events may be sealed."""
+
+    @property
+    def train(self) -> Interactions:
+        """Events to learn from."""
+
+
+def public_facts(seed: int, dataset: Dataset, split: Known) -> PublicFacts:
+    """What everybody knows before training: the sizes of the training set among it.
+
+    seed: of what is public and drawn."""
+    train = split.train
+    features = dataset.features if dataset.features.bags else None
+    return PublicFacts(
+        train.num_users,
+        train.num_items,
+        train.kind,
+        train.value_range,
+        features,
+        Streams(seed),
+    )

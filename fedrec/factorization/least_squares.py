@@ -25,10 +25,9 @@ from fedrec.arrays import Float32s, Float64s, Floats, Int32s, Int64s
 from fedrec.data.interactions import Interactions, ItemOrder, order_by_item
 from fedrec.numerics import segments
 from fedrec.numerics.eigen import project_range
-from fedrec.numerics.kernels import solve_packed_range, solve_range, statistics_range
-from fedrec.numerics.packed import map_rows, pad_columns
+from fedrec.numerics.kernels import pad_columns, solve_packed_range, solve_range, statistics_range
 from fedrec.numerics.segments import padded_users
-from fedrec.numerics.threads import map_ranges
+from fedrec.numerics.threads import map_ranges, map_rows
 
 Ridge = float | npt.NDArray[np.floating]
 

@@ -35,8 +35,11 @@ from fedrec.data.features import METADATA_WEIGHTS, PublicFeatures, svd_embedding
 from fedrec.data.interactions import Interactions
 from fedrec.data.public_sources import SOURCES
 from fedrec.errors import DataError, RunError, SettingsError
-from fedrec.factorization.default_clicks.public_part import link_directions, vector_directions
-from fedrec.factorization.default_ratings.directions import together
+from fedrec.factorization.default_ratings.directions import (
+    link_directions,
+    together,
+    vector_directions,
+)
 from fedrec.factorization.default_ratings.model import LikedRanker
 from fedrec.factorization.facts import Model, ranker_of
 from fedrec.numerics.segments import regressed

@@ -149,19 +149,6 @@ def task_weights(
     )
 
 
-def tail_weights(counts: Float64s, *, noise_std: float, exponent: float) -> Float64s:
-    """omega (m,) proportional to (c + 0.3 noise_std)^-exponent, scaled to sum c omega^2 = sum c;
-    for users scaled to their budget later.
-
-    counts: (m,) >= 0, released, in any unit. noise_std: of the release that omega will weigh, in
-    units of one user's budget. Ada-DPALS eq. 11 with an offset: among items that the noise hides,
-    counts tell little, and all get about the same.
-    """
-    c = np.asarray(counts, np.float64) + 1e-9
-    omega = (c + 0.3 * noise_std) ** -exponent
-    return np.asarray(omega / math.sqrt(float(c @ omega**2) / float(c.sum())), np.float64)
-
-
 def clipped(interactions: Interactions, task: Float64s, *, budget: float) -> UserWeights:
     """Ada-DPALS eq. 12 as printed: w = omega_j min(1, sqrt(budget) / ||omega over the user's
     items||); `bound` is sqrt(budget).

@@ -34,8 +34,8 @@ in at most `ATTEMPTS` attempts at a round, and all of them are priced: mu of a r
 and charged, is that of its noise and of its part of ATTEMPTS openings together, mu^2 = mu_noise^2 +
 ATTEMPTS mu_c^2. So plans and ledgers are as without checks, and the noise is a little wider.
 
-What checks cost on a grid is counted where releases are noised (`noise_mu`), so no promise rests on
-the grid that `finest` chooses.
+What checks cost on a grid is counted where releases are noised (`releases.noise_mu`), so no
+promise rests on the grid that `on_checked_grid` chooses.
 """
 
 from __future__ import annotations
@@ -75,11 +75,6 @@ class NormBound:
     coefficients: tuple[tuple[str, int], ...]
     vector: tuple[str, int] | None
     square: int
-
-
-def checks(plan: Plan) -> bool:
-    """Whether aggregators check what clients share."""
-    return plan.aggregation == "three-party" and plan.hostile_clients == "checked"
 
 
 def norm_bounds(question: Question) -> tuple[NormBound, ...]:
@@ -172,22 +167,6 @@ def opening_mu(question: Question) -> Mapping[str, float]:
     }
 
 
-def noise_mu(question: Question, plan: Plan) -> Mapping[str, float]:
-    """mu that is left for each release's noise.
-
-    Raises PrivacyError where the checks alone cost more than was planned."""
-    planned = {release.name: plan[release.name].mu for release in question.releases}
-    if not checks(plan):
-        return planned
-    opened = opening_mu(question)
-    if name := next((name for name, mu in planned.items() if opened[name] >= mu), ""):
-        raise PrivacyError(
-            f"checks of release {name!r} on this grid cost more than was planned for it",
-            "Ask on a coarser grid.",
-        )
-    return {name: math.sqrt(mu**2 - opened[name] ** 2) for name, mu in planned.items()}
-
-
 SHARE = 0.02
 """The most that checks take of a release's mu^2: decides the grid."""
 _LEAST_BITS = 7
@@ -200,7 +179,7 @@ def on_checked_grid(question: Question, plan: Plan) -> Question:
 
     Raises PrivacyError where no grid of `_LEAST_BITS` or more does.
     """
-    if not checks(plan):
+    if not plan.checked:
         return question
     asked = question
     for release in question.releases:

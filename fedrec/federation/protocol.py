@@ -15,11 +15,19 @@
 A round is collected again after a crash (`attempt` counts), and released once. The rules are IETF
 DAP's: report ids and replay check, one report per user and round, minimum cohort and quorum, plan,
 question and quorum hashed into every report, stable codes.
+
+Parties keep the newest head that they have seen of an aggregator's ledger (how many entries, and
+their hash), and `follow` it. The ledger is a chain of hashes, each over the one before it and the
+SHA-256 of an entry. The SHA-256 of every entry after the head must lead from it to the head that
+the ledger states. A ledger that was put back to an earlier state, or another one, cannot show that,
+whatever its later entries are. The entries themselves, with counts of users and runs of others,
+stay with the aggregator.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import hashlib
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING, Literal, Protocol
@@ -321,3 +329,64 @@ class Broadcast(Protocol):
         """Invite every client to report.
 
         One that does not know the run's terms refuses with `RUN_UNKNOWN`."""
+
+
+RESTORE_LEDGER = (
+    "Its operator must restore the newest backup of its ledger. Where that is gone for good, "
+    "what it released since is counted by the clients' ledgers alone; to go on all the same, start "
+    "once with --new-aggregator-ledger."
+)
+"""Remedy of a ledger that does not hold what was seen of it."""
+
+
+STATEMENT = "fedrec-statement/1"
+"""Format of what an aggregator signs of a run."""
+
+
+def signed_bytes(statement: str) -> bytes:
+    """What is signed: no other signature of the same key is taken for one."""
+    return f"{STATEMENT}\n{statement}".encode()
+
+
+def next_hash(before: str, entry_sha256: str) -> str:
+    """The chain's hash after an entry; `before` is "" for the first."""
+    return hashlib.sha256(f"{before}\n{entry_sha256}".encode()).hexdigest()
+
+
+def grown(head: LedgerHead, entries_sha256: Sequence[str]) -> LedgerHead:
+    """The head that these entries lead to."""
+    end = head.head
+    for entry in entries_sha256:
+        end = next_hash(end, entry)
+    return LedgerHead(head.number + len(entries_sha256), end)
+
+
+class HeadMemory(Protocol):
+    """Where a party keeps the newest head that it has seen, over runs."""
+
+    def ledger_head(self) -> LedgerHead:
+        """The newest; `LedgerHead()` before the first."""
+
+    def keep_ledger_head(self, head: LedgerHead) -> None:
+        """Durably."""
+
+
+def follow(grow: Callable[[LedgerHead], LedgerGrowth], memory: HeadMemory) -> None:
+    """See that the aggregator's ledger holds what was seen of it, and keep its newest head.
+
+    Raises RefusedError (`STALE_LEDGER`) where it does not; then nothing new is kept.
+    """
+    seen = memory.ledger_head()
+    while True:
+        growth = grow(seen)
+        if grown(seen, growth.entries_sha256) != growth.head:
+            cause = (
+                f"the aggregator's ledger does not follow from the {seen.number} entries that "
+                "were seen of it"
+            )
+            raise refused(Refusal.STALE_LEDGER, cause, RESTORE_LEDGER)
+        if growth.head != seen:
+            memory.keep_ledger_head(growth.head)
+            seen = growth.head
+        if not growth.more or not growth.entries_sha256:
+            return

@@ -39,8 +39,8 @@ from fedrec.federation.messages import (
     step_for,
 )
 from fedrec.numerics import segments
-from fedrec.numerics.kernels import exact_range
-from fedrec.numerics.packed import PIECES, map_rows, pad_columns
+from fedrec.numerics.kernels import exact_range, pad_columns
+from fedrec.numerics.threads import PIECES, map_rows
 
 _SLACK = 1e-12
 """A report is scaled to (1 - slack) times its radius and checked against the radius: far above the

@@ -151,6 +151,11 @@ def question_digest(header: bytes) -> str:
     return hashlib.sha256(header).hexdigest()
 
 
+def digest_of(question: Question, *, run: str, plan: Plan) -> str:
+    """`question_digest` of a question of this run and plan."""
+    return question_digest(question_header(question, run=run, plan=plan.digest()))
+
+
 def report_digest(digest: str, quorum: int) -> str:
     """What every report names: the question's digest, and how many users must have reported before
     their sum is released.

@@ -36,7 +36,6 @@ from fedrec.federation import messages
 from fedrec.federation.messages import Link, Question, Recipe, Release, State
 from fedrec.federation.releases import noise_stds
 from fedrec.in_process import Loopback
-from fedrec.news import fedadam
 from fedrec.news.central_client import (
     POPULATION,
     Whitening,
@@ -47,6 +46,7 @@ from fedrec.news.central_client import (
 )
 from fedrec.news.checkpoints import NOTHING, Kept
 from fedrec.news.prior import products, rebuilding
+from fedrec.news.rounds import FedAdam, Moments, adam_step
 from fedrec.news.trained import Progress, Recommender, Sent, TrainedNews
 from fedrec.privacy import bounded_mean
 from fedrec.privacy.accounting import Ledger, mu_for
@@ -221,10 +221,10 @@ class CentralRecipe:
                 "second": np.zeros_like(W),
                 **found,
             }
-        moments = fedadam.Moments(state["first"], state["second"], question.round - 1)  # type: ignore[arg-type]
+        moments = Moments(state["first"], state["second"], question.round - 1)  # type: ignore[arg-type]
         movement = -answer.values["gradient"] * self.settings.clip / float(state["n"])
-        rule = fedadam.FedAdam(self.settings.learning_rate, tau=self.settings.tau)
-        moved, moments = fedadam.step(np.asarray(state["W"], np.float64), movement, moments, rule)
+        rule = FedAdam(self.settings.learning_rate, tau=self.settings.tau)
+        moved, moments = adam_step(np.asarray(state["W"], np.float64), movement, moments, rule)
         return {
             **state,
             "round": np.array(question.round + 1),

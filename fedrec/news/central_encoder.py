@@ -50,11 +50,11 @@ from fedrec.data.impressions import Impressions
 from fedrec.encoders.news import NrmsUsers
 from fedrec.federation.messages import Question, Release, State
 from fedrec.federation.releases import noise_stds
-from fedrec.news import fedadam
 from fedrec.news.central import SummedDone, population_of, population_told
 from fedrec.news.central_client import POPULATION, named, population_question
 from fedrec.news.encoder_client import encoded, encoder_question, numbers_of, user_encoder
 from fedrec.news.prior import products, rebuilding
+from fedrec.news.rounds import FedAdam, Moments, adam_step
 from fedrec.privacy import bounded_mean
 from fedrec.privacy.accounting import Ledger, mu_for
 from fedrec.privacy.bounded_mean import Population, TopicTable
@@ -216,10 +216,10 @@ class EncoderRecipe:
         decoded = np.asarray(state["decoded"], np.float64)
         told = answer.values["gradient"][0] * row_sums(t, b)[-1]
         newest = told - C[1:] @ decoded[: b - 1]
-        moments = fedadam.Moments(state["first"], state["second"], t - 1)  # type: ignore[arg-type]
+        moments = Moments(state["first"], state["second"], t - 1)  # type: ignore[arg-type]
         points = np.asarray(state["points"], np.float64)
-        rule = fedadam.FedAdam(chosen.learning_rate, tau=chosen.tau)
-        moved, moments = fedadam.step(
+        rule = FedAdam(chosen.learning_rate, tau=chosen.tau)
+        moved, moments = adam_step(
             points[0], -newest * chosen.clip / float(state["n"]), moments, rule
         )
         return {

@@ -9,9 +9,8 @@ from typing import Protocol
 from fedrec.arrays import Int64s
 from fedrec.data.impressions import Impressions
 from fedrec.federation.messages import Link
-from fedrec.news.fedadam import FedAdam
 from fedrec.news.reports_training import Collected
-from fedrec.news.rounds import Course
+from fedrec.news.rounds import Course, FedAdam
 from fedrec.privacy.bounded_mean import TopicTable
 from fedrec.privacy.calibration import Plan
 from fedrec.privacy.click_accounting import TrainingPlan

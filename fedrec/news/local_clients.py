@@ -13,9 +13,8 @@ from fedrec.encoders.news_model import NewsModel
 from fedrec.federation.messages import Link
 from fedrec.in_process import Loopback, ThreeAggregators
 from fedrec.news.checkpoints import NOTHING, DeviceNoise, Kept
-from fedrec.news.fedadam import FedAdam
 from fedrec.news.reports_training import Collected, collect
-from fedrec.news.rounds import Course, LocalUpdate
+from fedrec.news.rounds import Course, FedAdam, LocalUpdate
 from fedrec.news.trained import Catalogue
 from fedrec.news.variant import of, rounds_of, schedule_of
 from fedrec.privacy.accounting import Ledger
@@ -48,7 +47,7 @@ class LocalClients:
         )
 
     def step(self, course: Course, users: Int64s, rule: FedAdam) -> tuple[Course, float]:
-        """See `rounds.Step`: FedAdam as Flower has it (`fedadam`)."""
+        """See `rounds.Step`: FedAdam as Flower has it."""
         model, update = self._device
         model.load_vector(course.parameters)
         gradient, loss = update(model, users, course.moments.rounds + 1)

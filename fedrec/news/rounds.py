@@ -4,19 +4,29 @@ step of FedAdam.
 Users take turns: every pass over them is a fresh random order, cut into rounds of equally many, so
 that how often a user answers is public and equal for all: that is what each ledger is charged for.
 No amplification by sampling is claimed; the server sees who answers.
+
+FedAdam (Reddi et al. 2021, Alg. 2) on one vector of parameters, as
+`flwr.serverapp.strategy.FedAdam` computes it:
+
+    m = b1 m + (1 - b1) D,    v = b2 v + (1 - b2) D^2,    x = x + e_t m / (sqrt v + tau)
+    e_t = e sqrt(1 - b2^(t + 1)) / (1 - b1^(t + 1)),  t = 1, 2, ..: Adam's correction of the start,
+        one round ahead, as there
+
+D is the clients' mean movement, x_clients - x; for clients that send one gradient it is minus the
+gradient.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 from fedrec.arrays import Float32s, Floats, Int64s
-from fedrec.news import fedadam
 from fedrec.news.checkpoints import Kept, State
 from fedrec.randomness import Streams
 
@@ -25,12 +35,50 @@ if TYPE_CHECKING:  # it loads PyTorch
 
 
 @dataclass(frozen=True)
+class FedAdam:
+    """What decides only speed: e, b1, b2 and tau; the defaults are Flower's."""
+
+    learning_rate: float = 0.1
+    beta_1: float = 0.9
+    beta_2: float = 0.99
+    tau: float = 1e-3
+
+
+@dataclass(frozen=True)
+class Moments:
+    """m and v after `rounds` rounds, of the shape of the parameters."""
+
+    first: Floats
+    second: Floats
+    rounds: int = 0
+
+    @staticmethod
+    def like(parameters: Floats) -> Moments:
+        """Before the first round: zeros."""
+        return Moments(np.zeros_like(parameters), np.zeros_like(parameters))
+
+
+def adam_step(
+    parameters: Floats, movement: Floats, moments: Moments, rule: FedAdam
+) -> tuple[Floats, Moments]:
+    """The parameters after one round, in their dtype, and the moments."""
+    t = moments.rounds + 1
+    b1 = rule.beta_1
+    b2 = rule.beta_2
+    m = b1 * moments.first + (1 - b1) * movement
+    v = b2 * moments.second + (1 - b2) * movement**2
+    rate = rule.learning_rate * math.sqrt(1 - b2 ** (t + 1)) / (1 - b1 ** (t + 1))
+    moved = parameters + rate * m / (np.sqrt(v) + rule.tau)
+    return moved.astype(parameters.dtype), replace(moments, first=m, second=v, rounds=t)
+
+
+@dataclass(frozen=True)
 class Schedule:
     """Passes over all users, and how many answer in a round; `rule` is the server's step."""
 
     passes: int
     users_per_round: int
-    rule: fedadam.FedAdam
+    rule: FedAdam
 
     def rounds(self, users: int) -> int:
         """How many there are."""
@@ -65,20 +113,20 @@ class Course:
     """Where training is: parameters (P,) and moments, float64, after `moments.rounds` rounds."""
 
     parameters: Floats
-    moments: fedadam.Moments
+    moments: Moments
 
     @staticmethod
     def begin(parameters: Float32s) -> Course:
         """Before the first round."""
         x = parameters.astype(np.float64)
-        return Course(x, fedadam.Moments.like(x))
+        return Course(x, Moments.like(x))
 
     @staticmethod
     def of(state: State) -> Course:
         """What `arrays` wrote."""
         return Course(
             state["parameters"],
-            fedadam.Moments(state["first"], state["second"], int(state["round"])),
+            Moments(state["first"], state["second"], int(state["round"])),
         )
 
     def arrays(self) -> dict[str, npt.NDArray[np.generic]]:
@@ -91,17 +139,15 @@ class Course:
             "second": m.second,
         }
 
-    def moved(self, gradient: Floats, rule: fedadam.FedAdam) -> Course:
+    def moved(self, gradient: Floats, rule: FedAdam) -> Course:
         """After one step."""
-        return Course(*fedadam.step(self.parameters, -gradient, self.moments, rule))
+        return Course(*adam_step(self.parameters, -gradient, self.moments, rule))
 
 
 class Step(Protocol):
     """One round, whoever carries it: these users' gradients, averaged, and the server's step."""
 
-    def __call__(
-        self, course: Course, users: Int64s, rule: fedadam.FedAdam
-    ) -> tuple[Course, float]:
+    def __call__(self, course: Course, users: Int64s, rule: FedAdam) -> tuple[Course, float]:
         """The course after it, and the mean loss (not a number where nobody may know it)."""
         ...
 

@@ -28,8 +28,7 @@ from fedrec.data.impressions import Impressions
 from fedrec.errors import SettingsError
 from fedrec.federation.messages import ClientStep, Recipe
 from fedrec.news.checkpoints import NOTHING, DeviceNoise, Kept
-from fedrec.news.fedadam import FedAdam
-from fedrec.news.rounds import Schedule
+from fedrec.news.rounds import FedAdam, Schedule
 from fedrec.news.sensitivity import exempt
 from fedrec.news.trained import Catalogue, Progress, TrainedNews
 from fedrec.privacy.accounting import epsilon_of, mu_for

@@ -11,6 +11,7 @@ row is summed by one thread in a fixed order: the cut into ranges never shows.
 from __future__ import annotations
 
 import numpy as np
+import numpy.typing as npt
 from numba import njit
 
 from fedrec.arrays import Array, Floats, Int32s, Int64s
@@ -24,6 +25,17 @@ AHEAD = 96
 """Events between asking for a source row and using it."""
 EXACT_TERMS = 256
 """Products of 45 bits that float64 adds without rounding: 2^45 * 2^8 = 2^53."""
+
+
+def pad_columns(vectors: npt.NDArray[np.number], dtype: npt.DTypeLike) -> Floats:
+    """`vectors` (n, d) as C-contiguous `dtype` with zero columns up to a multiple of 8; the same
+    array where it fits."""
+    n, d = vectors.shape
+    if d % LANES == 0:
+        return np.ascontiguousarray(vectors, dtype=dtype)
+    padded = np.zeros((n, d + -d % LANES), dtype)
+    padded[:, :d] = vectors
+    return padded
 
 
 @njit(nogil=True, cache=True, **INNER)

@@ -13,6 +13,7 @@ to one number of ratings by rows of zeros with variance 1 and target 0, which ch
 
 Leading eigenvectors of a positive semidefinite matrix that is known by its products alone; and the
 ridge regression whose ridge minimises generalised cross-validation (Golub, Heath, Wahba 1979).
+Symmetric matrices as their upper triangles.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from collections.abc import Callable, Iterator
 import numpy as np
 import numpy.typing as npt
 
-from fedrec.arrays import Float64s, Int64s
+from fedrec.arrays import Float64s, Floats, Int64s
 
 STEP = 8
 """Users are padded to the next multiple: a user's numbers depend on that user alone."""
@@ -235,3 +236,19 @@ def tie_keys(rows: npt.NDArray[np.integer]) -> npt.NDArray[np.uint32]:
     x = (x ^ (x >> np.uint32(16))) * np.uint32(0x7FEB352D)
     x = (x ^ (x >> np.uint32(15))) * np.uint32(0x846CA68B)
     return np.asarray(x ^ (x >> np.uint32(16)), np.uint32)
+
+
+def unpack(packed: Floats, width: int) -> Floats:
+    """(..., d(d+1)/2) upper triangles as full symmetric (..., d, d)."""
+    rows, columns = np.triu_indices(width)
+    full = np.empty((*packed.shape[:-1], width, width), packed.dtype)
+    full[..., rows, columns] = packed
+    full[..., columns, rows] = packed
+    return full
+
+
+def pack(full: Floats) -> Floats:
+    """Upper triangles (..., d(d+1)/2) of symmetric (..., d, d)."""
+    rows, columns = np.triu_indices(full.shape[-1])
+    # indexing alone leaves the packed axis outermost in memory
+    return np.ascontiguousarray(full[..., rows, columns])

@@ -2,6 +2,7 @@
 
 Kernels are numba functions with `nogil=True`, not `parallel=True`: they compile several times
 faster, and a result that belongs to one user or one item never depends on how the ranges were cut.
+Ranges are of equally many rows, or of rows with equal work.
 """
 
 from __future__ import annotations
@@ -13,7 +14,18 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from typing import Any
 
+import numpy as np
 from threadpoolctl import threadpool_limits
+
+from fedrec.arrays import Int64s
+
+PIECES = 32
+"""Ranges of rows with equal work; more than the cores, so that none waits long for the last."""
+
+
+SMALL = 100_000
+"""Work of less than about a tenth of a millisecond, which handing over to threads would only slow
+down."""
 
 
 @cache
@@ -65,3 +77,20 @@ def map_ranges(kernel: Callable[[int, int], None], size: int, *, pieces_per_core
     futures = [_pool().submit(kernel, a, b) for a, b in itertools.pairwise(bounds)]
     for future in futures:
         future.result()
+
+
+def map_rows(kernel: Callable[[int, int], None], ptr: Int64s, *, row_cost: int = 8) -> None:
+    """Call `kernel(first_row, last_row)` on ranges of equal work: a row costs its events plus
+    `row_cost`."""
+    work = ptr + row_cost * np.arange(len(ptr))
+    if work[-1] < SMALL:
+        kernel(0, len(ptr) - 1)
+        return
+    bounds = np.searchsorted(work, np.linspace(0, work[-1], PIECES + 1)).clip(0, len(ptr) - 1)
+    bounds[0] = 0
+    bounds[-1] = len(ptr) - 1
+    map_ranges(
+        lambda a, b: kernel(int(bounds[a]), int(bounds[b])),
+        PIECES,
+        pieces_per_core=PIECES // cores() or 1,
+    )

@@ -129,6 +129,11 @@ class Plan:
         return 1.0 if self.aggregation == "trusted" else EXCESS
 
     @property
+    def checked(self) -> bool:
+        """Whether aggregators check what clients share."""
+        return self.aggregation == "three-party" and self.hostile_clients == "checked"
+
+    @property
     def claimed(self) -> bool:
         """Whether its epsilon is claimed of a release that no noise prices: a sample."""
         return self.guarantee.private and all(math.isinf(one.mu) for one in self.releases)

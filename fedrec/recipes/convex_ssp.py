@@ -52,7 +52,7 @@ from fedrec.factorization.default_clicks.settings import ClickSettings
 from fedrec.factorization.facts import PublicFacts
 from fedrec.federation.messages import ClientStep, Question, Release, ReleaseSpec, State
 from fedrec.federation.reports import block
-from fedrec.numerics.packed import unpack
+from fedrec.numerics.segments import unpack
 from fedrec.preparing import Prepared, RecipeFacts
 from fedrec.privacy.calibration import Plan
 from fedrec.registry import RecipeSpec, whole_scenario

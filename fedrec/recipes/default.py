@@ -17,16 +17,20 @@ from fedrec.data.public_sources import ITEM_VECTORS, SIMILAR_ITEMS
 from fedrec.errors import SettingsError
 from fedrec.factorization.default_clicks import recipe as clicks
 from fedrec.factorization.default_clicks import settings as click_settings
-from fedrec.factorization.default_clicks.model import ClickModel, ItemItemModel
-from fedrec.factorization.default_clicks.public_part import (
+from fedrec.factorization.default_clicks.model import (
     BITS,
+    ClickModel,
+    ItemItemModel,
     PublicPriorModel,
     flattened,
-    link_directions,
-    vector_directions,
 )
 from fedrec.factorization.default_ratings import recipe as default
-from fedrec.factorization.default_ratings.directions import public_content, together
+from fedrec.factorization.default_ratings.directions import (
+    link_directions,
+    public_content,
+    together,
+    vector_directions,
+)
 from fedrec.factorization.default_ratings.model import DefaultModel, settings_for
 from fedrec.factorization.facts import PublicFacts
 from fedrec.federation.coding import rounded_rows

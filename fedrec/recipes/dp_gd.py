@@ -32,7 +32,7 @@ from scipy import sparse
 from fedrec.data.interactions import Interactions
 from fedrec.data.kinds import KINDS, Kind
 from fedrec.errors import SettingsError
-from fedrec.factorization import weights
+from fedrec.factorization import empirical_bayes
 from fedrec.factorization.am_ssp.client import PublishedModel
 from fedrec.factorization.descent import click_descent, noisy_descent
 from fedrec.factorization.descent.noisy_descent import DescentRecipe, DescentSettings
@@ -83,7 +83,7 @@ class WeightedDescent:
             )
             return {**learned, "counts": counts}
         learned = self.plain.tell(state, question, answer)
-        omega = weights.tail_weights(
+        omega = empirical_bayes.tail_weights(
             np.asarray(learned["counts"], np.float64),
             noise_std=answer.noise_std["counts"],
             exponent=self.exponent,

@@ -20,8 +20,7 @@ from fedrec.data.kinds import Kind
 from fedrec.factorization.default_clicks import recipe as clicks
 from fedrec.factorization.default_clicks import settings as click_settings
 from fedrec.factorization.default_clicks.item_item import reached
-from fedrec.factorization.default_clicks.model import ClickModel, ItemItemModel
-from fedrec.factorization.default_clicks.public_part import PublicPriorModel
+from fedrec.factorization.default_clicks.model import ClickModel, ItemItemModel, PublicPriorModel
 from fedrec.factorization.default_clicks.recipe import ClickRecipe, item_item_of
 from fedrec.factorization.default_clicks.settings import ClickSettings
 from fedrec.factorization.facts import PublicFacts

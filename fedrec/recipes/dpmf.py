@@ -55,7 +55,7 @@ from fedrec.factorization.facts import PublicFacts
 from fedrec.factorization.least_squares import LocalStageModel, own_means
 from fedrec.factorization.weights import uniform_choice
 from fedrec.federation.messages import BlockSpec, ClientStep, Question, Release, ReleaseSpec, State
-from fedrec.federation.personal import own_epsilons
+from fedrec.federation.releases import own_epsilons
 from fedrec.preparing import Prepared, RecipeFacts
 from fedrec.privacy.calibration import Plan, PlannedRelease
 from fedrec.privacy.guarantee import Guarantee

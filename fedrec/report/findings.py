@@ -43,7 +43,6 @@ from fedrec.report.content import (
 from fedrec.run import statement
 from fedrec.run.outcomes import BY_RULE, MOST_COMPARED, Outcome, Run, spread_of, versions
 from fedrec.run.training import Trained
-from fedrec.sharing import promises
 from fedrec.sharing.layout import layout, plain_numbers
 from fedrec.sharing.record import upload_bytes
 from fedrec.sharing.shares import SEEDS, share
@@ -288,8 +287,8 @@ def _promise(run: Run) -> Promise:
         compared=statement.compared(plan.guarantee),
         not_covered=(*statement.NOT_COVERED, *run.split.not_covered),
         spent=tuple(statement.spent_words(run.budget)),
-        against=tuple((one.against, one.promise) for one in promises.stated(plan)),
-        warnings=(promises.NOT_REVIEWED, promises.SIMULATED)
+        against=tuple((one.against, one.promise) for one in statement.promises(plan)),
+        warnings=(statement.NOT_REVIEWED, statement.SIMULATED)
         if plan.aggregation == "three-party"
         else (),
     )

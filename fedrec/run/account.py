@@ -16,7 +16,7 @@ from typing import Any
 from fedrec.data.features import PublicFeatures
 from fedrec.data.kinds import assumed
 from fedrec.errors import SettingsError
-from fedrec.factorization.facts import PublicFacts
+from fedrec.factorization.facts import PublicFacts, public_facts
 from fedrec.federation.releases import noise_stds
 from fedrec.news import person
 from fedrec.news.person import answer_costs, training_costs
@@ -29,7 +29,7 @@ from fedrec.privacy.selection import PureEvent
 from fedrec.randomness import Streams
 from fedrec.recipes import prepare
 from fedrec.run import statement
-from fedrec.run.data.datasets import load_dataset, load_split, public_facts
+from fedrec.run.data.datasets import load_dataset, load_split
 from fedrec.run.data.news import load_news
 from fedrec.run.news_run import answer_promise
 from fedrec.settings import DataScenario, NewsScenario, Scenario
@@ -50,7 +50,7 @@ def describe(scenario: Scenario, *, users: int = 0, items: int = 0) -> dict[str,
         facts = _planned(scenario, users, items)
     else:
         dataset = load_dataset(scenario)
-        facts = public_facts(scenario, dataset, load_split(scenario, dataset))
+        facts = public_facts(scenario.seed, dataset, load_split(scenario, dataset))
     known = facts.features if facts.features is not None and facts.features.bags else None
     everything = replace(facts, features=known)
     if facts.rated:

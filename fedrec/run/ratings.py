@@ -19,8 +19,8 @@ from fedrec.data.splits import Split
 from fedrec.errors import SettingsError
 from fedrec.evaluation.als import ALS, ITEM_ITEM, MOST_EVENTS, als_model, evenly, item_item
 from fedrec.evaluation.controls import in_one_line
-from fedrec.factorization.default_clicks.public_part import public_alone
-from fedrec.factorization.facts import Model, PublicFacts
+from fedrec.factorization.default_clicks.model import public_alone
+from fedrec.factorization.facts import Model, PublicFacts, public_facts
 from fedrec.preparing import prepare
 from fedrec.privacy.guarantee import Guarantee
 from fedrec.recipes.default import public_sources
@@ -28,7 +28,7 @@ from fedrec.registry import require
 from fedrec.report.content import ReportContent
 from fedrec.report.findings import report_content
 from fedrec.run import statement
-from fedrec.run.data.datasets import load_dataset, load_split, public_facts
+from fedrec.run.data.datasets import load_dataset, load_split
 from fedrec.run.job import Job, RuntimeChoice, loopback
 from fedrec.run.model_folder import keep_model
 from fedrec.run.outcomes import BY_RULE, Outcome, Run, baselines, evaluate, ranked, ranked_fold
@@ -86,7 +86,7 @@ class Ratings:
         """See `Workload`."""
         dataset = given or load_dataset(scenario)
         split = load_split(scenario, dataset)
-        return cls(dataset, split, public_facts(scenario, dataset, split))
+        return cls(dataset, split, public_facts(scenario.seed, dataset, split))
 
     @property
     def files(self) -> Sequence[FileDigest]:

@@ -21,7 +21,7 @@ from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeRemainingColumn
 from rich.table import Column
 
-from fedrec.certificates.writing import ReleasedRound, digest_of
+from fedrec.certificates.writing import ReleasedRound
 from fedrec.data.interactions import Interactions
 from fedrec.data.splits import Fold, Split
 from fedrec.errors import SettingsError
@@ -31,7 +31,7 @@ from fedrec.evaluation.toplists import dot_product
 from fedrec.factorization.facts import Model, PublicFacts, predict, ranker_of
 from fedrec.federation.messages import State
 from fedrec.federation.releases import Charge, priced
-from fedrec.federation.wire import unpack_release
+from fedrec.federation.wire import digest_of, unpack_release
 from fedrec.privacy.accounting import GaussianEvent, Ledger, Opinions, opinions
 from fedrec.recipes import Prepared, prepare
 from fedrec.run import statement

@@ -25,5 +25,12 @@ class Table(BaseModel):
                 raise ValueError(f"{name} is a number, found {raw[name]!r}")
         return raw
 
+    def chosen(self) -> set[str]:
+        """Names of the keys that differ from their defaults, which all keys of the table have."""
+        plain = type(self)()
+        return {
+            name for name in type(self).model_fields if getattr(self, name) != getattr(plain, name)
+        }
+
 
 _NUMBERS = (int, float, int | None, float | None)

@@ -170,11 +170,3 @@ class NewsSettings(Table):
             "features"
         ),
     )
-
-    def chosen(self) -> set[str]:
-        """Names of the keys that differ from their defaults."""
-        return self.model_fields_set & {
-            name
-            for name in type(self).model_fields
-            if getattr(self, name) != getattr(NewsSettings(), name)
-        }

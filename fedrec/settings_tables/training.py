@@ -135,14 +135,6 @@ class ModelSettings(Table):
         "uniform", description="which items a user keeps: any, or the rarest"
     )
 
-    def chosen(self) -> set[str]:
-        """Names of the keys that differ from their defaults."""
-        return {
-            name
-            for name, field in type(self).model_fields.items()
-            if getattr(self, name) != field.default
-        }
-
 
 class PrivacySettings(Table):
     """What is promised."""
@@ -328,14 +320,6 @@ class CollectiveSettings(Table):
         le=100,
         description="passes over public data alone before the first round; 0 = random vectors",
     )
-
-    def chosen(self) -> set[str]:
-        """Names of the keys that differ from their defaults."""
-        return {
-            name
-            for name, field in type(self).model_fields.items()
-            if getattr(self, name) != field.default
-        }
 
     def contradiction(self) -> str:
         """Why these choices cannot go together; empty where they can."""

@@ -34,7 +34,6 @@ from fedrec.federation.hostile_clients import (
     MARGIN,
     ROWS,
     SLACKS,
-    checks,
     matrix_coefficient,
     norm_bounds,
     projection_limit,
@@ -173,7 +172,7 @@ def plan_layout(question: Question, plan: Plan) -> RowLayout:
     """The layout with checks of clients where the plan has them.
 
     Raises PrivacyError where a block has no two factors, or cannot be checked."""
-    return checked_layout(question) if checks(plan) else layout(question)
+    return checked_layout(question) if plan.checked else layout(question)
 
 
 def checked_layout(question: Question) -> RowLayout:

@@ -19,7 +19,7 @@ import numpy.typing as npt
 from fedrec.data.interactions import Dataset, Interactions
 from fedrec.data.splits import Fold, Split, check_no_leak
 from fedrec.evaluation.ratings import rating_metrics
-from fedrec.factorization.facts import Model, PublicFacts, predict
+from fedrec.factorization.facts import Model, PublicFacts, predict, public_facts
 from fedrec.federation.messages import RoundDone, State, train
 from fedrec.in_process import Loopback
 from fedrec.privacy.accounting import Ledger
@@ -27,7 +27,6 @@ from fedrec.privacy.calibration import Plan
 from fedrec.privacy.guarantee import Guarantee
 from fedrec.randomness import Streams
 from fedrec.recipes import Prepared, prepare
-from fedrec.run.data.datasets import public_facts
 from fedrec.run.job import limit_of
 from fedrec.run.outcomes import Outcome, evaluate
 from fedrec.settings import Scenario
@@ -86,7 +85,11 @@ def sealed_and_fitted(
 ) -> tuple[Dataset, SealedSplit, Fitted]:
     """The scenario's data under a seal, or that of another one, and what the scenario trains."""
     dataset, sealed = load_sealed(data or scenario)
-    return dataset, sealed, fitted(scenario, public_facts(scenario, dataset, sealed), sealed.train)
+    return (
+        dataset,
+        sealed,
+        fitted(scenario, public_facts(scenario.seed, dataset, sealed), sealed.train),
+    )
 
 
 def load_whole(scenario: Scenario) -> tuple[Dataset, SealedSplit]:

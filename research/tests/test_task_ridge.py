@@ -17,7 +17,7 @@ from scipy import stats
 from fedrec.federation.messages import Question, ReleaseSpec, State, train
 from fedrec.federation.reports import squared_norms, within_radius
 from fedrec.in_process import Loopback
-from fedrec.numerics.packed import unpack
+from fedrec.numerics.segments import unpack
 from fedrec.privacy.accounting import Ledger
 from fedrec.privacy.guarantee import Guarantee, non_private
 from fedrec.randomness import Streams

@@ -11,8 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from fedrec.errors import RefusedError, SettingsError, UnreachableError
-from fedrec.federation.ledger_heads import follow
-from fedrec.federation.protocol import Budget, ReleaseEndpoint
+from fedrec.federation.protocol import Budget, ReleaseEndpoint, follow
 from fedrec.operations import logs
 from fedrec.operations.certificates import PLACES
 from fedrec.operations.metrics import Metrics

@@ -31,10 +31,9 @@ from fedrec.federation.protocol import (
 )
 from fedrec.federation.round_driver import AggregatedLink, Patience
 from fedrec.news.checkpoints import Kept
-from fedrec.news.fedadam import FedAdam
 from fedrec.news.messages import Arrays, Ask, NewsBroadcast, Reply, news_recipe
 from fedrec.news.reports_training import Collected, collected_of, joined
-from fedrec.news.rounds import Course
+from fedrec.news.rounds import Course, FedAdam
 from fedrec.news.trained import Catalogue, Progress, TrainedNews, public_table
 from fedrec.news.variant import of, rounds_of, schedule_of, train_news
 from fedrec.privacy.bounded_mean import TopicTable, noise_std, within_reach

@@ -11,8 +11,7 @@ from typing import Any
 import pytest
 
 from fedrec.errors import RefusedError, RunError
-from fedrec.federation.ledger_heads import follow, grown
-from fedrec.federation.protocol import LedgerGrowth, LedgerHead
+from fedrec.federation.protocol import LedgerGrowth, LedgerHead, follow, grown
 from fedrec.privacy.calibration import calibrate
 from fedrec.privacy.guarantee import Guarantee
 from fedrec_aggregator import ledger as ledger_module

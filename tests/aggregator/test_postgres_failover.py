@@ -14,8 +14,7 @@ from typing import Any
 import pytest
 
 from fedrec.errors import RefusedError, RunError
-from fedrec.federation.ledger_heads import follow
-from fedrec.federation.protocol import Phase
+from fedrec.federation.protocol import Phase, follow
 from fedrec_aggregator.postgres_ledger import PostgresLedger
 from tests.aggregator import postgres
 from tests.aggregator.conftest import World

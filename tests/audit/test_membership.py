@@ -9,6 +9,7 @@ from fedrec.auditing import replays
 from fedrec.auditing.membership import asked, exposed, membership, most_exposed
 from fedrec.auditing.replays import exact_mu, opened_finding, scores, views
 from fedrec.data.interactions import Interactions
+from fedrec.factorization.facts import public_facts
 from fedrec.federation import releases
 from fedrec.federation.hostile_clients import opening_mu
 from fedrec.federation.messages import Question
@@ -16,7 +17,7 @@ from fedrec.privacy.accounting import mu_for
 from fedrec.privacy.calibration import Plan
 from fedrec.randomness import Streams
 from fedrec.recipes import Prepared, prepare
-from fedrec.run.data.datasets import load_dataset, load_split, public_facts
+from fedrec.run.data.datasets import load_dataset, load_split
 from fedrec.settings import load
 from fedrec.sharing import layout
 
@@ -28,7 +29,7 @@ def prepared_with(*overrides: str) -> tuple[Prepared, Interactions]:
     scenario = load(None, ["data.preset=small", *overrides])
     dataset = load_dataset(scenario)
     split = load_split(scenario, dataset)
-    return prepare(scenario, public_facts(scenario, dataset, split)), split.train
+    return prepare(scenario, public_facts(scenario.seed, dataset, split)), split.train
 
 
 def with_half_the_noise(plan: Plan) -> Plan:

@@ -14,7 +14,7 @@ from fedrec.certificates.statements import require_signed
 from fedrec.certificates.verifying import verify
 from fedrec.certificates.writing import round_file
 from fedrec.errors import RunError
-from fedrec.federation.ledger_heads import STATEMENT, next_hash, signed_bytes
+from fedrec.federation.protocol import STATEMENT, next_hash, signed_bytes
 from fedrec.operations.certificates import KeyPair, issue, make_ca, pins, sign
 from fedrec.privacy.calibration import Plan
 from tests.certificates.models import SMALL, copied, parsed, sealed, simulated

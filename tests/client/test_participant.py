@@ -9,9 +9,8 @@ import pytest
 
 from fedrec.data.interactions import Interactions
 from fedrec.errors import RefusedError, UnreachableError
-from fedrec.federation.ledger_heads import grown
 from fedrec.federation.messages import Reports
-from fedrec.federation.protocol import Answer, LedgerGrowth, LedgerHead, Refusal
+from fedrec.federation.protocol import Answer, LedgerGrowth, LedgerHead, Refusal, grown
 from fedrec.federation.report_batches import select_users
 from fedrec.federation.reports import within_radius
 from fedrec.privacy.accounting import mu_for

@@ -18,13 +18,14 @@ from fedrec.data.interactions import Catalogue, Dataset, Interactions
 from fedrec.data.keyed_hash import id_words
 from fedrec.data.news_files import read_mind, read_rated_films
 from fedrec.data.splits import Split
+from fedrec.factorization.facts import public_facts
 from fedrec.federation.messages import ClientStep, Question, train
 from fedrec.federation.reports import ExactSums
 from fedrec.in_process import Loopback
 from fedrec.privacy.accounting import Ledger
 from fedrec.randomness import Streams
 from fedrec.recipes import prepare
-from fedrec.run.data.datasets import load_dataset, load_split, public_facts
+from fedrec.run.data.datasets import load_dataset, load_split
 from fedrec.settings import Scenario, validated
 
 Rows = dict[str, set[tuple[str, float, int]]]
@@ -264,7 +265,7 @@ def test_removing_one_user_from_the_file_moves_no_rounds_sums_by_more_than_the_r
         split = load_split(scenario, dataset)
         trains.append(split.train)
         if folder == "with":
-            prepared = prepare(scenario, public_facts(scenario, dataset, split))
+            prepared = prepare(scenario, public_facts(scenario.seed, dataset, split))
     moved = 0.0
     for done in train(
         prepared.recipe,

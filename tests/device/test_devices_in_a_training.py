@@ -14,6 +14,7 @@ import pytest
 
 from fedrec.data.interactions import Interactions
 from fedrec.errors import SettingsError
+from fedrec.factorization.facts import public_facts
 from fedrec.federation.leaves import even_ranges
 from fedrec.federation.messages import train
 from fedrec.federation.protocol import Answer, Invitation, Opening, Terms
@@ -25,7 +26,7 @@ from fedrec.privacy.accounting import Ledger
 from fedrec.privacy.guarantee import Guarantee
 from fedrec.randomness import Streams
 from fedrec.recipes import client_recipe
-from fedrec.run.data.datasets import load_dataset, load_split, public_facts
+from fedrec.run.data.datasets import load_dataset, load_split
 from fedrec.settings import load
 from fedrec.transport.aggregator_client import RemoteReleaseEndpoint
 from fedrec.transport.channel import Access
@@ -65,7 +66,7 @@ class Small:
         scenario = load(None, ["data.preset=small", "privacy.noise=seeded"])
         dataset = load_dataset(scenario)
         split = load_split(scenario, dataset)
-        self.prepared = prepare(scenario, public_facts(scenario, dataset, split))
+        self.prepared = prepare(scenario, public_facts(scenario.seed, dataset, split))
         self.data = split.train
         ids = dataset.catalogue.item_ids
         self.terms = Terms(RUN, client_recipe(scenario), self.data.kind, self.data.value_range, ids)

@@ -15,6 +15,7 @@ import pytest
 from starlette.routing import BaseRoute
 
 from fedrec.data.interactions import Interactions
+from fedrec.factorization.facts import public_facts
 from fedrec.federation.messages import Question, train
 from fedrec.federation.protocol import Invitation, Opening, Terms
 from fedrec.federation.wire import (
@@ -28,7 +29,7 @@ from fedrec.privacy.accounting import Ledger
 from fedrec.privacy.guarantee import Guarantee
 from fedrec.randomness import Streams
 from fedrec.recipes import client_recipe
-from fedrec.run.data.datasets import load_dataset, load_split, public_facts
+from fedrec.run.data.datasets import load_dataset, load_split
 from fedrec.settings import load
 from fedrec_aggregator.core import Aggregator, Limits
 from fedrec_aggregator.device_server import DeviceIntake, PublishedContent, application
@@ -64,7 +65,7 @@ def world() -> World:
     scenario = load(None, ["data.preset=small", "privacy.noise=seeded"])
     dataset = load_dataset(scenario)
     split = load_split(scenario, dataset)
-    prepared = prepare(scenario, public_facts(scenario, dataset, split))
+    prepared = prepare(scenario, public_facts(scenario.seed, dataset, split))
     link = Loopback(
         split.train, prepared.steps, prepared.plan, Streams(1), Ledger(prepared.plan.guarantee)
     )

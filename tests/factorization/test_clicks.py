@@ -16,13 +16,12 @@ from fedrec.data.features import FeatureBag, PublicFeatures
 from fedrec.data.interactions import Interactions
 from fedrec.data.public_sources import PUBLIC_USERS
 from fedrec.errors import SettingsError
-from fedrec.factorization.default_clicks import choices as click_choices
 from fedrec.factorization.default_clicks import gram_pairs, item_item
 from fedrec.factorization.default_clicks import recipe as clicks
 from fedrec.factorization.default_clicks import settings as click_settings
-from fedrec.factorization.default_clicks.choices import Clicked, again_by_counts
 from fedrec.factorization.default_clicks.model import ClickModel
 from fedrec.factorization.default_clicks.recipe import ClickRecipe
+from fedrec.factorization.default_clicks.settings import Clicked, again_by_counts
 from fedrec.factorization.facts import PublicFacts
 from fedrec.federation.messages import Question, RoundDone, State, train
 from fedrec.in_process import Loopback
@@ -182,7 +181,7 @@ def test_without_noise_public_people_teach_what_private_ones_would(
 ) -> None:
     """Exactly, by steps and by the Gram: reports are integers, and people's are added after the
     noise, which is 0 here."""
-    monkeypatch.setattr(click_choices, "FEW_CLICKS", few)
+    monkeypatch.setattr(click_settings, "FEW_CLICKS", few)
     events = some_clicks()
     alone = recipe_for(events, np.inf)
     private, people = (events.users_subset(np.arange(*part)) for part in ((0, 35), (35, 60)))
@@ -401,9 +400,9 @@ def test_what_steps_would_not_use_goes_to_the_gram_again(
 ) -> None:
     """Every release of the plan is asked for once, under its own name, and noise falls as if one
     release had had all of it."""
-    monkeypatch.setattr(click_choices, "LITTLE", little)
-    monkeypatch.setattr(click_choices, "FEW_CLICKS", few)
-    monkeypatch.setattr(click_choices, "MANY", many)
+    monkeypatch.setattr(click_settings, "LITTLE", little)
+    monkeypatch.setattr(click_settings, "FEW_CLICKS", few)
+    monkeypatch.setattr(click_settings, "MANY", many)
     events = some_clicks()
     recipe = recipe_for(events, 5.0)
     done = rounds_of(events, recipe)
@@ -444,7 +443,7 @@ def test_counts_decide_before_any_gram_whether_one_would_tell_anything(
 ) -> None:
     """If not, every release of the plan is of counts: together as good as `dp_popularity`, whose
     one release has the whole budget."""
-    monkeypatch.setattr(click_choices, "LEAST_TOLD", told)
+    monkeypatch.setattr(click_settings, "LEAST_TOLD", told)
     events = some_clicks()
     alone = recipe_for(events, 5.0)
     chosen = click_settings.default_settings(
@@ -476,7 +475,7 @@ def test_eigenvectors_are_found_once_when_the_gram_is_asked_for_again(
         "denoised",
         lambda *known, **more: found.append(1) or gram_pairs.denoised(*known, **more),
     )
-    monkeypatch.setattr(click_choices, "FEW_CLICKS", math.inf)
+    monkeypatch.setattr(click_settings, "FEW_CLICKS", math.inf)
     events = some_clicks()
     recipe = recipe_for(events, 5.0)
     assert len(rounds_of(events, recipe)) > 3
@@ -488,7 +487,7 @@ def test_weights_beside_vectors_count_by_the_part_of_all_clicks_that_they_see(
 ) -> None:
     """Ten of the items, where steps follow."""
     for name, never in (("LITTLE", -math.inf), ("FEW_CLICKS", 0.0), ("MANY", math.inf)):
-        monkeypatch.setattr(click_choices, name, never)
+        monkeypatch.setattr(click_settings, name, never)
     monkeypatch.setattr(item_item, "LEAST_HEAD", 10)
     events = some_clicks()
     recipe = recipe_for(events, 5.0)
@@ -509,9 +508,9 @@ def test_a_gram_that_gets_all_is_of_more_items_from_the_first_release_on(
     """Where counts alone say that it will, or people hold many items; else of what the first
     release tells."""
     monkeypatch.setattr(item_item, "LEAST_HEAD", 1)
-    monkeypatch.setattr(click_choices, "told", lambda most, *, held: int(most))
-    monkeypatch.setattr(click_choices, "FEW_CLICKS", few)
-    monkeypatch.setattr(click_choices, "MANY", many)
+    monkeypatch.setattr(click_settings, "told", lambda most, *, held: int(most))
+    monkeypatch.setattr(click_settings, "FEW_CLICKS", few)
+    monkeypatch.setattr(click_settings, "MANY", many)
     events = some_clicks()
     recipe = recipe_for(events, 5.0)
     recipe = replace(recipe, settings=replace(recipe.settings, heads=(10, 20)))
@@ -544,7 +543,7 @@ def test_without_noise_the_gram_is_asked_for_once(monkeypatch: pytest.MonkeyPatc
     first = ["clicks/counts", "clicks/tastes"]
     steps = ["clicks/step"] * len(recipe.settings.steps)
     for few, more in ((math.inf, []), (0.0, steps)):
-        monkeypatch.setattr(click_choices, "FEW_CLICKS", few)
+        monkeypatch.setattr(click_settings, "FEW_CLICKS", few)
         assert [one.question.step for one in rounds_of(events, recipe)] == first + more
 
 
@@ -552,7 +551,7 @@ def test_without_noise_an_item_that_nobody_clicked_is_no_click(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """18 people of one click each hold one item; with what 20 other items are credited with, 1.5."""
-    monkeypatch.setattr(click_choices, "FEW_CLICKS", 1.2)
+    monkeypatch.setattr(click_settings, "FEW_CLICKS", 1.2)
     events = Interactions.from_columns(
         np.arange(18),
         np.arange(18) % 5,

@@ -3,7 +3,7 @@ import pytest
 
 from fedrec.factorization.am_ssp import recipe
 from fedrec.factorization.least_squares import ItemStatistics
-from fedrec.numerics.packed import pack
+from fedrec.numerics.segments import pack
 
 
 def noisy_statistics(m: int = 40, d: int = 5) -> tuple[ItemStatistics, np.ndarray, np.ndarray]:

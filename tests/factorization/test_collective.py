@@ -20,7 +20,7 @@ from fedrec.factorization.facts import PublicFacts, predict
 from fedrec.factorization.least_squares import ItemStatistics
 from fedrec.federation.messages import train
 from fedrec.in_process import Loopback
-from fedrec.numerics.packed import pack
+from fedrec.numerics.segments import pack
 from fedrec.privacy.accounting import Ledger
 from fedrec.public_sides import neighbours, sides_of
 from fedrec.randomness import Streams

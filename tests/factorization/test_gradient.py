@@ -12,7 +12,7 @@ from fedrec.errors import SettingsError
 from fedrec.factorization.am_ssp import gradient
 from fedrec.factorization.am_ssp.gradient import Adam, Constant, Descent, GradientDescent, Optimizer
 from fedrec.factorization.least_squares import ItemStatistics
-from fedrec.numerics.packed import pack
+from fedrec.numerics.segments import pack
 
 Floats = npt.NDArray[np.floating]
 M = 12

@@ -7,7 +7,7 @@ from fedrec.factorization.least_squares import item_statistics, map_rows
 from fedrec.federation.messages import BlockReports, BlockSpec, Reports
 from fedrec.federation.reports import ExactSums, exact_sums
 from fedrec.numerics import threads
-from fedrec.numerics.packed import pack, unpack
+from fedrec.numerics.segments import pack, unpack
 
 LARGEST = 2**15 - 1
 

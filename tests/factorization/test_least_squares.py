@@ -14,7 +14,7 @@ from fedrec.factorization.least_squares import (
     solve_rows,
     solve_users,
 )
-from fedrec.numerics.packed import pack, unpack
+from fedrec.numerics.segments import pack, unpack
 
 Floats = npt.NDArray[np.floating]
 

@@ -17,7 +17,7 @@ from fedrec.factorization.least_squares import LocalStageModel, solved
 from fedrec.federation.messages import State, train
 from fedrec.federation.reports import squared_norms
 from fedrec.in_process import Loopback
-from fedrec.numerics.packed import unpack
+from fedrec.numerics.segments import unpack
 from fedrec.privacy.accounting import Ledger
 from fedrec.randomness import Streams
 from fedrec.recipes import Prepared, prepare

@@ -23,7 +23,7 @@ from fedrec.data.planted import SHAPES, planted
 from fedrec.data.public_sources import PUBLIC_USERS
 from fedrec.evaluation.ranking import evaluate_ranking
 from fedrec.evaluation.toplists import Scores, dot_product, same_for_everyone
-from fedrec.factorization.default_clicks import choices as click_choices
+from fedrec.factorization.default_clicks import settings as click_settings
 from fedrec.factorization.default_clicks import worth
 from fedrec.factorization.facts import PublicFacts, predict
 from fedrec.federation import releases
@@ -169,11 +169,11 @@ def _clicks_of_few(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPat
     if "default, clicks" in request.node.name:
         monkeypatch.setattr(worth, "PART", 1.0)  # a third of eight people would not be asked
     if "default, clicks" in request.node.name and "few people" not in request.node.name:
-        monkeypatch.setattr(click_choices, "LEAST_TOLD", 0.0)
-        monkeypatch.setattr(click_choices, "FEW_CLICKS", 0.0)
-        monkeypatch.setattr(click_choices, "MANY", math.inf)
+        monkeypatch.setattr(click_settings, "LEAST_TOLD", 0.0)
+        monkeypatch.setattr(click_settings, "FEW_CLICKS", 0.0)
+        monkeypatch.setattr(click_settings, "MANY", math.inf)
         least = math.inf if "one Gram" in request.node.name else -math.inf
-        monkeypatch.setattr(click_choices, "LITTLE", least)
+        monkeypatch.setattr(click_settings, "LITTLE", least)
 
 
 def some_ratings(seed: int, num_users: int = 8) -> Interactions:

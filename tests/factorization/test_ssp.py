@@ -18,7 +18,7 @@ from fedrec.factorization.am_ssp import recipe as ssp
 from fedrec.factorization.facts import PublicFacts, predict
 from fedrec.federation.messages import train
 from fedrec.in_process import Loopback
-from fedrec.numerics.packed import unpack
+from fedrec.numerics.segments import unpack
 from fedrec.privacy.accounting import Ledger
 from fedrec.privacy.calibration import Plan, calibrate
 from fedrec.privacy.guarantee import Guarantee, non_private

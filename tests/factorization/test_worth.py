@@ -15,12 +15,12 @@ from fedrec.evaluation.ranking import evaluate_ranking
 from fedrec.evaluation.toplists import dot_product
 from fedrec.factorization import released
 from fedrec.factorization.default_clicks.client import left_out, report_counts
-from fedrec.factorization.default_clicks.model import ClickModel, ItemItemModel
-from fedrec.factorization.default_clicks.public_part import (
+from fedrec.factorization.default_clicks.model import (
     POPULAR,
+    ClickModel,
+    ItemItemModel,
     PublicPriorModel,
     flattened,
-    link_directions,
     public_alone,
 )
 from fedrec.factorization.default_clicks.recipe import item_item_of
@@ -34,6 +34,7 @@ from fedrec.factorization.default_clicks.worth import (
     shares,
     worth_of,
 )
+from fedrec.factorization.default_ratings.directions import link_directions
 from fedrec.factorization.facts import Model, PublicFacts
 from fedrec.federation.messages import Question, ReleaseSpec, State, train
 from fedrec.federation.reports import block

@@ -17,7 +17,7 @@ from fedrec.data.planted import planted, shape_of_sizes
 from fedrec.errors import SettingsError
 from fedrec.factorization.facts import PublicFacts
 from fedrec.federation.messages import Reports, train
-from fedrec.federation.personal import announced, mean_weight, weight, weighted, with_limits
+from fedrec.federation.releases import announced, mean_weight, weight, weighted, with_limits
 from fedrec.federation.reports import ExactSums, squared_norms
 from fedrec.in_process import Loopback
 from fedrec.privacy.accounting import Ledger, compose, epsilon_of

@@ -7,13 +7,13 @@ import numpy as np
 import pytest
 
 from fedrec.evaluation.ratings import rating_metrics
-from fedrec.factorization.facts import predict
+from fedrec.factorization.facts import predict, public_facts
 from fedrec.federation.messages import Release
 from fedrec.in_process import Loopback
 from fedrec.privacy.accounting import Ledger
 from fedrec.randomness import Streams
 from fedrec.recipes import prepare
-from fedrec.run.data.datasets import load_dataset, load_split, public_facts
+from fedrec.run.data.datasets import load_dataset, load_split
 from fedrec.settings import load
 
 
@@ -47,7 +47,7 @@ def test_a_model_of_85_percent_in_some_rounds_is_about_as_good_as_one_of_all(
     )
     dataset = load_dataset(scenario)
     split = load_split(scenario, dataset)
-    prepared = prepare(scenario, public_facts(scenario, dataset, split))
+    prepared = prepare(scenario, public_facts(scenario.seed, dataset, split))
     users = split.train.num_users
     there = np.random.default_rng(3).permutation(split.train.num_users)
 

@@ -65,7 +65,7 @@ def test_no_result_depends_on_what_memory_held_before() -> None:
 _PROJECT = """
 import numpy as np
 from fedrec.factorization.least_squares import project_psd
-from fedrec.numerics.packed import pack, unpack
+from fedrec.numerics.segments import pack, unpack
 
 for d in (*range(1, 18), 64):
     X = np.random.default_rng(d).standard_normal((40, d, d))

@@ -22,8 +22,7 @@ from fedrec.cli.ledgers.backup import backup
 from fedrec.cli.ledgers.restoring import contents, restore
 from fedrec.cli.main import app
 from fedrec.errors import RefusedError, RunError, SettingsError
-from fedrec.federation.ledger_heads import follow
-from fedrec.federation.protocol import LedgerHead
+from fedrec.federation.protocol import LedgerHead, follow
 from fedrec.privacy.calibration import calibrate
 from fedrec.privacy.guarantee import Guarantee
 from fedrec.storage import write_json

@@ -18,7 +18,7 @@ from fedrec.data.planted_news import PlantedNewsShape, planted_news
 from fedrec.encoders.news_model import NewsModel
 from fedrec.errors import SettingsError
 from fedrec.evaluation.impressions import with_swapped_histories
-from fedrec.news import fedadam, labels, rounds, topics
+from fedrec.news import labels, rounds, topics
 from fedrec.news.attention import gaussian_plan, renormalise_relu
 from fedrec.news.checkpoints import DeviceNoise
 from fedrec.news.local_clients import LocalClients
@@ -86,7 +86,7 @@ def devices(train: Impressions, epsilon: float = 5.0) -> Devices:
 
 
 def test_every_user_answers_once_a_pass() -> None:
-    schedule = rounds.Schedule(3, 16, fedadam.FedAdam())
+    schedule = rounds.Schedule(3, 16, rounds.FedAdam())
     groups = list(rounds.cohorts(60, schedule, streams=Streams(1)))
     assert len(groups) == schedule.rounds(60) == 12
     for turn in range(3):

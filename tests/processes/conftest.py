@@ -18,10 +18,11 @@ import pytest
 
 from fedrec.cli.supervisor import Supervisor
 from fedrec.data.interactions import Catalogue, Interactions
+from fedrec.factorization.facts import public_facts
 from fedrec.in_process import Loopback
 from fedrec.privacy.accounting import Ledger
 from fedrec.recipes import prepare
-from fedrec.run.data.datasets import load_dataset, load_split, public_facts
+from fedrec.run.data.datasets import load_dataset, load_split
 from fedrec.run.job import Job, loopback
 from fedrec.run.news_run import NewsJob
 from fedrec.settings import load
@@ -189,7 +190,7 @@ def play(tmp_path_factory: pytest.TempPathFactory) -> Play:
     )
     dataset = load_dataset(scenario)
     split = load_split(scenario, dataset)
-    facts = public_facts(scenario, dataset, split)
+    facts = public_facts(scenario.seed, dataset, split)
     return Play(
         Job(
             scenario,

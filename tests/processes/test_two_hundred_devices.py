@@ -18,8 +18,9 @@ import numpy as np
 import pytest
 
 from fedrec.cli.supervisor import Supervisor
+from fedrec.factorization.facts import public_facts
 from fedrec.recipes import prepare
-from fedrec.run.data.datasets import load_dataset, load_split, public_facts
+from fedrec.run.data.datasets import load_dataset, load_split
 from fedrec.run.job import Job, Shard
 from fedrec.settings import load
 from fedrec_client.device.ledger import DeviceLedger
@@ -150,7 +151,7 @@ def test_devices_and_parties_killed_in_the_middle_of_rounds_change_no_byte(
     scenario = load(None, ["data.preset=small", "privacy.noise=seeded"])
     dataset = load_dataset(scenario)
     split = load_split(scenario, dataset)
-    facts = public_facts(scenario, dataset, split)
+    facts = public_facts(scenario.seed, dataset, split)
     job = Job(scenario, facts, split.train, prepare(scenario, facts), tmp_path / "nothing")
     users = job.data.num_users
     at_the_site = job.data.users_subset(np.arange(users - DEVICES))

@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 from fedrec.errors import RefusedError, RunError
-from fedrec.federation.ledger_heads import grown
-from fedrec.federation.protocol import LedgerGrowth, LedgerHead
+from fedrec.federation.protocol import LedgerGrowth, LedgerHead, grown
 from fedrec_server.aggregation import FollowedEndpoint
 from fedrec_server.watching import SeenLedger
 

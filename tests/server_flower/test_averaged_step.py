@@ -8,8 +8,7 @@ from flwr.app import Array, ArrayRecord, Message, MetricRecord, RecordDict
 from flwr.serverapp import strategy
 
 from fedrec.errors import RunError
-from fedrec.news.fedadam import FedAdam
-from fedrec.news.rounds import Course
+from fedrec.news.rounds import Course, FedAdam
 from fedrec_server.news import averaged_step
 from fedrec_simulations.runtimes.in_process import InProcessGrid
 

@@ -18,13 +18,12 @@ from fedrec.federation.hostile_clients import (
     ROWS,
     SHARE,
     SPREAD,
-    noise_mu,
     on_checked_grid,
     opening_mu,
     projection_limit,
 )
 from fedrec.federation.messages import Question, ReleaseSpec
-from fedrec.federation.releases import noise_stds, priced
+from fedrec.federation.releases import noise_mu, noise_stds, priced
 from fedrec.federation.reports import RealBlock, block, bounded
 from fedrec.privacy.calibration import Plan, among_three, calibrate
 from fedrec.privacy.guarantee import Guarantee

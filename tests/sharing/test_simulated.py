@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from fedrec.run import account, simulate
+from fedrec.run.statement import NOT_REVIEWED
 from fedrec.settings import load
-from fedrec.sharing.promises import NOT_REVIEWED
 from fedrec.storage import read_json
 
 KEYS = [

@@ -29,8 +29,8 @@ from fedrec.randomness import Streams
 from fedrec.recipes import Prepared, client_recipe, prepare
 from fedrec.run import simulate
 from fedrec.run.job import RuntimeChoice
+from fedrec.run.statement import promises, sentences
 from fedrec.settings import load
-from fedrec.sharing.promises import sentences, stated
 from fedrec.transport.aggregator_client import Retry
 from fedrec_server.aggregation import aggregation_of
 from fedrec_server.settings import validated
@@ -237,8 +237,8 @@ def test_a_trusted_scenario_is_sent_and_hashed_as_before_there_were_three() -> N
 
 def test_sentences_name_both_epsilons_and_are_none_for_a_trusted_aggregator() -> None:
     data = events("ratings")
-    assert stated(prepared([], data).plan) == ()
-    outside, one, two, *_ = stated(prepared(THREE, data).plan)
+    assert promises(prepared([], data).plan) == ()
+    outside, one, two, *_ = promises(prepared(THREE, data).plan)
     assert "epsilon 3.954 at delta 1e-05" in outside.promise
     assert "epsilon 5 whatever any one of them does" in outside.promise
     assert one.promise.startswith(
@@ -250,7 +250,7 @@ def test_sentences_name_both_epsilons_and_are_none_for_a_trusted_aggregator() ->
 
 def test_the_page_has_every_sentence_of_a_plan_of_epsilon_5() -> None:
     text = (Path(__file__).parents[2] / "docs" / "three-party.md").read_text()
-    for one in stated(prepared(THREE, events("ratings")).plan):
+    for one in promises(prepared(THREE, events("ratings")).plan):
         assert f"| {one.against} | {one.promise} |" in text
 
 

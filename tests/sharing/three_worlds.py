@@ -10,8 +10,9 @@ import numpy as np
 
 from fedrec.arrays import UInt64s
 from fedrec.errors import ProtocolError, UnreachableError
-from fedrec.federation.hostile_clients import noise_mu, on_checked_grid
+from fedrec.federation.hostile_clients import on_checked_grid
 from fedrec.federation.messages import Question, ReleaseSpec, Reports
+from fedrec.federation.releases import noise_mu
 from fedrec.federation.reports import RealBlock, block, bounded, exact_sums
 from fedrec.privacy.calibration import Plan, among_three, calibrate
 from fedrec.privacy.guarantee import Guarantee

@@ -24,8 +24,9 @@ import fedrec_app
 from fedrec.cli.supervisor import Supervisor
 from fedrec.data.interactions import Catalogue
 from fedrec.errors import RunError, SettingsError
+from fedrec.factorization.facts import public_facts
 from fedrec.run import simulate
-from fedrec.run.data.datasets import load_dataset, load_split, public_facts
+from fedrec.run.data.datasets import load_dataset, load_split
 from fedrec.run.job import Carried, Job, Runtime
 from fedrec.run.training import Training
 from fedrec.settings import Scenario, load
@@ -277,7 +278,7 @@ def test_flwr_run_at_a_stock_superlink_gives_the_loopback_s_bytes(tmp_path: Path
 def training(chosen: Scenario, folder: Path, runtime: Runtime[Job, Carried] | None) -> Training:
     dataset = load_dataset(chosen)
     split = load_split(chosen, dataset)
-    facts = public_facts(chosen, dataset, split)
+    facts = public_facts(chosen.seed, dataset, split)
     more = {} if runtime is None else {"runtime": runtime}
     return Training(chosen, facts, split.train, split.validation, folder, **more)  # type: ignore[arg-type]
 

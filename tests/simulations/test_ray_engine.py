@@ -23,7 +23,8 @@ from fedrec.cli import main
 from fedrec.cli.supervisor import Supervisor
 from fedrec.data.interactions import Catalogue
 from fedrec.errors import RunError, SettingsError
-from fedrec.run.data.datasets import load_dataset, load_split, public_facts
+from fedrec.factorization.facts import public_facts
+from fedrec.run.data.datasets import load_dataset, load_split
 from fedrec.run.job import LOOPBACK, Carried, Job, Runtime, RuntimeChoice
 from fedrec.run.training import RoundRecord, Training
 from fedrec.settings import Scenario, load
@@ -49,7 +50,7 @@ def training(
 ) -> Training:
     dataset = load_dataset(chosen)
     split = load_split(chosen, dataset)
-    facts = public_facts(chosen, dataset, split)
+    facts = public_facts(chosen.seed, dataset, split)
     carrier = runtime or ray_engine.ray(dataset.catalogue, clients=CLIENTS)
     return Training(chosen, facts, split.train, split.validation, folder, runtime=carrier)
 

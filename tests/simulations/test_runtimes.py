@@ -15,7 +15,8 @@ import pytest
 
 from fedrec.cli.supervisor import Supervisor
 from fedrec.errors import RunError, SettingsError
-from fedrec.run.data.datasets import load_dataset, load_split, public_facts
+from fedrec.factorization.facts import public_facts
+from fedrec.run.data.datasets import load_dataset, load_split
 from fedrec.run.job import Name, RuntimeChoice, shards
 from fedrec.run.simulate import run
 from fedrec.run.training import RoundRecord, Training
@@ -33,7 +34,7 @@ def scenario(*more: str) -> Scenario:
 def training(chosen: Scenario, folder: Path, runtime: Name, clients: int = 3) -> Training:
     dataset = load_dataset(chosen)
     split = load_split(chosen, dataset)
-    facts = public_facts(chosen, dataset, split)
+    facts = public_facts(chosen.seed, dataset, split)
     carrier = RuntimeChoice(runtime, clients).carrier(dataset.catalogue)
     return Training(chosen, facts, split.train, split.validation, folder, runtime=carrier)
 

@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from fedrec.errors import SettingsError
+from fedrec.factorization.facts import public_facts
 from fedrec.public_data import PublicData
-from fedrec.run.data.datasets import load_dataset, load_split, public_facts
+from fedrec.run.data.datasets import load_dataset, load_split
 from fedrec.settings import Scenario, load
 from fedrec.shipped import shipped
 from fedrec_server import news, rounds
@@ -93,7 +94,7 @@ def test_what_a_scenario_was_changed_to_is_said() -> None:
     assert {"data.preset=small", "split.kind=random", "data.kind=clicks"} <= set(words)
     assert (chosen.recipe, chosen.model.dimension, chosen.data.path) == ("convex-ssp", 33, "")
     dataset = load_dataset(chosen)
-    assert public_facts(chosen, dataset, load_split(chosen, dataset)).kind == "clicks"
+    assert public_facts(chosen.seed, dataset, load_split(chosen, dataset)).kind == "clicks"
 
 
 def test_a_scenario_that_a_runtime_does_not_carry_says_why(tmp_path: Path) -> None:

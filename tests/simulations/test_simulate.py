@@ -23,12 +23,12 @@ from fedrec.cli.main import guarded
 from fedrec.errors import BudgetExceededError
 from fedrec.evaluation.ratings import rating_metrics
 from fedrec.factorization.default_ratings.model import DefaultModel
-from fedrec.factorization.facts import predict
+from fedrec.factorization.facts import predict, public_facts
 from fedrec.federation.messages import Release
 from fedrec.federation.wire import pack_release
 from fedrec.run import outcomes
 from fedrec.run.account import describe
-from fedrec.run.data.datasets import load_dataset, load_split, public_facts
+from fedrec.run.data.datasets import load_dataset, load_split
 from fedrec.run.job import Carried, Job, loopback
 from fedrec.run.training import Training
 from fedrec.settings import Scenario, load
@@ -173,7 +173,7 @@ def training(folder: Path, *more: str) -> Training:
     dataset = load_dataset(scenario)
     split = load_split(scenario, dataset)
     return Training(
-        scenario, public_facts(scenario, dataset, split), split.train, split.validation, folder
+        scenario, public_facts(scenario.seed, dataset, split), split.train, split.validation, folder
     )
 
 
@@ -209,7 +209,7 @@ def test_a_run_whose_releases_state_half_of_the_planned_noise_is_refused(tmp_pat
     scenario = load(None, [*KEYS, "data.features=false"])
     dataset = load_dataset(scenario)
     split = load_split(scenario, dataset)
-    facts = public_facts(scenario, dataset, split)
+    facts = public_facts(scenario.seed, dataset, split)
     with pytest.raises(BudgetExceededError, match="would bring the total"):
         list(
             Training(scenario, facts, split.train, split.validation, tmp_path, runtime=halved).run()

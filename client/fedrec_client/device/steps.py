@@ -297,7 +297,7 @@ def step(question: Question, mine: Rated) -> tuple[Int32s, list[ReportPart]]:
 
 def pairs(question: Question, mine: Rated) -> tuple[Int32s, list[ReportPart]]:
     """Rows z_j z of the items asked for that were rated, z their weights:
-    `default_clicks.client.report_tastes`."""
+    `default_ratings.client.report_pairs`."""
     omega = _public(question, "omega")
     asked = np.asarray(question.public["items"], np.int64)
     place = np.full(mine.num_items, -1, np.int32)

@@ -43,7 +43,7 @@ from fedrec.factorization.facts import PublicFacts
 from fedrec.factorization.least_squares import ItemStatistics, LocalStageModel
 from fedrec.federation.messages import Question, Release, ReleaseSpec, State
 from fedrec.federation.reports import block
-from fedrec.numerics.packed import unpack
+from fedrec.numerics.segments import unpack
 from fedrec.numerics.threads import map_ranges
 from fedrec.privacy.calibration import Plan
 

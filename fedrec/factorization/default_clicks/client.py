@@ -19,6 +19,7 @@ import numpy.typing as npt
 from fedrec.arrays import Float64s
 from fedrec.data.interactions import Interactions
 from fedrec.data.keyed_hash import below
+from fedrec.factorization.default_ratings.client import report_pairs
 from fedrec.factorization.least_squares import solve_clicks
 from fedrec.federation.messages import Question, Reports
 from fedrec.federation.reports import RealBlock, bounded
@@ -50,24 +51,8 @@ def report_counts(question: Question, mine: Interactions) -> Reports:
 
 
 def report_tastes(question: Question, mine: Interactions) -> Reports:
-    """Block "tastes": z z', z (K,) the weighted clicks on the K items asked for, scaled to norm 1.
-
-    Sent as rows z_j z of the items j that were clicked, items being named by their place among the
-    K: the square is sparse, a packed outer product is not. One user's square has Frobenius norm
-    |z|^2 = 1.
-    """
-    omega = np.asarray(question.public["omega"], np.float64)
-    asked = np.asarray(question.public["items"], np.int64)
-    mine = _shown(question, mine)
-    place = np.full(mine.num_items, -1, np.int32)
-    place[asked] = np.arange(len(asked))
-    mine = mine.select(place[mine.items] >= 0)
-    order = np.lexsort((place[mine.items], mine.users))  # a report names its items in rising order
-    z = omega[mine.items][order]
-    columns = place[mine.items][order]
-    dense = np.zeros((mine.num_users, len(asked)))
-    dense[mine.users, columns] = z
-    return bounded(mine.user_ptr, columns, [RealBlock(z, dense)], question.releases)
+    """Block "tastes": `report_pairs` of what the user shows."""
+    return report_pairs(question, _shown(question, mine))
 
 
 def report_steps(question: Question, mine: Interactions) -> Reports:

@@ -13,7 +13,7 @@ public. Rounds:
 Scores are those of the item-item weights and of u, blended (`click_model`): the weights tell the
 most clicked items apart better than few numbers can, the vectors reach the others. Where what was
 released before says that steps would add less, every further release goes to the Gram, and the
-model is that of `dp_item_item`, or to counts, and it is that of `dp_popularity` (`click_choices`).
+model is that of `dp_item_item`, or to counts, and it is that of `dp_popularity` (`settings`).
 
 Guarantee (user, add/remove): every release has sensitivity 1 (`client`); what the server
 makes of releases is post-processing, and the composition of the plan's releases is exact. Against
@@ -38,17 +38,21 @@ import numpy.typing as npt
 from fedrec.arrays import Float32s, Float64s
 from fedrec.data.interactions import Interactions
 from fedrec.factorization.default_clicks import client as clicks_client
-from fedrec.factorization.default_clicks.choices import (
+from fedrec.factorization.default_clicks.gram_pairs import RANK, denoised, denoised_diagonal, shared
+from fedrec.factorization.default_clicks.item_item import ItemItem, ease_of_all
+from fedrec.factorization.default_clicks.model import (
+    ClickModel,
+    ItemItemModel,
+    PublicPriorModel,
+    blend_weight,
+)
+from fedrec.factorization.default_clicks.settings import (
     Clicked,
+    ClickSettings,
     again_by_counts,
     again_by_gram,
     tells_nothing,
 )
-from fedrec.factorization.default_clicks.gram_pairs import RANK, denoised, denoised_diagonal, shared
-from fedrec.factorization.default_clicks.item_item import ItemItem, ease_of_all
-from fedrec.factorization.default_clicks.model import ClickModel, ItemItemModel, blend_weight
-from fedrec.factorization.default_clicks.public_part import PublicPriorModel
-from fedrec.factorization.default_clicks.settings import ClickSettings
 from fedrec.factorization.default_clicks.worth import (
     asked_of,
     blends,
@@ -60,7 +64,7 @@ from fedrec.factorization.facts import PublicFacts
 from fedrec.federation.coding import rounded_numbers, rounded_rows
 from fedrec.federation.messages import ClientStep, Question, Release, ReleaseSpec, State
 from fedrec.federation.reports import ExactSums, block
-from fedrec.numerics.packed import unpack
+from fedrec.numerics.segments import unpack
 from fedrec.privacy.calibration import Plan
 
 Arrays = dict[str, npt.NDArray[np.generic]]
@@ -95,7 +99,7 @@ class ClickRecipe:
     content: Float64s | None = None
     """(m, f) leading directions of public features, largest first."""
     public: tuple[Float32s, ...] = ()
-    """(m, f) P of each public source, as `public_part` has them."""
+    """(m, f) P of each public source, as `model` has them."""
 
     def begin(self) -> State:
         """Nothing is known."""

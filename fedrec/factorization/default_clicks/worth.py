@@ -31,8 +31,7 @@ import numpy.typing as npt
 from fedrec.arrays import Float64s, Int64s
 from fedrec.data.interactions import Interactions
 from fedrec.factorization.default_clicks.client import left_out
-from fedrec.factorization.default_clicks.model import ClickModel
-from fedrec.factorization.default_clicks.public_part import FALLBACK, Part, PublicPriorModel
+from fedrec.factorization.default_clicks.model import FALLBACK, ClickModel, Part, PublicPriorModel
 from fedrec.federation.coding import rounded_numbers, rounded_rows
 from fedrec.federation.messages import Question, Reports
 from fedrec.federation.reports import RealBlock, bounded

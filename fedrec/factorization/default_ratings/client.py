@@ -1,5 +1,4 @@
-"""Device side of the default recipe: reports of joint L2 norm at most 1, and the local solve; that
-of pairs is `default_clicks.client`'s.
+"""Device side of the default recipe: reports of joint L2 norm at most 1, and the local solve.
 
 Guarantee (user, add/remove): `federation.reports.bounded` scales one user's whole report of a
 release to norm 1, whatever the data (one rating or three thousand), and cuts it to the grid towards
@@ -209,6 +208,26 @@ def report_tastes(question: Question, mine: Interactions) -> Reports:
         [RealBlock(np.ones(mine.num_users), z)],
         question.releases,
     )
+
+
+def report_pairs(question: Question, mine: Interactions) -> Reports:
+    """Block "tastes": z z', z (K,) the weights of those of the K items asked for that the user
+    rated or clicked, scaled to norm 1, whatever the values.
+
+    Sent as rows z_j z of these items j, items being named by their place among the K: the square is
+    sparse, a packed outer product is not. One user's square has Frobenius norm |z|^2 = 1.
+    """
+    omega = np.asarray(question.public["omega"], np.float64)
+    asked = np.asarray(question.public["items"], np.int64)
+    place = np.full(mine.num_items, -1, np.int32)
+    place[asked] = np.arange(len(asked))
+    mine = mine.select(place[mine.items] >= 0)
+    order = np.lexsort((place[mine.items], mine.users))  # a report names its items in rising order
+    z = omega[mine.items][order]
+    columns = place[mine.items][order]
+    dense = np.zeros((mine.num_users, len(asked)))
+    dense[mine.users, columns] = z
+    return bounded(mine.user_ptr, columns, [RealBlock(z, dense)], question.releases)
 
 
 def report_steps(question: Question, mine: Interactions) -> Reports:

@@ -32,8 +32,7 @@ import numpy.typing as npt
 from fedrec.arrays import Float64s, Int64s
 from fedrec.data.interactions import Interactions
 from fedrec.numerics import INNER
-from fedrec.numerics.kernels import add_outer
-from fedrec.numerics.packed import pad_columns
+from fedrec.numerics.kernels import add_outer, pad_columns
 from fedrec.numerics.segments import FEW_RATINGS, cross_fitted, padded_users
 from fedrec.numerics.threads import map_ranges
 

@@ -1,6 +1,6 @@
-"""Directions of the default recipe before its steps: public content, and what counts, biases and a
-Gram of tastes add to it; and posterior means and variances of items' biases and deviations, given
-what the steps observed.
+"""Directions of the default recipe before its steps: public content, links and vectors, and what
+counts, biases and a Gram of tastes add to them; and posterior means and variances of items' biases
+and deviations, given what the steps observed.
 
 Guarantee: post-processing of releases.
 """
@@ -12,12 +12,16 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 import numpy.typing as npt
+from scipy import sparse
 
 from fedrec.arrays import Float64s, Int64s
-from fedrec.data.features import METADATA_WEIGHTS, svd_embedding
+from fedrec.data.features import METADATA_WEIGHTS, PublicFeatures, svd_embedding
+from fedrec.data.public_sources import ITEM_VECTORS, SIMILAR_ITEMS
 from fedrec.factorization.empirical_bayes import USUAL_BIASES, ItemPosterior
 from fedrec.factorization.facts import PublicFacts
 from fedrec.federation.messages import State
+from fedrec.numerics.segments import leading_eigenvectors
+from fedrec.randomness import Streams
 
 OWN_MEANS = 0.2
 """Variance of users' own means about the items' biases."""
@@ -47,6 +51,8 @@ beyond two the first three were .8262, .8086 and .7991. With 2.7 instead of 2, p
 at epsilon 20 had .7898, not .7934, and without noise .7859, not .7864 (three draws).
 """
 
+LINKS = 300
+"""Most directions of links or of vectors."""
 BESIDE = 0.25
 """Energy of links and vectors over that of features, or of the second over the first, as long as
 nothing is known of what they say of people (`told_shares`).
@@ -68,6 +74,53 @@ def public_content(facts: PublicFacts, *, dimension: int) -> Float64s | None:
         np.float64
     )
     return F / math.sqrt(float(np.mean(np.sum(F**2, axis=1))))
+
+
+def link_directions(features: PublicFeatures | None) -> Float64s | None:
+    """(m, f) P of the bag `SIMILAR_ITEMS`: S = D^-1/2 A D^-1/2, A the pairs' weights > 0 in both
+    directions, D what they add up to for each item, cut to its largest positive eigenvalues.
+
+    None without such a bag, or where no item is linked with another."""
+    bag = None if features is None else features.bags.get(SIMILAR_ITEMS)
+    if bag is None:
+        return None
+    given = sparse.csr_matrix(bag.counts, dtype=np.float64).maximum(0)
+    A = sparse.csr_matrix(given + given.T)
+    A.setdiag(0)
+    sums = np.asarray(A.sum(axis=1)).ravel()
+    if not sums.any():
+        return None
+    unit = sparse.diags(np.divide(1, np.sqrt(sums), out=np.zeros_like(sums), where=sums > 0))
+    S = sparse.csr_matrix(unit @ A @ unit)
+    # S's eigenvalues are in [-1, 1]: of S + 1 the largest are the largest, and none is negative
+    vectors, values = leading_eigenvectors(
+        lambda block: np.asarray(S @ block) + block,
+        size=len(sums),
+        rank=min(LINKS, len(sums)),
+        rng=Streams(0).numpy("links"),
+    )
+    kept = values > 1 + 1e-9
+    return np.asarray(vectors[:, kept] * np.sqrt(values[kept] - 1), np.float64)
+
+
+def vector_directions(features: PublicFeatures | None) -> Float64s | None:
+    """(m, f) P of the bag `ITEM_VECTORS`: rows of length 1, less their mean over items that have
+    one; f no more than `LINKS`, the leading directions where there are more.
+
+    None without such a bag, or where all vectors are alike."""
+    bag = None if features is None else features.bags.get(ITEM_VECTORS)
+    if bag is None:
+        return None
+    rows = bag.counts.toarray().astype(np.float64)
+    lengths = np.linalg.norm(rows, axis=1)
+    known = lengths > 0
+    if not known.any():
+        return None
+    rows[known] /= lengths[known][:, None]
+    rows[known] -= rows[known].mean(axis=0)
+    values, E = np.linalg.eigh(rows.T @ rows)
+    kept = np.flatnonzero(values > 1e-9 * max(float(np.count_nonzero(known)), 1))[-LINKS:]
+    return np.asarray(rows @ E[:, kept]) if len(kept) else None
 
 
 def together(

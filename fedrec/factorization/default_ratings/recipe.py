@@ -34,7 +34,6 @@ import numpy as np
 import numpy.typing as npt
 
 from fedrec.arrays import Float64s
-from fedrec.factorization.default_clicks import client as clicks_client
 from fedrec.factorization.default_clicks.gram_pairs import denoised_diagonal, shared, stands_out
 from fedrec.factorization.default_clicks.item_item import ItemItem, ease_of_all, head_size
 from fedrec.factorization.default_ratings import client as default_client
@@ -56,9 +55,13 @@ from fedrec.factorization.default_ratings.model import (
     LikedRanker,
 )
 from fedrec.factorization.default_ratings.scales import MOST, StepScales, rescaled, widths
-from fedrec.factorization.empirical_bayes import USUAL_BIASES, denoise_counts, expected_counts
+from fedrec.factorization.empirical_bayes import (
+    USUAL_BIASES,
+    denoise_counts,
+    expected_counts,
+    tail_weights,
+)
 from fedrec.factorization.facts import PublicFacts, beside_known
-from fedrec.factorization.weights import tail_weights
 from fedrec.federation.coding import rounded_numbers, rounded_rows
 from fedrec.federation.messages import BlockSpec, ClientStep, Question, Release, ReleaseSpec, State
 from fedrec.federation.reports import block
@@ -564,7 +567,7 @@ class DefaultRecipe:
 CLIENT_STEPS: Mapping[str, ClientStep] = {
     "default/counts": default_client.report_counts,
     "default/biases": default_client.report_biases,
-    "default/pairs": clicks_client.report_tastes,
+    "default/pairs": default_client.report_pairs,
     "default/tastes": default_client.report_tastes,
     "default/step": default_client.report_steps,
 }

@@ -33,7 +33,7 @@ from scipy import sparse
 
 from fedrec.arrays import Float64s
 from fedrec.data.interactions import Interactions
-from fedrec.factorization import weights
+from fedrec.factorization import empirical_bayes, weights
 from fedrec.factorization.am_ssp.client import PublishedModel
 from fedrec.factorization.descent.am_dpsgd import padded_rows, rows_of_question, sorted_rows
 from fedrec.factorization.facts import PublicFacts
@@ -121,7 +121,7 @@ class ClickDescent:
         chosen = self.settings
         if t == 0:
             counts = np.maximum(answer.values["counts"][:, 0], 0.0)
-            omega = weights.tail_weights(
+            omega = empirical_bayes.tail_weights(
                 counts, noise_std=answer.noise_std["counts"], exponent=chosen.exponent
             )
             return {**state, "counts": counts, "weights": omega, "round": np.array(1)}

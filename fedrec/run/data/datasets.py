@@ -35,7 +35,6 @@ from fedrec.data.public_sources import (
 )
 from fedrec.data.read import read
 from fedrec.data.splits import (
-    Fold,
     Split,
     given,
     held_out_users,
@@ -45,7 +44,6 @@ from fedrec.data.splits import (
     users_without_history,
 )
 from fedrec.errors import DataError, SettingsError
-from fedrec.factorization.facts import PublicFacts
 from fedrec.randomness import Streams
 from fedrec.settings import DataScenario
 from fedrec.settings_tables.data import DataSettings, SplitSettings
@@ -321,32 +319,6 @@ def words_of_data(dataset: Dataset, split: Split) -> list[str]:
                 "for nobody in particular"
             )
     return words
-
-
-class Known(Protocol):
-    """What training and choices may see of a split, sealed or not."""
-
-    @property
-    def train(self) -> Interactions:
-        """Events to learn from."""
-
-    @property
-    def validation(self) -> Fold:
-        """What choices are made by."""
-
-
-def public_facts(scenario: DataScenario, dataset: Dataset, split: Known) -> PublicFacts:
-    """What everybody knows before training: the sizes of the training set among it."""
-    train = split.train
-    features = dataset.features if dataset.features.bags else None
-    return PublicFacts(
-        train.num_users,
-        train.num_items,
-        train.kind,
-        train.value_range,
-        features,
-        Streams(scenario.seed),
-    )
 
 
 def load_split(scenario: DataScenario, dataset: Dataset) -> Split:

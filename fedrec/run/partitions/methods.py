@@ -28,8 +28,7 @@ from fedrec.evaluation.als import FewPeople, ItemItem
 from fedrec.evaluation.toplists import Scores, dot_product, of_another_user, same_for_everyone
 from fedrec.factorization.facts import Model, predictor, ranker_of
 from fedrec.federation.messages import Question, Release
-from fedrec.federation.personal import Limits, with_limits
-from fedrec.federation.releases import Charge, release
+from fedrec.federation.releases import Charge, Limits, release, with_limits
 from fedrec.federation.reports import ExactSums
 from fedrec.in_process import Loopback
 from fedrec.privacy.accounting import Ledger

@@ -19,10 +19,10 @@ import numpy as np
 
 from fedrec.data.interactions import Dataset
 from fedrec.data.kinds import KINDS, assumed
+from fedrec.factorization.facts import public_facts
 from fedrec.privacy.guarantee import Guarantee
 from fedrec.randomness import Streams
 from fedrec.recipes import Prepared, prepare
-from fedrec.run.data.datasets import public_facts
 from fedrec.settings import Scenario
 from fedrec_research.papers.ada_dpals_runs import measured, metric_of
 from fedrec_research.papers.starts import Start
@@ -100,7 +100,7 @@ def loaded(start: Start, seed: int) -> tuple[Dataset, SealedSplit]:
 def prepared(start: Start, curve: Curve, epsilon: float, seed: int) -> Prepared:
     """Recipe and plan of one training."""
     scenario = scenario_of(start, curve, epsilon, seed)
-    return prepare(scenario, public_facts(scenario, *loaded(start, seed)))
+    return prepare(scenario, public_facts(scenario.seed, *loaded(start, seed)))
 
 
 def one_run(start: Start, curve: Curve, epsilon: float, seed: int) -> Row:

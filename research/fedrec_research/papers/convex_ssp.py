@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from fedrec.run.data.datasets import public_facts
+from fedrec.factorization.facts import public_facts
 from fedrec.settings import Scenario
 from fedrec_research.papers.paper import Line, Paper, Work
 from fedrec_research.papers.starts import Start
@@ -42,7 +42,7 @@ def trained_row(start: Start, curve: str, epsilon: float, seed: int) -> Row:
     """One training and its test, with standard errors over users."""
     scenario = scenario_of(start, curve, epsilon, seed)
     dataset, sealed = load_whole(scenario)
-    found = fitted(scenario, public_facts(scenario, dataset, sealed), sealed.train)
+    found = fitted(scenario, public_facts(scenario.seed, dataset, sealed), sealed.train)
     row, outcome, _ = on_test(found, sealed, cutoffs=(K,))
     assert outcome.ranking is not None
     errors = outcome.ranking.at[K].stderr

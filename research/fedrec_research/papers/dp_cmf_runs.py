@@ -24,11 +24,10 @@ from fedrec.data.interactions import Dataset
 from fedrec.data.public_sources import PUBLIC_USERS, SIMILAR_ITEMS
 from fedrec.evaluation.als import als_model
 from fedrec.evaluation.ratings import by_popularity
-from fedrec.factorization.facts import PublicFacts, predict
+from fedrec.factorization.facts import PublicFacts, predict, public_facts
 from fedrec.public_sides import Similarity, learned_similar_items
 from fedrec.randomness import Streams
 from fedrec.recipes import prepare
-from fedrec.run.data.datasets import public_facts
 from fedrec.settings import Scenario
 from fedrec.settings_tables.training import CollectiveSettings
 from fedrec_research.papers.paper import Work
@@ -217,7 +216,7 @@ def facts_of(start: Start, curve: Curve, seed: int) -> PublicFacts:
         chosen = CollectiveSettings.model_validate(curve.collective)
         features = _with_similar(start, seed, chosen.similarity, chosen.neighbours)
     told = scenario_of(start, PLAIN, 1.0, seed, {})
-    return replace(public_facts(told, dataset, sealed), features=features)
+    return replace(public_facts(told.seed, dataset, sealed), features=features)
 
 
 @lru_cache(maxsize=4)

@@ -24,7 +24,7 @@ from fedrec.factorization.default_ratings import recipe as default
 from fedrec.factorization.default_ratings.directions import public_content
 from fedrec.factorization.default_ratings.model import DefaultSettings, settings_for
 from fedrec.factorization.empirical_bayes import ItemPosterior, regress
-from fedrec.factorization.facts import PublicFacts
+from fedrec.factorization.facts import PublicFacts, public_facts
 from fedrec.federation.messages import BlockReports, ClientStep, Question, Release, Reports
 from fedrec.in_process import Loopback
 from fedrec.numerics import segments
@@ -32,7 +32,6 @@ from fedrec.privacy.accounting import Ledger, epsilon_of
 from fedrec.privacy.calibration import calibrate
 from fedrec.privacy.guarantee import Guarantee
 from fedrec.randomness import Streams
-from fedrec.run.data.datasets import public_facts
 from fedrec.settings import Scenario
 from fedrec.storage import finite
 from fedrec_research.quality.quality import DELTA, Method, scenario_of
@@ -239,7 +238,7 @@ def _scenario(data: str, features: bool) -> Scenario:
 
 def _facts(data: str, seed: int, features: bool) -> PublicFacts:
     scenario = _scenario(data, features)
-    return replace(public_facts(scenario, *load_sealed(scenario)), streams=Streams(seed))
+    return replace(public_facts(scenario.seed, *load_sealed(scenario)), streams=Streams(seed))
 
 
 @cache

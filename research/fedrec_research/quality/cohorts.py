@@ -16,12 +16,12 @@ import numpy as np
 
 from fedrec.data.interactions import Interactions
 from fedrec.evaluation.ratings import mean_and_error
+from fedrec.factorization.facts import public_facts
 from fedrec.federation.messages import Question, Release, train
 from fedrec.in_process import Loopback
 from fedrec.privacy.accounting import Ledger
 from fedrec.randomness import Streams
 from fedrec.recipes import Prepared, prepare
-from fedrec.run.data.datasets import public_facts
 from fedrec.storage import finite
 from fedrec_research.quality.sizes import Cell
 from fedrec_research.runner import rmse
@@ -87,7 +87,7 @@ def cohort_row(users: int, items: int, epsilon: float, share: float, seed: int) 
     """One training that asks a share of the users in every round."""
     scenario = Cell(users, items, epsilon, seed).scenario()
     dataset, sealed = load_sealed(scenario)
-    facts = public_facts(scenario, dataset, sealed)
+    facts = public_facts(scenario.seed, dataset, sealed)
     planned = math.ceil(share * facts.num_users)
     made = prepare(scenario, replace(facts, num_users=planned))
     link = CohortLink(sealed.train, made, planned, seed, Ledger(made.plan.guarantee))

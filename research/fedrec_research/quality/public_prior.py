@@ -25,10 +25,9 @@ from fedrec.data.splits import Fold
 from fedrec.evaluation.als import ALS, ITEM_ITEM, als_model, item_item
 from fedrec.evaluation.ratings import mean_and_error
 from fedrec.evaluation.toplists import Scores, same_for_everyone
-from fedrec.factorization.default_clicks.public_part import public_alone
-from fedrec.factorization.facts import Model
+from fedrec.factorization.default_clicks.model import public_alone
+from fedrec.factorization.facts import Model, public_facts
 from fedrec.recipes.default import public_sources
-from fedrec.run.data.datasets import public_facts
 from fedrec.run.outcomes import evaluate, ranked, ranked_fold
 from fedrec.run.ratings import PUBLIC_ALONE
 from fedrec.storage import finite
@@ -163,7 +162,7 @@ def controls_row(data: str, overrides: tuple[str, ...], seed: int) -> Row:
     train = sealed.train
     validation = sealed.validation
     models: dict[str, Model] = {ALS: als_model(train, validation, seed=seed)}
-    if directions := public_sources(scenario, public_facts(scenario, dataset, sealed))[1]:
+    if directions := public_sources(scenario, public_facts(scenario.seed, dataset, sealed))[1]:
         models[PUBLIC_ALONE] = public_alone(directions)
     similar = item_item(train, validation)
     popular = same_for_everyone(item_counts(train))

@@ -19,7 +19,7 @@ import numpy as np
 from fedrec.data.interactions import Interactions
 from fedrec.evaluation.als import als_model
 from fedrec.evaluation.ratings import mean_and_error
-from fedrec.run.data.datasets import public_facts
+from fedrec.factorization.facts import public_facts
 from fedrec.run.outcomes import baselines
 from fedrec.settings import Scenario, validated
 from fedrec.storage import finite
@@ -109,7 +109,7 @@ def training_row(data: str, method: Method, seed: int) -> Row:
     dataset, sealed = load_sealed(scenario)
     fold = sealed.validation
     train = joined(sealed.train, fold.targets) if method.on_90_percent else sealed.train
-    found = fitted(scenario, public_facts(scenario, dataset, sealed), train)
+    found = fitted(scenario, public_facts(scenario.seed, dataset, sealed), train)
     assert found.plan is not None
     validation = math.nan if method.on_90_percent else rmse(found.model, fold)
     row = on_test(found, sealed, known=train)[0]

@@ -28,9 +28,9 @@ from fedrec.data.splits import Fold
 from fedrec.evaluation.controls import paired
 from fedrec.evaluation.ranking import RankingMetrics, metrics_of
 from fedrec.evaluation.toplists import NO_ITEM, dot_product, same_for_everyone, top_items
-from fedrec.factorization.facts import Model, ranker_of
+from fedrec.factorization.facts import Model, public_facts, ranker_of
 from fedrec.randomness import Streams
-from fedrec.run.data.datasets import load_dataset, load_split, public_facts
+from fedrec.run.data.datasets import load_dataset, load_split
 from fedrec.run.news_run import serving_guarantee
 from fedrec.run.training import Training
 from fedrec.serving.asking import ask, told
@@ -74,7 +74,7 @@ def of_scenario(scenario: Scenario, epsilons: Sequence[float] = EPSILONS) -> Row
     """One training, its bundle, and everything that is measured of it."""
     dataset = load_dataset(scenario)
     split = load_split(scenario, dataset)
-    facts = public_facts(scenario, dataset, split)
+    facts = public_facts(scenario.seed, dataset, split)
     train = split.train
     fold = split.test
     liked = liked_of(scenario, split.train.kind, split.train.value_range)

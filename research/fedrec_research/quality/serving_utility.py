@@ -34,14 +34,14 @@ from fedrec.arrays import Float64s
 from fedrec.data.splits import Fold
 from fedrec.evaluation.ranking import evaluate_ranking
 from fedrec.evaluation.toplists import Scores, dot_product, top_items
-from fedrec.factorization.facts import Model
+from fedrec.factorization.facts import Model, public_facts
 from fedrec.news import attention, topics
 from fedrec.privacy import bounded_mean
 from fedrec.privacy.accounting import mu_for
 from fedrec.privacy.bounded_mean import TopicTable
 from fedrec.privacy.guarantee import Guarantee, non_private
 from fedrec.randomness import Streams
-from fedrec.run.data.datasets import load_dataset, load_split, public_facts
+from fedrec.run.data.datasets import load_dataset, load_split
 from fedrec.serving.factorization_basis import (
     BasisSettings,
     Released,
@@ -150,7 +150,7 @@ def of_scenario(scenario: Scenario, *, quick: bool) -> dict[str, Any]:
     """Measure the model of any scenario of ratings or clicks."""
     dataset = load_dataset(scenario)
     split = load_split(scenario, dataset)
-    facts = public_facts(scenario, dataset, split)
+    facts = public_facts(scenario.seed, dataset, split)
     made, state = trained(scenario, facts, split.train)
     liked = liked_of(scenario, split.train.kind, split.train.value_range)
     released = released_of(made.recipe, state, facts)

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from fedrec.evaluation.ratings import mean_and_error
+from fedrec.factorization.facts import public_facts
 from fedrec.federation.hostile_clients import on_checked_grid, opening_mu
 from fedrec.federation.messages import Question, ReleaseSpec, train
 from fedrec.federation.reports import RealBlock, block, bounded
@@ -25,7 +26,6 @@ from fedrec.privacy.calibration import among_three, calibrate
 from fedrec.privacy.guarantee import Guarantee
 from fedrec.randomness import Streams
 from fedrec.recipes import prepare
-from fedrec.run.data.datasets import public_facts
 from fedrec.settings import validated
 from fedrec.sharing.layout import checked_layout, layout, plain_numbers, with_own_noise
 from fedrec.sharing.record import upload_bytes
@@ -161,7 +161,7 @@ def error_row(data: str, epsilon: float, mode: str, quick: bool, seed: int) -> R
     }
     scenario = validated(content, source="the measurement of sharing")
     dataset, sealed = load_sealed(scenario)
-    made = prepare(scenario, public_facts(scenario, dataset, sealed))
+    made = prepare(scenario, public_facts(scenario.seed, dataset, sealed))
     events = sealed.train
     ledger = Ledger(made.plan.guarantee)
     link = Loopback(events, made.steps, made.plan, Streams(seed), ledger)

@@ -19,8 +19,9 @@ from pathlib import Path
 
 from fedrec.errors import DataError, SettingsError
 from fedrec.evaluation.ratings import mean_and_error
+from fedrec.factorization.facts import public_facts
 from fedrec.registry import BUILT_IN
-from fedrec.run.data.datasets import load_dataset, load_split, public_facts
+from fedrec.run.data.datasets import load_dataset, load_split
 from fedrec.settings import Scenario, load
 from fedrec.storage import finite
 from fedrec_research.runner import fitted, on_test
@@ -159,7 +160,7 @@ def simple_row(place: Place, recipe: str, epsilon: float, seed: int) -> Row:
             scenario = scenario.model_copy(update={"split": split})
         sealed = SealedSplit(load_split(scenario, dataset))
         events = sealed.train
-        found = fitted(scenario, public_facts(scenario, dataset, sealed), events)
+        found = fitted(scenario, public_facts(scenario.seed, dataset, sealed), events)
     except (SettingsError, DataError) as refusal:
         if recipe == OURS and place.cut == Cut():
             raise

@@ -24,9 +24,8 @@ from fedrec.data.interactions import Dataset
 from fedrec.data.splits import Fold
 from fedrec.evaluation.controls import paired
 from fedrec.evaluation.ratings import mean_and_error, rating_metrics
-from fedrec.factorization.facts import Model, predict
+from fedrec.factorization.facts import Model, predict, public_facts
 from fedrec.recipes import prepare
-from fedrec.run.data.datasets import public_facts
 from fedrec.settings import Scenario, validated
 from fedrec.storage import finite
 from fedrec_research.runner import peak_rss_mb, rmse, rounds
@@ -109,7 +108,7 @@ def size_row(users: int, items: int, epsilon: float, seed: int) -> Row:
 
 def _trained(scenario: Scenario, dataset: Dataset, sealed: SealedSplit) -> list[Model]:
     """After every round."""
-    made = prepare(scenario, public_facts(scenario, dataset, sealed))
+    made = prepare(scenario, public_facts(scenario.seed, dataset, sealed))
     return [made.recipe.model(done.state) for done in rounds(made, sealed.train, scenario.seed)]
 
 

@@ -20,12 +20,11 @@ from fedrec.data.kinds import KINDS
 from fedrec.data.public_sources import PUBLIC_USERS
 from fedrec.errors import SettingsError
 from fedrec.evaluation.als import als_model
-from fedrec.factorization.facts import PublicFacts
+from fedrec.factorization.facts import PublicFacts, public_facts
 from fedrec.privacy.guarantee import Guarantee, non_private
 from fedrec.randomness import Streams
 from fedrec.recipes import prepare
 from fedrec.recipes.dpmf import PosteriorSettings, guarantee_for, sample
-from fedrec.run.data.datasets import public_facts
 from fedrec.run.outcomes import baselines
 from fedrec.settings import Scenario, validated
 from fedrec.storage import finite
@@ -58,7 +57,7 @@ class _Work:
             if self.scenario.data.features and (people or name != PUBLIC_USERS)
         ]
         known = replace(self.dataset, features=self.dataset.features.only(used))
-        return public_facts(self.scenario, known, self.sealed)
+        return public_facts(self.scenario.seed, known, self.sealed)
 
 
 def study_row(place: Place, name: str, epsilon: float, seed: int) -> Row:

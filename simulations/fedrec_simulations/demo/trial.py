@@ -18,14 +18,14 @@ from fedrec.cli import recommend as asking
 from fedrec.cli.supervisor import Supervisor
 from fedrec.data.interactions import Dataset, Interactions
 from fedrec.data.splits import Fold, Split
-from fedrec.factorization.facts import Earlier, Model, PublicFacts
+from fedrec.factorization.facts import Earlier, Model, PublicFacts, public_facts
 from fedrec.factorization.released import save
 from fedrec.federation.messages import State
 from fedrec.privacy.accounting import epsilon_of, mu_for
 from fedrec.privacy.guarantee import Guarantee
 from fedrec.randomness import Streams
 from fedrec.recipes import Prepared, prepare
-from fedrec.run.data.datasets import load_dataset, load_split, public_facts
+from fedrec.run.data.datasets import load_dataset, load_split
 from fedrec.run.job import Job, loopback
 from fedrec.run.outcomes import evaluate
 from fedrec.settings import DataScenario, Scenario
@@ -141,7 +141,7 @@ class Trial:
     @cached_property
     def facts(self) -> PublicFacts:
         """What everybody knows before the first training."""
-        return public_facts(self.scenario, self.people.dataset, self.people.split)
+        return public_facts(self.scenario.seed, self.people.dataset, self.people.split)
 
     def alone(self, training: int) -> Alone:
         """What this process makes of a training's data, from the model that it made before where

@@ -20,8 +20,7 @@ from fedrec.federation.messages import Question
 from fedrec.federation.protocol import ReleaseEndpoint
 from fedrec.federation.round_driver import Patience
 from fedrec.news.checkpoints import Kept
-from fedrec.news.fedadam import FedAdam
-from fedrec.news.rounds import Course
+from fedrec.news.rounds import Course, FedAdam
 from fedrec.news.trained import Progress, TrainedNews
 from fedrec.news.variant import of, train_news
 from fedrec.privacy.bounded_mean import TopicTable
