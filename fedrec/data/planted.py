@@ -365,10 +365,11 @@ def _draw(truth: PlantedTruth, key_bytes: bytes, start: int, stop: int) -> Inter
     settings = np.array([shape.mean, *shape.value_range, shape.step, shape.noise_std, selectivity])
 
     def fill(a: int, b: int) -> None:
+        seen = np.zeros(-(-shape.items // 64), np.uint64)
         fill_users(
             a, b, start, user_ptr, threshold, alias, truth.user_vectors, truth.item_vectors,
             truth.user_bias, truth.item_bias,
-            settings, KINDS[shape.kind].rated, key, items, values, times,
+            settings, KINDS[shape.kind].rated, key, seen, items, values, times,
         )  # fmt: skip
 
     map_ranges(fill, stop - start)

@@ -12,8 +12,9 @@ import numpy as np
 import numpy.typing as npt
 from scipy import sparse
 
-from fedrec.arrays import Float32s, Int32s, Int64s
+from fedrec.arrays import Float32s, Int32s, Int64s, UInt64s
 from fedrec.data.features import FeatureBag, PublicFeatures
+from fedrec.numerics import INNER
 
 FIRST_TIME = 946_684_800
 LAST_TIME = 1_104_537_600  # 2000 to 2004
@@ -38,7 +39,7 @@ def alias_table(weights: npt.NDArray[np.float64]) -> tuple[npt.NDArray[np.float6
     return threshold, alias
 
 
-@numba.njit(nogil=True, cache=True, inline="always")
+@numba.njit(nogil=True, cache=True, **INNER)
 def _next(state: np.uint64) -> tuple[np.uint64, np.uint64]:
     """SplitMix64 (Steele, Lea, Flood 2014): the next state and 64 bits.
 
@@ -55,15 +56,14 @@ def fill_users(
     alias: Int32s,
     U: Float32s, V: Float32s, user_bias: Float32s, item_bias: Float32s,
     settings: npt.NDArray[np.float64], rated: bool,
-    key: np.uint64, items: Int32s, values: Float32s, times: Int64s,
+    key: np.uint64, seen: UInt64s, items: Int32s, values: Float32s, times: Int64s,
 ) -> None:  # fmt: skip
     """Draw items without replacement by popularity x sigmoid(affinity), then a rating and a time
-    for each, in the order of the items."""
+    for each, in the order of the items. seen: a bit an item, all 0, before and after."""
     m = V.shape[0]
     d = V.shape[1]
     unit = 1.0 / 9007199254740992.0  # 2^-53
     mean, low, high, step, noise_std, selectivity = settings
-    seen = np.zeros((m + 63) // 64, np.uint64)
     for local in range(start, stop):
         k = first_user + local
         state, bits = _next(key ^ (np.uint64(k) * np.uint64(0xD1342543DE82EF95)))

@@ -17,7 +17,7 @@ from numba import njit
 from fedrec.arrays import Array, Floats, Int32s, Int64s
 from fedrec.numerics import INNER
 from fedrec.numerics.cholesky import solve_lanes
-from fedrec.numerics.tiles import LANES, outer_8x8, outer_8x16, prefetch, take_row, weighted_sum
+from fedrec.numerics.tiles import LANES, outer_8x8, prefetch, take_row, weighted_sum
 
 BLOCK_NUMBERS = 3072
 """Numbers gathered before a product: two such blocks of float32 fill a 32 kB first-level cache."""
@@ -63,16 +63,11 @@ def _block_rows(width: int, itemsize: int) -> int:
 
 @njit(nogil=True, cache=True, **INNER)
 def add_outer(left: Floats, right: Floats, C: Floats, n: int, width: int) -> None:
-    """C += left' right on the upper triangle, in tiles of 8 x 16 (8 x 8 on the diagonal where the
-    count is odd)."""
+    """C += left' right on the upper triangle, in tiles of 8 x 8: ones of 8 x 16 take no less time
+    without AVX-512, and longer to compile."""
     for i in range(0, width, LANES):
-        j = i
-        if ((width - i) // LANES) % 2 == 1:
+        for j in range(i, width, LANES):
             outer_8x8(left, right, C, n, width, i, j)
-            j += LANES
-        while j < width:
-            outer_8x16(left, right, C, n, width, i, j)
-            j += 2 * LANES
 
 
 @njit(nogil=True, cache=True, **INNER)
@@ -264,7 +259,8 @@ def solve_range(
     b = np.empty(width, source.dtype)
     M = np.empty(side * side * LANES, source.dtype)
     inverse = np.empty(side * LANES, source.dtype)
-    y = np.zeros(side * LANES, source.dtype)
+    y = np.empty(side * LANES, source.dtype)
+    fill(y, 0, len(y), 0)
     for group in range(first, last, LANES):
         taken = min(LANES, last - group)
         for lane in range(LANES):
@@ -306,7 +302,8 @@ def solve_packed_range(
     side = (d + 3) // 4 * 4
     M = np.empty(side * side * LANES, b.dtype)
     inverse = np.empty(side * LANES, b.dtype)
-    y = np.zeros(side * LANES, b.dtype)
+    y = np.empty(side * LANES, b.dtype)
+    fill(y, 0, len(y), 0)
     for group in range(first, last, LANES):
         taken = min(LANES, last - group)
         fill(M, 0, len(M), 0)

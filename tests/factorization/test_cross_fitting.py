@@ -154,3 +154,18 @@ def test_a_posterior_mean_is_the_same_where_items_are_too_many_to_multiply_all(
     monkeypatch.setattr(client, "_GRAM_ITEMS", 29)
     one_by_one = client.posterior_means(mine, phi, *known)
     np.testing.assert_allclose(one_by_one, together, rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize("width", [0, 1])
+def test_many_ratings_along_one_direction_are_fitted_as_along_two_of_which_one_is_zero(
+    width: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rng = np.random.default_rng(7)
+    monkeypatch.setattr(cross_fitting, "FEW_RATINGS", -1)
+    mine = ratings_of([0, 1, 4, 25], 30, rng)
+    phi = np.column_stack([rng.standard_normal(30), np.zeros(30)])
+    known = rng.standard_normal(len(mine)), rng.uniform(0.2, 2, 30)
+    one = cross_fit(mine, phi[:, :1], *known, width=width, folds=3)
+    two = cross_fit(mine, phi, *known, width=width, folds=3)
+    for name in ("residuals", "vectors", "noise_share"):
+        np.testing.assert_allclose(getattr(one, name), getattr(two, name), rtol=1e-9, atol=1e-12)

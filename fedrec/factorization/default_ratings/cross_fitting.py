@@ -23,16 +23,17 @@ of covariance ((K^-1)_FF)^-1, and w_(F) = Phi' (K^-1 t - (K^-1)_F' r_F).
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numba
 import numpy as np
 import numpy.typing as npt
 
-from fedrec.arrays import Float64s, Int64s
+from fedrec.arrays import Float64s, Int32s, Int64s
 from fedrec.data.interactions import Interactions
 from fedrec.numerics import INNER
-from fedrec.numerics.kernels import add_outer, pad_columns
+from fedrec.numerics.kernels import add_outer, fill, pad_columns
 from fedrec.numerics.segments import FEW_RATINGS, cross_fitted, padded_users
 from fedrec.numerics.threads import map_ranges
 
@@ -95,17 +96,50 @@ def cross_fit(
             found.residuals[events[real]] = residuals[real]
             found.noise_share[events[real]] = shares[real]
         return found
+    if phi.shape[1] == 1:
+        return _along_one_direction(mine, phi[:, 0], targets, variance, width=width, folds=folds)
     padded = np.asarray(pad_columns(phi, np.float64), np.float64)
-    directions = phi.shape[1]
-    known = targets, variance
+    known = padded, targets, variance[mine.items], mine.items % np.int32(folds)
     filled = found.residuals, found.vectors, found.noise_share
-    map_ranges(
-        lambda first, last: _cross_fit_range(
-            first, last, mine.user_ptr, mine.items, padded, directions, *known, folds, *filled
-        ),
-        mine.num_users,
-    )
+    few = np.diff(mine.user_ptr) < phi.shape[1]
+
+    def solve(kernel: Callable[..., None], users: Int64s) -> None:
+        map_ranges(
+            lambda first, last: kernel(
+                users[first:last], mine.user_ptr, mine.items, *known, folds, *filled
+            ),
+            len(users),
+        )
+
+    solve(_among_items, np.flatnonzero(few))
+    solve(_among_directions, np.flatnonzero(~few))
     return found
+
+
+def _along_one_direction(
+    mine: Interactions,
+    phi: Float64s,
+    targets: Float64s,
+    variance: Float64s,
+    *,
+    width: int,
+    folds: int,
+) -> CrossFit:
+    """As `cross_fit`, for phi (m,): what is solved without a fold are quotients of sums."""
+    x = phi[mine.items]
+    v = variance[mine.items]
+    owners = mine.users.astype(np.int64) * folds + mine.items % folds
+
+    def without(numbers: Float64s) -> Float64s:
+        sums = np.bincount(owners, numbers, mine.num_users * folds).reshape(-1, folds)
+        return np.ravel(sums.sum(axis=1, keepdims=True) - sums)
+
+    precision = 1 + without(x * x / v)
+    w = without(x * targets / v) / precision
+    share = v / (v + x * x / precision[owners])
+    there = np.bincount(owners, minlength=len(w)) > 0
+    vectors = np.where(there, w, 0.0)[:, None][:, :width]
+    return CrossFit(targets - x * w[owners], vectors, share)
 
 
 def padded_rows(
@@ -163,7 +197,7 @@ def _copy(row: Float64s, into: Float64s) -> None:
 
 
 @numba.njit(nogil=True, cache=True, **INNER)
-def _of_fold(fold: Int64s, k: int) -> Int64s:
+def _of_fold(fold: Int32s, k: int) -> Int64s:
     found = np.empty(len(fold), np.int64)
     n = 0
     for e in range(len(fold)):
@@ -178,32 +212,6 @@ def _taken(x: Float64s, places: Int64s) -> Float64s:
     out = np.empty(len(places))
     for a in range(len(places)):
         out[a] = x[places[a]]
-    return out
-
-
-@numba.njit(nogil=True, cache=True, **INNER)
-def _rows_taken(X: Float64s, places: Int64s) -> Float64s:
-    out = np.empty((len(places), X.shape[1]))
-    for a in range(len(places)):
-        _copy(X[places[a]], out[a])
-    return out
-
-
-@numba.njit(nogil=True, cache=True, **INNER)
-def _less(x: Float64s, y: Float64s) -> Float64s:
-    out = np.empty(len(x))
-    for c in range(len(x)):
-        out[c] = x[c] - y[c]
-    return out
-
-
-@numba.njit(nogil=True, cache=True, **INNER)
-def _with_prior(A: Float64s) -> Float64s:
-    """I + A."""
-    out = np.empty(A.shape)
-    for i in range(len(A)):
-        _copy(A[i], out[i])
-        out[i, i] = 1 + A[i, i]
     return out
 
 
@@ -227,7 +235,8 @@ def _eliminate(mine: Float64s, k: int, row: Float64s) -> None:
 
 @numba.njit(nogil=True, cache=True, fastmath=_REASSOCIATE, **INNER)
 def _times(S: Float64s, x: Float64s) -> Float64s:
-    out = np.zeros(len(x))
+    out = np.empty(len(x))
+    fill(out, 0, len(x), 0)
     for i in range(len(x)):
         for c in range(len(x)):
             out[i] += S[i, c] * x[c]
@@ -238,8 +247,9 @@ def _times(S: Float64s, x: Float64s) -> Float64s:
 def _rows_times(X: Float64s, S: Float64s) -> Float64s:
     """X S for S (W, W), W a multiple of 4."""
     n, W = X.shape
-    out = np.zeros((n, W))
+    out = np.empty((n, W))
     for e in range(n):
+        fill(out[e], 0, W, 0)
         for c in range(0, W, 4):
             p = X[e, c]
             q = X[e, c + 1]
@@ -254,158 +264,155 @@ def _rows_times(X: Float64s, S: Float64s) -> Float64s:
 def _precision(X: Float64s, t: Float64s, v: Float64s) -> tuple[Float64s, Float64s]:
     """sum phi phi' / v and sum phi t / v."""
     n, W = X.shape
-    A = np.zeros((W, W))
-    b = np.zeros(W)
-    weighted = np.empty((EVENTS, W))
+    sums = np.empty(W * W)
+    b = np.empty(W)
+    fill(sums, 0, W * W, 0)
+    fill(b, 0, W, 0)
+    rows = np.empty(EVENTS * W)
+    weighted = np.empty(EVENTS * W)
     for start in range(0, n, EVENTS):
         taken = min(EVENTS, n - start)
         for e in range(taken):
             for c in range(W):
-                weighted[e, c] = X[start + e, c] / v[start + e]
-                b[c] += weighted[e, c] * t[start + e]
-        rows = X[start : start + taken].reshape(-1)
-        add_outer(weighted.reshape(-1), rows, A.reshape(-1), taken, W)
+                rows[e * W + c] = X[start + e, c]
+                weighted[e * W + c] = X[start + e, c] / v[start + e]
+                b[c] += weighted[e * W + c] * t[start + e]
+        add_outer(weighted, rows, sums, taken, W)
+    A = np.empty((W, W))
     for i in range(W):
-        for c in range(i):
-            A[i, c] = A[c, i]
+        for c in range(i, W):
+            A[i, c] = A[c, i] = sums[i * W + c]
     return A, b
 
 
-@numba.njit(nogil=True, cache=True, fastmath=_REASSOCIATE, **INNER)
+@numba.njit(nogil=True, cache=True, fastmath=_REASSOCIATE)
 def _among_directions(
-    X: Float64s,
-    t: Float64s,
-    v: Float64s,
-    fold: Int64s,
-    residuals: Float64s,
-    vectors: Float64s,
-    noise_share: Float64s,
-) -> None:
-    D, (folds, d) = X.shape[1], vectors.shape
-    A, b = _precision(X, t, v)
-    S = _inverse(_with_prior(A))
-    w = _times(S, b)
-    for k in range(folds):
-        mine = _of_fold(fold, k)
-        n = len(mine)
-        if not n:
-            continue
-        X_F = _rows_taken(X, mine)
-        t_F = _taken(t, mine)
-        v_F = _taken(v, mine)
-        if n > D:  # solved again without the fold: D^3 where Woodbury takes n^3
-            A_F, b_F = _precision(X_F, t_F, v_F)
-            for i in range(D):
-                _copy(_less(A[i], A_F[i]), A_F[i])
-            S_F = _inverse(_with_prior(A_F))
-            w_F = _times(S_F, _less(b, b_F))
-            SX = _rows_times(X_F, S_F)
-            for i in range(d):
-                vectors[k, i] = w_F[i]
-            for a in range(n):
-                predicted = 0.0
-                spread = 0.0
-                for c in range(D):
-                    predicted += w_F[c] * X_F[a, c]
-                    spread += SX[a, c] * X_F[a, c]
-                residuals[mine[a]] = t_F[a] - predicted
-                noise_share[mine[a]] = v_F[a] / (v_F[a] + spread)
-            continue
-        SX = _rows_times(X_F, S)
-        M = np.empty((n, n))
-        misfit = _taken(t, mine)
-        for a in range(n):
-            for e in range(a + 1):
-                total = 0.0
-                for c in range(D):
-                    total += SX[a, c] * X_F[e, c]
-                M[a, e] = M[e, a] = -total
-            M[a, a] += v_F[a]
-            for c in range(D):
-                misfit[a] -= w[c] * X_F[a, c]
-        M = _inverse(M)
-        u = _times(M, misfit)
-        for i in range(d):
-            vectors[k, i] = w[i]
-        for a in range(n):
-            residuals[mine[a]] = v_F[a] * u[a]
-            noise_share[mine[a]] = 1 / (v_F[a] * M[a, a])
-            for i in range(d):
-                vectors[k, i] -= SX[a, i] * u[a]
-
-
-@numba.njit(nogil=True, cache=True, fastmath=_REASSOCIATE, **INNER)
-def _among_items(
-    X: Float64s,
-    t: Float64s,
-    v: Float64s,
-    fold: Int64s,
-    residuals: Float64s,
-    vectors: Float64s,
-    noise_share: Float64s,
-) -> None:
-    (n, D), (folds, d) = X.shape, vectors.shape
-    A = np.zeros((n, n))
-    for e in range(n):
-        for f in range(e + 1):
-            total = 0.0
-            for c in range(D):
-                total += X[e, c] * X[f, c]
-            A[e, f] = A[f, e] = total
-        A[e, e] += v[e]
-    K = _inverse(A)
-    weights = _times(K, t)
-    for k in range(folds):
-        mine = _of_fold(fold, k)
-        M = np.empty((len(mine), len(mine)))
-        for a in range(len(mine)):
-            for b in range(a + 1):
-                M[a, b] = M[b, a] = K[mine[a], mine[b]]
-        M = _inverse(M)
-        r = _times(M, _taken(weights, mine))
-        for a in range(len(mine)):
-            e = mine[a]
-            residuals[e] = r[a]
-            noise_share[e] = v[e] / M[a, a]
-        if len(mine):
-            for f in range(n):
-                weight = weights[f]
-                for a in range(len(mine)):
-                    weight -= K[f, mine[a]] * r[a]
-                for i in range(d):
-                    vectors[k, i] += weight * X[f, i]
-
-
-@numba.njit(nogil=True, cache=True)
-def _cross_fit_range(
-    first: int,
-    last: int,
+    users: Int64s,
     user_ptr: Int64s,
-    items: npt.NDArray[np.int32],
+    items: Int32s,
     phi: Float64s,
-    directions: int,
     targets: Float64s,
     variance: Float64s,
+    fold: Int32s,
     folds: int,
     residuals: Float64s,
     vectors: Float64s,
     noise_share: Float64s,
 ) -> None:
-    for k in range(first, last):
-        a = user_ptr[k]
-        b = user_ptr[k + 1]
-        X = np.empty((b - a, phi.shape[1]))
-        t = targets[a:b]
-        v = np.empty(b - a)
-        fold = np.empty(b - a, np.int64)
-        for e in range(b - a):
-            j = items[a + e]
-            for c in range(phi.shape[1]):
-                X[e, c] = phi[j, c]
-            v[e] = variance[j]
-            fold[e] = j % folds
-        mine = vectors[k * folds : (k + 1) * folds]
-        if b - a < directions:
-            _among_items(X, t, v, fold, residuals[a:b], mine, noise_share[a:b])
-        else:
-            _among_directions(X, t, v, fold, residuals[a:b], mine, noise_share[a:b])
+    """Fill the last three for each of `users`. variance, fold: (n,) of each rating."""
+    D, d = phi.shape[1], vectors.shape[1]
+    for user in users:
+        first, last = user_ptr[user], user_ptr[user + 1]
+        X = np.empty((last - first, D))
+        for e in range(last - first):
+            _copy(phi[items[first + e]], X[e])
+        A, b = _precision(X, targets[first:last], variance[first:last])
+        S = np.empty((D, D))
+        for i in range(D):
+            _copy(A[i], S[i])
+            S[i, i] += 1
+        S = _inverse(S)
+        w = _times(S, b)
+        for k in range(folds):
+            mine = _of_fold(fold[first:last], k)
+            n = len(mine)
+            if not n:
+                continue
+            left_out = vectors[user * folds + k]
+            X_F = np.empty((n, D))
+            for a in range(n):
+                _copy(X[mine[a]], X_F[a])
+            t_F = _taken(targets[first:last], mine)
+            v_F = _taken(variance[first:last], mine)
+            if n > D:  # solved again without the fold: D^3 where Woodbury takes n^3
+                A_F, b_F = _precision(X_F, t_F, v_F)
+                for i in range(D):
+                    for c in range(D):
+                        A_F[i, c] = A[i, c] - A_F[i, c]
+                    A_F[i, i] += 1
+                    b_F[i] = b[i] - b_F[i]
+                S_F = _inverse(A_F)
+                w_F = _times(S_F, b_F)
+                SX = _rows_times(X_F, S_F)
+                _copy(w_F[:d], left_out)
+                for a in range(n):
+                    predicted = 0.0
+                    spread = 0.0
+                    for c in range(D):
+                        predicted += w_F[c] * X_F[a, c]
+                        spread += SX[a, c] * X_F[a, c]
+                    residuals[first + mine[a]] = t_F[a] - predicted
+                    noise_share[first + mine[a]] = v_F[a] / (v_F[a] + spread)
+                continue
+            SX = _rows_times(X_F, S)
+            M = np.empty((n, n))
+            for a in range(n):
+                for e in range(a + 1):
+                    total = 0.0
+                    for c in range(D):
+                        total += SX[a, c] * X_F[e, c]
+                    M[a, e] = M[e, a] = -total
+                M[a, a] += v_F[a]
+                for c in range(D):
+                    t_F[a] -= w[c] * X_F[a, c]
+            M = _inverse(M)
+            u = _times(M, t_F)
+            _copy(w[:d], left_out)
+            for a in range(n):
+                residuals[first + mine[a]] = v_F[a] * u[a]
+                noise_share[first + mine[a]] = 1 / (v_F[a] * M[a, a])
+                for i in range(d):
+                    left_out[i] -= SX[a, i] * u[a]
+
+
+@numba.njit(nogil=True, cache=True, fastmath=_REASSOCIATE)
+def _among_items(
+    users: Int64s,
+    user_ptr: Int64s,
+    items: Int32s,
+    phi: Float64s,
+    targets: Float64s,
+    variance: Float64s,
+    fold: Int32s,
+    folds: int,
+    residuals: Float64s,
+    vectors: Float64s,
+    noise_share: Float64s,
+) -> None:
+    """As `_among_directions`, for users with fewer ratings than directions."""
+    D, d = phi.shape[1], vectors.shape[1]
+    for user in users:
+        first, last = user_ptr[user], user_ptr[user + 1]
+        n = last - first
+        X = np.empty((n, D))
+        K = np.empty((n, n))
+        for e in range(n):
+            _copy(phi[items[first + e]], X[e])
+            for f in range(e + 1):
+                total = 0.0
+                for c in range(D):
+                    total += X[e, c] * X[f, c]
+                K[e, f] = K[f, e] = total
+            K[e, e] += variance[first + e]
+        K = _inverse(K)
+        weights = _times(K, targets[first:last])
+        for k in range(folds):
+            mine = _of_fold(fold[first:last], k)
+            M = np.empty((len(mine), len(mine)))
+            for a in range(len(mine)):
+                for b in range(a + 1):
+                    M[a, b] = M[b, a] = K[mine[a], mine[b]]
+            M = _inverse(M)
+            r = _times(M, _taken(weights, mine))
+            for a in range(len(mine)):
+                e = first + mine[a]
+                residuals[e] = r[a]
+                noise_share[e] = variance[e] / M[a, a]
+            if len(mine):
+                left_out = vectors[user * folds + k]
+                for f in range(n):
+                    weight = weights[f]
+                    for a in range(len(mine)):
+                        weight -= K[f, mine[a]] * r[a]
+                    for i in range(d):
+                        left_out[i] += weight * X[f, i]
