@@ -199,8 +199,8 @@ class ClickLedger(SqliteLedger[ClickEntry]):
         """Open or begin the ledger at `path`. Raises RunError where it is in use, damaged, or older
         than it was.
 
-        max_user_epsilon: of all runs, per user (replace), at the limit's delta; see
-        `person_epsilon`.
+        max_user_epsilon: of all runs, per user (replace), at the limit's delta: for a person with
+        a full history and as many labels as any user of this site (`of_person`).
         """
         self.limit = limit
         self.max_user_epsilon = max_user_epsilon
@@ -223,14 +223,6 @@ class ClickLedger(SqliteLedger[ClickEntry]):
     def epsilon(self) -> float:
         """What the dearest click has cost in all runs, at the limit's delta."""
         return dearest_click([entry.price for entry in self.runs], self.limit)
-
-    @property
-    def person_epsilon(self) -> float:
-        """Epsilon of all runs, per user (replace): for a person with a full history and as many
-        labels as any user of this site, at the delta."""
-        return epsilon_of_events(
-            of_person([(entry.price, entry.bound) for entry in self.runs]), self.limit.delta
-        )
 
     @property
     def epsilon_left(self) -> float:

@@ -317,17 +317,15 @@ def per_answer(guarantee: Guarantee, answers: int) -> Guarantee:
     return replace(guarantee, epsilon=epsilon_of(mu, guarantee.delta))
 
 
-def schedule_of(scenario: NewsScenario, num_users: int, *, passes: int = 0) -> Schedule:
-    """`passes`, 0 for the variant's, or what `news.rounds` rounds come to, rounded up to whole
-    ones: how often each user answers."""
+def schedule_of(scenario: NewsScenario, num_users: int) -> Schedule:
+    """The variant's passes, or what `news.rounds` rounds come to, rounded up to whole ones: how
+    often each user answers."""
     news = scenario.news
     in_rounds = of(scenario).in_rounds
     users = min(news.users_per_round or 64, num_users)
     a_pass = max(1, round(num_users / users))
     chosen = (
-        math.ceil(news.rounds / a_pass)
-        if news.rounds
-        else passes or (in_rounds.passes if in_rounds else 1)
+        math.ceil(news.rounds / a_pass) if news.rounds else in_rounds.passes if in_rounds else 1
     )
     return Schedule(
         chosen, users, FedAdam(learning_rate=news.learning_rate or LEARNING_RATE, tau=1e-6)

@@ -35,11 +35,11 @@ from fedrec.news.variant import require as variant_named
 from fedrec.privacy.accounting import GaussianEvent, epsilon_of, mu_for
 from fedrec.privacy.click_accounting import Costs
 from fedrec.privacy.guarantee import Guarantee
-from fedrec.privacy.mixtures import PaddedEvent
+from fedrec.privacy.mixtures import PaddedEvent, epsilon_of_events
 from fedrec.privacy.selection import PureEvent
 from fedrec.settings import Scenario, load
 from fedrec.storage import UnreadableError
-from fedrec_client.click_ledger import ClickLedger, RunBinding
+from fedrec_client.click_ledger import ClickLedger, RunBinding, of_person
 from fedrec_client.news import NewsParticipant, NewsTrust, _digest
 from fedrec_client.readers import (
     PRIVATE_COLUMNS,
@@ -680,7 +680,8 @@ def test_the_limit_per_user_holds_over_all_runs_together(tmp_path: Path) -> None
         ledger.charge("a", costs, bound)
         ledger.charge("b", replace(costs, labels=()), bound)
         both = epsilon_of_person(Costs(costs.history * 2, costs.labels), 1e-5, clicks=20, labels=3)
-        assert ledger.person_epsilon == pytest.approx(both, rel=1e-9)
+        events = of_person([(entry.price, entry.bound) for entry in ledger.runs])
+        assert epsilon_of_events(events, 1e-5) == pytest.approx(both, rel=1e-9)
         assert (
             epsilon_of(20 * mu * math.sqrt(2), 1e-5)
             < both
