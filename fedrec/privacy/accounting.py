@@ -20,11 +20,11 @@ from __future__ import annotations
 import functools
 import logging
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from scipy import special
+from scipy import optimize, special
 
 from fedrec.errors import BudgetExceededError
 from fedrec.privacy.guarantee import Guarantee, Neighbours, Unit
@@ -75,7 +75,10 @@ def epsilon_of(mu: float, delta: float) -> float:
     high = 1.0
     while delta_of(mu, high) > delta:
         high *= 2
-    return _root(lambda e: delta_of(mu, e) - delta, 0.0, high, xtol=1e-12)
+    root: float = optimize.brentq(
+        lambda e: delta_of(mu, e) - delta, 0.0, high, xtol=1e-12, rtol=1e-14
+    )
+    return root
 
 
 @functools.lru_cache(maxsize=1024)  # a ledger asks for the same limit at every event
@@ -88,55 +91,13 @@ def mu_for(epsilon: float, delta: float) -> float:
     while delta_of(high, epsilon) <= delta:
         low = high
         high = 2 * high
-    root = _root(lambda m: delta_of(m, epsilon) - delta if m else -delta, low, high, xtol=1e-14)
+    root: float = optimize.brentq(
+        lambda m: delta_of(m, epsilon) - delta if m else -delta, low, high, xtol=1e-14, rtol=1e-14
+    )
     # the last bits of the root must not be on the wrong side
     while delta_of(root, epsilon) > delta:
         root = math.nextafter(root, 0.0)
     return root
-
-
-def _root(f: Callable[[float], float], low: float, high: float, *, xtol: float) -> float:
-    """A zero of f between low and high, where its signs differ, within `xtol` and 1e-14 of it
-    (Brent 1973, chapter 4).
-
-    Bit by bit `scipy.optimize.brentq`, whose package takes half a second to import: a tenth of a
-    first fit. Raises ValueError where the signs do not differ.
-    """
-    before, x = low, high
-    f_before, f_x = f(before), f(x)
-    if f_before == 0:
-        return before
-    if not f_before * f_x <= 0:
-        raise ValueError(f"no zero lies between {low!r} and {high!r}: {f_before!r}, {f_x!r}")
-    across = f_across = step_before = step = 0.0
-    while True:
-        if f_before != 0 and f_x != 0 and (f_before < 0) != (f_x < 0):
-            across, f_across = before, f_before
-            step_before = step = x - before
-        if abs(f_across) < abs(f_x):
-            before, x, across = x, across, x
-            f_before, f_x, f_across = f_x, f_across, f_x
-        least = (xtol + 1e-14 * abs(x)) / 2
-        half = (across - x) / 2
-        if f_x == 0 or abs(half) < least:
-            return x
-        tried = math.inf
-        if abs(step_before) > least and abs(f_x) < abs(f_before):
-            if before == across:
-                tried = -f_x * (x - before) / (f_x - f_before)
-            else:
-                slope = (f_before - f_x) / (before - x)
-                other = (f_across - f_x) / (across - x)
-                bend = other * slope * (f_across - f_before)
-                if bend:
-                    tried = -f_x * (f_across * other - f_before * slope) / bend
-        if 2 * abs(tried) < min(abs(step_before), 3 * abs(half) - least):
-            step_before, step = step, tried
-        else:
-            step_before = step = half
-        before, f_before = x, f_x
-        x += step if abs(step) > least else math.copysign(least, half)
-        f_x = f(x)
 
 
 def compose(events: Sequence[GaussianEvent]) -> float:

@@ -4,10 +4,8 @@ import mpmath
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from scipy import optimize
 
 from fedrec.errors import UnitMismatchError
-from fedrec.privacy import accounting
 from fedrec.privacy.accounting import GaussianEvent, compose, delta_of, epsilon_of, mu_for, opinions
 
 
@@ -75,28 +73,3 @@ def test_nothing_spent_cannot_be_composed_and_no_event_is_free() -> None:
     for mu in (0.0, -1.0, math.nan):
         with pytest.raises(ValueError):
             GaussianEvent("a", mu)
-
-
-@given(
-    mu=st.floats(0.01, 20),
-    delta=st.floats(1e-12, 1e-2),
-    above=st.floats(1, 3),
-)
-def test_zeros_are_those_of_scipy_bit_by_bit(mu: float, delta: float, above: float) -> None:
-    """So that the noise of a plan, and with it a model's bytes, stay what they were."""
-    high = above
-    while delta_of(mu, high) > delta:
-        high *= 2
-
-    def f(epsilon: float) -> float:
-        return delta_of(mu, epsilon) - delta
-
-    if f(0.0) > 0:
-        expected = optimize.brentq(f, 0.0, high, xtol=1e-12, rtol=1e-14)
-        assert accounting._root(f, 0.0, high, xtol=1e-12) == expected
-
-
-def test_a_zero_is_looked_for_only_where_signs_differ() -> None:
-    for f in (lambda x: 1 + x, lambda x: math.nan):
-        with pytest.raises(ValueError, match="no zero lies between"):
-            accounting._root(f, 0.0, 1.0, xtol=1e-12)
