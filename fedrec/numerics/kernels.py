@@ -17,7 +17,7 @@ from numba import njit
 from fedrec.arrays import Array, Floats, Int32s, Int64s
 from fedrec.numerics import INNER
 from fedrec.numerics.cholesky import solve_lanes
-from fedrec.numerics.tiles import LANES, outer_8x8, prefetch, take_row, weighted_sum
+from fedrec.numerics.tiles import LANES, outer_8x8, outer_8x16, prefetch, take_row, weighted_sum
 
 BLOCK_NUMBERS = 3072
 """Numbers gathered before a product: two such blocks of float32 fill a 32 kB first-level cache."""
@@ -63,11 +63,16 @@ def _block_rows(width: int, itemsize: int) -> int:
 
 @njit(nogil=True, cache=True, **INNER)
 def add_outer(left: Floats, right: Floats, C: Floats, n: int, width: int) -> None:
-    """C += left' right on the upper triangle, in tiles of 8 x 8: ones of 8 x 16 take no less time
-    without AVX-512, and longer to compile."""
+    """C += left' right on the upper triangle, in tiles of 8 x 16 (8 x 8 on the diagonal where the
+    count is odd)."""
     for i in range(0, width, LANES):
-        for j in range(i, width, LANES):
+        j = i
+        if ((width - i) // LANES) % 2 == 1:
             outer_8x8(left, right, C, n, width, i, j)
+            j += LANES
+        while j < width:
+            outer_8x16(left, right, C, n, width, i, j)
+            j += 2 * LANES
 
 
 @njit(nogil=True, cache=True, **INNER)

@@ -108,12 +108,9 @@ def data_of(context: Any, builder: Any, array_type: Any, array: Any) -> Any:
     return context.make_array(array_type)(context, builder, value=array).data
 
 
-@tile
-def outer_8x8(
-    typing: Any, left: Any, right: Any, C: Any, n: Any, width: Any, i: Any, j: Any
-) -> Any:
-    """C[i:i+8, j:j+8] += left[:n, i:i+8]' right[:n, j:j+8], all of row length `width`, as many rows
-    at a time as fit the registers."""
+def _outer(rows: int, vectors: int) -> Any:
+    """Emit C[i:i+rows, j:j+8*vectors] += sum over k < n of left[k, i:i+rows]' right[k,
+    j:j+8*vectors], as many rows at a time as fit the registers."""
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         left_type, right_type, C_type = signature.args[:3]
@@ -123,21 +120,48 @@ def outer_8x8(
         )
         n, width, i, j = args[3:]
         v = Vectors(context, builder, C_type.dtype)
-        fitting = min(LANES, _FITTING // (LANES * v.bytes))
-        for top in range(0, LANES, fitting):
-            rows = [builder.add(i, v.index(top + r)) for r in range(fitting)]
-            sums = v.registers(fitting)
+        fitting = min(rows, max(_FITTING // (vectors * LANES * v.bytes), 1))
+        for top in range(0, rows, fitting):
+            sums = v.registers(fitting * vectors)
             with cgutils.for_range(builder, n) as loop:
                 at = builder.mul(loop.index, width)
-                b = v.load(right, builder.add(at, j))
-                for row, slot in zip(rows, sums, strict=True):
-                    v.add_product(slot, v.spread_at(left, builder.add(at, row)), b)
-            for row, slot in zip(rows, sums, strict=True):
-                at = builder.add(builder.mul(row, width), j)
-                v.store(builder.fadd(v.load(C, at), builder.load(slot)), C, at)
+                right_at = builder.add(at, j)
+                left_at = builder.add(at, i)
+                b = [
+                    v.load(right, builder.add(right_at, v.index(LANES * c))) for c in range(vectors)
+                ]
+                for r in range(fitting):
+                    a = v.spread_at(left, builder.add(left_at, v.index(top + r)))
+                    for c in range(vectors):
+                        v.add_product(sums[r * vectors + c], a, b[c])
+            for r in range(fitting):
+                row = builder.add(builder.mul(builder.add(i, v.index(top + r)), width), j)
+                for c in range(vectors):
+                    at = builder.add(row, v.index(LANES * c))
+                    v.store(builder.fadd(v.load(C, at), builder.load(sums[r * vectors + c])), C, at)
         return context.get_dummy_value()
 
-    return types.void(left, right, C, types.intp, types.intp, types.intp, types.intp), codegen
+    return codegen
+
+
+def _outer_signature(left: Any, right: Any, C: Any, n: Any, width: Any, i: Any, j: Any) -> Any:
+    return types.void(left, right, C, types.intp, types.intp, types.intp, types.intp)
+
+
+@tile
+def outer_8x16(
+    typing: Any, left: Any, right: Any, C: Any, n: Any, width: Any, i: Any, j: Any
+) -> Any:
+    """C[i:i+8, j:j+16] += left[:n, i:i+8]' right[:n, j:j+16], all of row length `width`."""
+    return _outer_signature(left, right, C, n, width, i, j), _outer(8, 2)
+
+
+@tile
+def outer_8x8(
+    typing: Any, left: Any, right: Any, C: Any, n: Any, width: Any, i: Any, j: Any
+) -> Any:
+    """C[i:i+8, j:j+8] += left[:n, i:i+8]' right[:n, j:j+8], all of row length `width`."""
+    return _outer_signature(left, right, C, n, width, i, j), _outer(8, 1)
 
 
 @tile
