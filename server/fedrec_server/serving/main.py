@@ -278,7 +278,8 @@ def _listening(address: Address) -> socket.socket:
 
 
 def _tell(told: Serving, settings: ServingSettings, log: logging.Logger, stack: ExitStack) -> None:
-    """For `fedrec status`; a disk that cannot be written keeps nobody from being served."""
+    """Write what `fedrec status` reads; a disk that cannot be written keeps nobody from being
+    served."""
     if not settings.state:
         return
     file = Path(settings.state) / "serving.json"
