@@ -75,7 +75,7 @@ sbom: install
 audit:
 	$(PYTHON) -m venv .audit
 	.audit/bin/python -m pip install --quiet --disable-pip-version-check pip-audit
-	.audit/bin/pip-audit --require-hashes --disable-pip --requirement deploy/requirements.lock
+	.audit/bin/pip-audit --strict --require-hashes --disable-pip --requirement deploy/requirements.lock
 
 # four people's ways from nothing to a result, timed in clean virtual environments with the wheel
 ways:

@@ -58,3 +58,12 @@ def test_the_bill_of_materials_names_every_locked_package_once(supply: ModuleTyp
     names = [each["purl"] for each in document["components"]]
     assert len(set(names)) == len(names) == len(supply.locked())
     assert all(each["hashes"] for each in document["components"])
+
+
+def test_an_audit_that_could_not_ask_about_a_package_fails() -> None:
+    """pip-audit says "No known vulnerabilities found" and ends with 0 where no advisory service was
+    reached, unless it is told to be strict."""
+    recipe = re.search(r"^audit:\n((?:\t.*\n)+)", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    assert recipe is not None
+    (run,) = [line.split() for line in recipe[1].splitlines() if "/pip-audit" in line]
+    assert {"--strict", "--require-hashes", "deploy/requirements.lock"} <= set(run)

@@ -20,6 +20,7 @@ from tests.waiting import HANG_S
 pytestmark = pytest.mark.processes
 
 _DEFECT = 70
+_CAUSE = "Read-only file system|attempt to write a readonly database"
 _STOPPED = {0, 128 + signal.SIGTERM, -signal.SIGTERM, RunError.exit_code}
 """-SIGTERM: a process that was being started again."""
 
@@ -42,7 +43,7 @@ def test_a_party_whose_disk_turns_read_only_says_so_and_goes_on_once_it_is_mende
         said = len(run.words(party))
         disk.fails()
         run.until(
-            lambda: re.search("[Rr]ead-?only|cannot be written", run.words(party)[said:]),
+            lambda: re.search(_CAUSE, run.words(party)[said:]),
             "words of it",
         )
         process = run.company._children[party].process

@@ -3,6 +3,7 @@ checked, never half."""
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import re
@@ -296,6 +297,44 @@ def test_a_serving_process_waits_for_the_first_model_and_takes_the_next_one_over
             thread.join(HANG_S)
     events = [json.loads(line)["event"] for line in (tmp_path / "log").read_text().splitlines()]
     assert events.count("fetched") == 1  # the first one came before anything listened
+
+
+def test_a_bundle_that_cannot_be_kept_is_said_with_the_folder_and_waited_for(
+    trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    planted(trained / bundle.FILE)
+
+    def full(_: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with endpoint(trained) as served:
+        own = source(f"http://{served.address}", tmp_path)
+        with monkeypatch.context() as patch:
+            patch.setattr("os.fsync", full)
+            with pytest.raises(RunError) as failure:
+                own.fetch()
+        assert failure.value.cause == f"{tmp_path} cannot be written: No space left on device"
+        assert "Free disk space" in failure.value.remedy
+        assert not list(tmp_path.glob(".fetched-*"))
+        assert own.fetch()
+
+
+def test_serving_starts_where_its_own_note_cannot_be_written(
+    start: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`fedrec status` reads it; readers do not need it."""
+
+    def fails(path: Path, _: Any) -> None:
+        raise OSError(errno.EROFS, "Read-only file system", str(path))
+
+    monkeypatch.setattr(main, "write_json", fails)
+    running = start(state=str(tmp_path / "state"))
+    assert running.http.get("/v1/models").status_code == 200
+    lines = map(json.loads, (tmp_path / "log.jsonl").read_text().splitlines())
+    (line,) = [line for line in lines if line["event"] == "state-not-written"]
+    file = tmp_path / "state" / "serving.json"
+    assert line["cause"] == f"{file} cannot be written: Read-only file system"
+    assert line["remedy"]
 
 
 def test_the_settings_on_the_page_are_valid() -> None:

@@ -25,10 +25,12 @@ from fedrec.errors import FedRecError, RunError, SettingsError, UnreachableError
 from fedrec.operations import logs
 from fedrec.operations.addresses import Address
 from fedrec.serving.bundle import read, sha256_of
+from fedrec.storage import writing
 from fedrec_server.serving.settings import FetchTable
 from fedrec_server.serving.store import found
 
 _REMEDY = "Look at the server's log; what is served stays as it is."
+_KEPT_REMEDY = "Free disk space, or make the folder writable; what is served stays as it is."
 _CONNECT_S = 10.0
 _LOOK_S = 0.5
 
@@ -64,22 +66,23 @@ class Source:
         there is none yet.
 
         Raises UnreachableError where the server does not answer, RunError where its answer is no
-        bundle that may be served.
+        bundle that may be served, or cannot be kept.
         """
-        have = sha256_of(self.path) if self.path.exists() else ""
         beside = self.path.with_name(f".{self.path.name}.{os.getpid()}.part")
-        try:
-            sha256 = self._download(beside, have)
-            if sha256 and sha256 != have:
-                self._check(beside)
-                os.replace(beside, self.path)
-            return "" if sha256 == have else sha256
-        except httpx.HTTPError as failure:
-            raise UnreachableError(
-                f"{self.url} does not answer: {type(failure).__name__}", _REMEDY
-            ) from None
-        finally:
-            beside.unlink(missing_ok=True)
+        with writing(self.path.parent, _KEPT_REMEDY):
+            try:
+                have = sha256_of(self.path) if self.path.exists() else ""
+                sha256 = self._download(beside, have)
+                if sha256 and sha256 != have:
+                    self._check(beside)
+                    os.replace(beside, self.path)
+                return "" if sha256 == have else sha256
+            except httpx.HTTPError as failure:
+                raise UnreachableError(
+                    f"{self.url} does not answer: {type(failure).__name__}", _REMEDY
+                ) from None
+            finally:
+                beside.unlink(missing_ok=True)
 
     def _download(self, beside: Path, have: str) -> str:
         """The SHA-256 of what lies in `beside` now, or `have` where nothing was sent."""
@@ -181,13 +184,7 @@ async def first_models(
                     raise
                 if failure.cause not in said:
                     said.add(failure.cause)
-                    logs.say(
-                        log,
-                        "not-fetched",
-                        level=logging.WARNING,
-                        cause=failure.cause,
-                        remedy=failure.remedy,
-                    )
+                    _say_not_fetched(log, failure)
             due_s = loop.time() + source.table.every_s
         missing = [path for path in paths if found(path) is None]
         if not missing or not wait:
@@ -211,15 +208,15 @@ async def fetch_on(source: Source, log: logging.Logger) -> None:
             last = ""
             if sha256:
                 logs.say(log, "fetched", sha256=sha256)
-        except (FedRecError, OSError) as failure:
-            cause = (
-                failure.cause
-                if isinstance(failure, FedRecError)
-                else f"{failure.strerror or failure}"
-            )
-            if cause != last:  # an hour of the same is one line
-                last = cause
-                logs.say(log, "not-fetched", level=logging.WARNING, cause=cause, remedy=_REMEDY)
+        except FedRecError as failure:
+            if failure.cause != last:  # an hour of the same is one line
+                last = failure.cause
+                _say_not_fetched(log, failure)
+
+
+def _say_not_fetched(log: logging.Logger, failure: FedRecError) -> None:
+    level = logging.WARNING
+    logs.say(log, "not-fetched", level=level, cause=failure.cause, remedy=failure.remedy)
 
 
 def _loopback(url: str) -> bool:

@@ -167,7 +167,7 @@ async def _serve(
         told = Serving(
             os.getpid(), grpc_at, http_at, newest.version, about.trained, metrics=watched_at
         )
-        _tell(told, settings, stack)
+        _tell(told, settings, log, stack)
         logs.say(
             log,
             "listening",
@@ -277,11 +277,24 @@ def _listening(address: Address) -> socket.socket:
         ) from None
 
 
-def _tell(told: Serving, settings: ServingSettings, stack: ExitStack) -> None:
-    if settings.state:
-        file = Path(settings.state) / "serving.json"
+def _tell(told: Serving, settings: ServingSettings, log: logging.Logger, stack: ExitStack) -> None:
+    """Write what `fedrec status` reads; a disk that cannot be written keeps nobody from being
+    served."""
+    if not settings.state:
+        return
+    file = Path(settings.state) / "serving.json"
+    try:
         write_json(file, asdict(told))
-        stack.callback(lambda: file.unlink(missing_ok=True))
+    except OSError as failure:
+        cause = f"{file} cannot be written: {failure.strerror or failure}"
+        remedy = "Free disk space, or make the folder writable; `fedrec status` needs the file."
+        logs.say(log, "state-not-written", level=logging.WARNING, cause=cause, remedy=remedy)
+
+    def forget() -> None:
+        with suppress(OSError):
+            file.unlink(missing_ok=True)
+
+    stack.callback(forget)
 
 
 async def _show_renewed(context: ssl.SSLContext | None, tls: TlsTable, log: logging.Logger) -> None:
