@@ -20,7 +20,10 @@ from tests.waiting import HANG_S
 pytestmark = pytest.mark.processes
 
 _DEFECT = 70
-_CAUSE = "Read-only file system|attempt to write a readonly database"
+_CAUSE = (
+    "Read-only file system|ledger.sqlite cannot be written: "
+    "(attempt to write a readonly database|unable to open database file)"
+)
 _STOPPED = {0, 128 + signal.SIGTERM, -signal.SIGTERM, RunError.exit_code}
 """-SIGTERM: a process that was being started again."""
 
