@@ -102,8 +102,10 @@ def _root(f: Callable[[float], float], low: float, high: float, *, xtol: float) 
     Bit by bit `scipy.optimize.brentq`, whose package takes half a second to import: a tenth of a
     first fit. Raises ValueError where the signs do not differ.
     """
-    before, x = low, high
-    f_before, f_x = f(before), f(x)
+    before = low
+    x = high
+    f_before = f(low)
+    f_x = f(high)
     if f_before == 0:
         return before
     if not f_before * f_x <= 0:
@@ -111,7 +113,8 @@ def _root(f: Callable[[float], float], low: float, high: float, *, xtol: float) 
     across = f_across = step_before = step = 0.0
     while True:
         if f_before != 0 and f_x != 0 and (f_before < 0) != (f_x < 0):
-            across, f_across = before, f_before
+            across = before
+            f_across = f_before
             step_before = step = x - before
         if abs(f_across) < abs(f_x):
             before, x, across = x, across, x
