@@ -195,7 +195,7 @@ def _release_norms(reports: Reports, parts: Sequence[tuple[BlockReports, BlockSp
     return norms
 
 
-_FEW_NUMBERS = 1 << 28
+_FEW_NUMBERS = 1 << 26
 """Up to so many numbers are added as they are in less time than compiling takes."""
 
 

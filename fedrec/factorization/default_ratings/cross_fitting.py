@@ -125,7 +125,7 @@ def _along_one_direction(
     width: int,
     folds: int,
 ) -> CrossFit:
-    """As `cross_fit`, for phi (m,): what is solved without a fold are quotients of sums."""
+    """Return what `cross_fit` does, for phi (m,): w without a fold is a quotient of sums."""
     x = phi[mine.items]
     v = variance[mine.items]
     owners = mine.users.astype(np.int64) * folds + mine.items % folds
@@ -192,7 +192,7 @@ def _inverse(A: Float64s) -> Float64s:
 # Loops where NumPy has a word: numba compiles what raises errors of shapes for seconds.
 @numba.njit(nogil=True, cache=True, **INNER)
 def _copy(row: Float64s, into: Float64s) -> None:
-    for c in range(len(row)):
+    for c in range(len(into)):
         into[c] = row[c]
 
 
@@ -300,9 +300,10 @@ def _among_directions(
     noise_share: Float64s,
 ) -> None:
     """Fill the last three for each of `users`. variance, fold: (n,) of each rating."""
-    D, d = phi.shape[1], vectors.shape[1]
+    D = phi.shape[1]
     for user in users:
-        first, last = user_ptr[user], user_ptr[user + 1]
+        first = user_ptr[user]
+        last = user_ptr[user + 1]
         X = np.empty((last - first, D))
         for e in range(last - first):
             _copy(phi[items[first + e]], X[e])
@@ -334,7 +335,7 @@ def _among_directions(
                 S_F = _inverse(A_F)
                 w_F = _times(S_F, b_F)
                 SX = _rows_times(X_F, S_F)
-                _copy(w_F[:d], left_out)
+                _copy(w_F, left_out)
                 for a in range(n):
                     predicted = 0.0
                     spread = 0.0
@@ -357,11 +358,11 @@ def _among_directions(
                     t_F[a] -= w[c] * X_F[a, c]
             M = _inverse(M)
             u = _times(M, t_F)
-            _copy(w[:d], left_out)
+            _copy(w, left_out)
             for a in range(n):
                 residuals[first + mine[a]] = v_F[a] * u[a]
                 noise_share[first + mine[a]] = 1 / (v_F[a] * M[a, a])
-                for i in range(d):
+                for i in range(len(left_out)):
                     left_out[i] -= SX[a, i] * u[a]
 
 
@@ -379,10 +380,11 @@ def _among_items(
     vectors: Float64s,
     noise_share: Float64s,
 ) -> None:
-    """As `_among_directions`, for users with fewer ratings than directions."""
-    D, d = phi.shape[1], vectors.shape[1]
+    """Fill what `_among_directions` does, for users with fewer ratings than directions."""
+    D = phi.shape[1]
     for user in users:
-        first, last = user_ptr[user], user_ptr[user + 1]
+        first = user_ptr[user]
+        last = user_ptr[user + 1]
         n = last - first
         X = np.empty((n, D))
         K = np.empty((n, n))
@@ -414,5 +416,5 @@ def _among_items(
                     weight = weights[f]
                     for a in range(len(mine)):
                         weight -= K[f, mine[a]] * r[a]
-                    for i in range(d):
+                    for i in range(len(left_out)):
                         left_out[i] += weight * X[f, i]
