@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from fedrec.factorization.default_clicks.gram_pairs import denoised, stands_out
+from fedrec.factorization.default_clicks.gram_pairs import denoised, shared, stands_out
 
 K = 60
 STD = 1.0
@@ -25,3 +25,23 @@ def test_what_stands_out_is_what_denoising_leaves(over: float, exact: bool) -> N
     expected = bool(denoised(gram, noise_std=std, rank=1).shrunk.any())
     assert stands_out(gram, noise_std=std) == expected
     assert expected == (over > 0 if exact else over > 1)
+
+
+def test_directions_that_features_tell_take_no_place_from_those_that_they_do_not() -> None:
+    """Two tastes of 120 items, one of which features hold, in no more directions than features
+    have: both are kept, and what different items share is what was planted."""
+    rng = np.random.default_rng(5)
+    m, rank = 120, 30
+    told, untold = (np.linalg.qr(rng.normal(size=(m, 1)))[0] for _ in range(2))
+    popular = np.full(m, 0.05)
+    planted = 3.0 * told @ told.T + 2.0 * untold @ untold.T
+    content = np.column_stack([told, rng.normal(size=(m, 40)) / m])
+    gram = planted + np.outer(popular, popular) + np.eye(m)
+    found = shared(
+        gram, np.diag(gram), popular, noise_std=0.0, clicks=20.0, content=content, rank=rank
+    )
+    assert found.public is not None, "features were looked at"
+    assert found.Q.shape[1] <= rank
+    made = found.Q @ found.Q.T
+    for taste, size in ((told, 3.0), (untold, 2.0)):
+        assert abs((taste.T @ made @ taste).item() - size) < 0.2 * size

@@ -240,9 +240,14 @@ def shared(
             rest = rest - (columns[-1] * weights[-1]) @ columns[-1].T
         values, vectors = eigh(rest, driver="evd")
         cleaned = _shrunk(values, chance, few=FEW)
-        kept = np.argsort(-np.abs(cleaned))[: max(most - sum(map(len, weights)), 0)]
+        # of all directions together the largest stay: what features were asked for first takes no
+        # place from what they do not tell
+        room = rank if most == rank else max(most - sum(map(len, weights)), 0)
+        kept = np.argsort(-np.abs(cleaned))[:room]
         Q, made = _positive(
-            np.column_stack([*columns, vectors[:, kept]]), np.concatenate([*weights, cleaned[kept]])
+            np.column_stack([*columns, vectors[:, kept]]),
+            np.concatenate([*weights, cleaned[kept]]),
+            rank=rank,
         )
         Q = Q * unit[:, None]
         common = np.minimum(np.sum(Q**2, axis=1), diagonal) - level * popular**2
@@ -336,12 +341,13 @@ def beyond(pairs: Pairs, popular: Float64s, content: Float64s) -> Float64s:
     )
 
 
-def _positive(columns: Float64s, weights: Float64s) -> tuple[Float64s, Float64s]:
-    """(K, r) Q: Q Q' is the positive part of columns (K, n) diag(weights) columns'; and what makes
-    it of the columns, (n, r): Q = columns made."""
+def _positive(columns: Float64s, weights: Float64s, *, rank: int) -> tuple[Float64s, Float64s]:
+    """(K, r) Q, r <= `rank`: Q Q' is the positive part of columns (K, n) diag(weights) columns', or
+    the closest to it of that rank; and what makes it of the columns, (n, r): Q = columns made."""
     basis, triangle = np.linalg.qr(columns)
     values, vectors = np.linalg.eigh((triangle * weights) @ triangle.T)
     found = values > 1e-12 * max(float(values[-1]), 1e-300)
+    found[: max(len(values) - rank, 0)] = False
     roots = np.sqrt(values[found])
     made = weights[:, None] * (triangle.T @ vectors[:, found]) / roots
     return np.asarray(basis @ vectors[:, found] * roots), made
