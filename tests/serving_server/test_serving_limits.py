@@ -341,8 +341,9 @@ def test_an_address_that_is_taken_is_a_settings_error(start: Any, tmp_path: Path
     for door, address in (
         ("grpc", running.told.grpc),
         ("http", running.told.http.removeprefix("http://")),
+        ("metrics", running.told.metrics),
     ):
-        with pytest.raises(SettingsError, match="address"):
+        with pytest.raises(SettingsError, match=r"[Aa]ddress"):
             start([tmp_path / "serving.safetensors"], **{door: address})
 
 

@@ -297,3 +297,22 @@ def test_hangup_makes_it_look_at_once(process: Callable[..., Process], tmp_path:
         lambda: httpx.get(f"{server.http}/v1/models", timeout=HANG_S).json()["newest"] == version,
         "the new bundle is taken",
     )
+
+
+def test_a_metrics_address_that_is_taken_ends_serving_with_its_cause_alone(tmp_path: Path) -> None:
+    """Nothing listens before all addresses are had, so that nothing is left to stop."""
+    planted(tmp_path / "serving.safetensors")
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        settings = tmp_path / "serving.toml"
+        settings.write_text(
+            'grpc = "127.0.0.1:0"\nhttp = "127.0.0.1:0"\n'
+            f'metrics = "127.0.0.1:{taken.getsockname()[1]}"\n'
+        )
+        program = [sys.executable, "-m", "fedrec.cli", "serve", str(tmp_path)]
+        done = subprocess.run(
+            [*program, "--settings", str(settings)], capture_output=True, text=True, timeout=HANG_S
+        )
+    assert done.returncode == 2, done.stderr
+    assert "metrics on 127.0.0.1" in done.stderr
+    assert "Exception" not in done.stderr
+    assert "listening" not in done.stdout

@@ -144,6 +144,11 @@ async def _serve(
     with ExitStack() as stack:
         stack.callback(office.endpoint.close)
         await watch.start()
+        watched_at = ""
+        if settings.metrics:
+            watched_at = str(
+                stack.enter_context(counts.served(Address.of(settings.metrics))).address
+            )
         grpc_server, grpc_at = await _open_grpc(office)
         try:
             http_server, http_at = await _open_http(office, page, stack)
@@ -159,11 +164,6 @@ async def _serve(
             state=Path(settings.state) if settings.state else None,
             certificates=[tls.certificate, tls.client_ca] if tls else [],
         )
-        watched_at = ""
-        if settings.metrics:
-            watched_at = str(
-                stack.enter_context(counts.served(Address.of(settings.metrics))).address
-            )
         told = Serving(
             os.getpid(), grpc_at, http_at, newest.version, about.trained, metrics=watched_at
         )
