@@ -45,11 +45,8 @@ def server_credentials(
                 return None
             _require_usable(certificate, key, client_ca)
             return configuration() if _has_begun(certificate, watched) else None
-        except (
-            SettingsError,
-            OSError,
-            ValueError,
-        ) as failure:  # OSError: replaced in this very moment
+        # OSError: replaced in this very moment
+        except (SettingsError, OSError, ValueError) as failure:
             logs.say_failure(_log, "certificate-not-reloaded", failure)
             return None
 
