@@ -5,6 +5,7 @@ Features are public by type: they may go anywhere.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 from collections import Counter
@@ -155,10 +156,23 @@ def svd_embedding(
     if rank == 0:
         return embedding
     X = joined(features, weights=weights)
-    left, values = _leading(X, rank, Streams(seed).numpy("svd"))
+    digest = hashlib.blake2b(repr(X.shape).encode())
+    for part in (X.data, X.indices, X.indptr):
+        digest.update(np.ascontiguousarray(part).data)
+    key = digest.hexdigest(), rank, seed
+    found = _KEPT.get(key)  # trainings at several epsilons ask for the same directions
+    if found is None:
+        found = _leading(X, rank, Streams(seed).numpy("svd"))
+        _KEPT.clear()
+        _KEPT[key] = found
+    left, values = found
     signs = np.sign(left[np.abs(left).argmax(axis=0), np.arange(rank)])
     embedding[:, :rank] = left * (signs * np.where(values > 1e-6 * values[0], values, 0.0))
     return embedding
+
+
+_KEPT: dict[tuple[str, int, int], tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]] = {}
+"""The last answer of `_leading`, by digest of the matrix, rank and seed."""
 
 
 def _leading(
