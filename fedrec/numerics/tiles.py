@@ -26,7 +26,9 @@ LANES = 8
 cgutils: Any = _cgutils  # half typed: for the checker, not at all
 ir = cgutils.ir
 _processor = cast(Callable[[], str], get_host_cpu_features)
-_FITTING = 1024 if "+avx512f" in _processor() else 256
+WIDE = "+avx512f" in _processor()
+"""32 registers of 64 bytes, in place of 16 of 32."""
+_FITTING = 1024 if WIDE else 256
 """Bytes of accumulators that stay in registers, half of what the processor has of them: a sum that
 leaves some in memory takes twice as long."""
 tile = cast(Callable[[Any], Callable[..., None]], intrinsic)

@@ -60,7 +60,7 @@ def crowds(draw: st.DrawFn) -> tuple[Any, list[Query]]:
         st.integers(1, 320),
         st.integers(0, 7),
     )
-    return of, draw(st.lists(query, min_size=1, max_size=5))
+    return of, draw(st.lists(query, min_size=1, max_size=13))
 
 
 @pytest.mark.parametrize("ranker", [Exact, Compressed])
