@@ -3,8 +3,10 @@ is one line in a copy of the graph."""
 
 from __future__ import annotations
 
+import gc
 import re
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -13,6 +15,15 @@ from tests.architecture import choices, docstrings, graph, measure, reach
 
 ROOT = Path(__file__).parents[1]
 TREE = graph.sources((*graph.PACKAGES, *graph.BENCHMARKS))
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _no_collection_of_garbage() -> Iterator[None]:
+    """Syntax trees are a million objects and no garbage while they are shared."""
+    gc.disable()
+    yield
+    graph.parsed.cache_clear()
+    gc.enable()
 
 
 def found(**added: str) -> list[str]:

@@ -13,7 +13,7 @@ import ast
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from tests.architecture.graph import Sources, sources
+from tests.architecture.graph import Sources, parsed, sources
 
 NAMES = ("kind", "recipe", "variant")
 _MEANINGS = {
@@ -39,7 +39,7 @@ def choices(tree: Sources) -> list[Choice]:
     return sorted(
         Choice(module.removesuffix(".__init__"), line, name, _meaning(literals))
         for module, text in tree.items()
-        for line, name, literals in _found(ast.parse(text))
+        for line, name, literals in _found(parsed(text))
     )
 
 

@@ -47,6 +47,12 @@ def sources(packages: Sequence[Path] = PACKAGES) -> dict[str, str]:
     }
 
 
+@cache
+def parsed(text: str) -> ast.Module:
+    """A module's syntax tree, which whoever looks at it shares and leaves as it is."""
+    return ast.parse(text)
+
+
 @dataclass(frozen=True)
 class Module:
     """What one module names. uses: full dotted names of whatever it imports or reaches through an
@@ -70,8 +76,8 @@ def read(name: str, text: str) -> Module:
     imports = set[str]()
     aliases = dict[str, str]()
     computed = False
-    tree = ast.parse(text)
-    for node in ast.walk(tree):
+    nodes = list(_walk(parsed(text), ""))
+    for _, node in nodes:
         if isinstance(node, ast.Import):
             for alias in node.names:
                 imports.add(alias.name)
@@ -96,7 +102,7 @@ def read(name: str, text: str) -> Module:
     uses = list[tuple[str, str]]()
     calls = list[tuple[str, str]]()
     returns = dict[str, str]()
-    for inside, node in _walk(tree, ""):
+    for inside, node in nodes:
         if isinstance(node, ast.FunctionDef) and node.returns is not None:
             returns[inside] = ast.unparse(node.returns)
         if isinstance(node, ast.Call):
@@ -115,13 +121,18 @@ def read(name: str, text: str) -> Module:
 
 
 def _walk(node: ast.AST, inside: str) -> Iterator[tuple[str, ast.AST]]:
-    """Every node, with the dotted name of the function or class around it."""
-    for child in ast.iter_child_nodes(node):
-        within = inside
-        if isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
-            within = f"{inside}.{child.name}".strip(".")
-        yield within, child
-        yield from _walk(child, within)
+    """Every node below this one, parents first, with the dotted name of the function or class
+    around it."""
+    ahead = [(inside, node)]
+    while ahead:
+        around, parent = ahead.pop()
+        for child in ast.iter_child_nodes(parent):
+            within = around
+            if isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+                within = f"{around}.{child.name}".strip(".")
+            yield within, child
+            if not isinstance(child, ast.expr_context | ast.operator | ast.Constant):
+                ahead.append((within, child))
 
 
 def _called(node: ast.Call) -> str:
@@ -198,7 +209,8 @@ def circles(graph: Mapping[str, Iterable[str]]) -> list[list[str]]:
     return sorted(found)
 
 
-def room_of(name: str, rooms: Iterable[str]) -> str:
+@cache
+def room_of(name: str, rooms: tuple[str, ...]) -> str:
     """The longest declared name that a module begins with; "" for none.
 
     A package's own page alone is the room of its bare name."""
@@ -242,12 +254,13 @@ def _written_out(declared: Mapping[str, Any]) -> dict[str, list[str]]:
 def _rooms(
     graph: Mapping[str, set[str]], modules: Iterable[str], rooms: Mapping[str, list[str]]
 ) -> Iterator[str]:
+    names = tuple(rooms)
     for name in modules:
-        own = room_of(name, rooms)
+        own = room_of(name, names)
         if own == "" or (own == "fedrec" and name != "fedrec"):
             yield f"{name}: in no room of rules.toml"
         for other in graph.get(name, ()):
-            room = room_of(other, rooms)
+            room = room_of(other, names)
             if room not in {own, *rooms.get(own, [])}:
                 yield f"{name}: imports {other}, which {own} may not"
 

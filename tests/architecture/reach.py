@@ -14,7 +14,7 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from tests.architecture.graph import BENCHMARKS, PACKAGES, Sources, rules, sources
+from tests.architecture.graph import BENCHMARKS, PACKAGES, Sources, parsed, rules, sources
 
 _PLAIN = {
     "dataclass",
@@ -52,8 +52,7 @@ def unreached(tree: Sources, templates: str = "") -> set[str]:
     definitions = list[Definition]()
     names = set(_WORD.findall(templates))
     for module, text in tree.items():
-        parsed = ast.parse(text)
-        for node in parsed.body:
+        for node in parsed(text).body:
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
                 definitions.append(_definition(module.removesuffix(".__init__"), node))
             else:
@@ -63,9 +62,8 @@ def unreached(tree: Sources, templates: str = "") -> set[str]:
         now = [d for d in ahead if d.always or d.name in names]
         if not now:
             return {d.full for d in ahead}
-        ahead = [d for d in ahead if d not in now]
-        for found in now:
-            names |= found.uses
+        ahead = [d for d in ahead if not (d.always or d.name in names)]
+        names.update(*(found.uses for found in now))
 
 
 def _definition(

@@ -1,8 +1,10 @@
 import json
+from dataclasses import replace
 
 import pytest
 
-from fedrec.auditing.command import Audit, run
+from fedrec.auditing import command
+from fedrec.auditing.command import QUICK, Audit, run
 from fedrec.auditing.finding import Finding
 from fedrec.privacy.guarantee import Guarantee
 from fedrec.settings import load
@@ -27,6 +29,12 @@ KEYS = {
     "verdict",
     "by",
 }
+
+
+@pytest.fixture(autouse=True)
+def few_draws(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a bound from so many draws can catch is shown of each attack, in the other files."""
+    monkeypatch.setattr(command, "QUICK", replace(QUICK, draws=1_000))
 
 
 @pytest.mark.parametrize(

@@ -170,7 +170,7 @@ def test_labels_are_attacked_as_the_devices_tell_them(
     whose labels nobody is charged for."""
     scenario = load(None, [*NEWS, "news.variant=local", "privacy.epsilon=1"])
     clients = clients_of(scenario, catalogue, data.log.train)
-    shown = [label_table.repeated_impression(click, 10, 2_000) for click in (0, 1)]
+    shown = [label_table.repeated_impression(click, 10, 1_000) for click in (0, 1)]
 
     def found(epsilon: float) -> Finding:
         asked = scenario.model_copy(

@@ -56,7 +56,7 @@ def test_the_right_noise_passes_and_half_of_it_is_caught(recipe: str) -> None:
         replace(prepared, recipe=broken, plan=broken.plan),
         data,
         variant=recipe,
-        draws=DRAWS,
+        draws=DRAWS // 4,
         streams=Streams(1),
     )
     assert [finding.verdict for finding in caught] == ["EXCEEDED", "EXCEEDED"]

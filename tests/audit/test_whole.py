@@ -114,8 +114,9 @@ def one_key_for_a_question(patch: pytest.MonkeyPatch) -> None:
 def test_with_a_planted_bug_the_bound_is_above_the_claim(
     plant: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(whole, "_TRAININGS", 4)
     plant(monkeypatch)
-    found = whole_finding(scenario_of("ratings", "privacy.epsilon=2"), runs=400)
+    found = whole_finding(scenario_of("ratings", "privacy.epsilon=2"), runs=300)
     assert found.failed
     assert found.measured > found.claim.epsilon
 
@@ -135,7 +136,7 @@ def test_noise_of_one_row_blocks_that_is_not_as_planned_refutes_the_claim(
         return honest(block, *given, std=std * factor, **rest)
 
     monkeypatch.setattr(releases, "_integers", drawn)
-    found = whole_finding(scenario_of("ratings"), runs=1_000)
+    found = whole_finding(scenario_of("ratings"), runs=500)
     assert set(planted.values()) == set(FACTORS)
     assert found.verdict == "REFUTED"
     wrong = found.note.partition("NOISE IS NOT AS PLANNED: ")[2].partition(";")[0]

@@ -113,7 +113,7 @@ def test_differences_of_the_reported_loss_are_differences_of_the_loss_over_examp
 
 @pytest.mark.parametrize(
     ("optimizer", "rate", "steps"),
-    [(GradientDescent(), 0.003, 4000), (Adam(), 0.02, 3000)],
+    [(GradientDescent(), 0.004, 2000), (Adam(), 0.05, 500)],
 )
 def test_enough_steps_on_exact_statistics_reach_the_minimiser(
     optimizer: Optimizer, rate: float, steps: int

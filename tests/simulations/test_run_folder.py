@@ -18,8 +18,10 @@ from fedrec.run.run_folder import open_folder
 from fedrec.settings import validated
 
 SETTINGS: dict[str, Any] = {
+    "recipe": "dp-bias",
     "data.preset": "small",
     "compare.als": False,
+    "compare.baselines": False,
     "compare.epsilons": [],
     "run.examples": 0,
 }
