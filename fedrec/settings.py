@@ -20,8 +20,7 @@ from pydantic import AfterValidator, Field, ValidationError, model_validator
 from fedrec.data.kinds import KINDS
 from fedrec.errors import SettingsError
 from fedrec.registry import BUILT_IN, RecipeSpec, find, fitting, outside, reading, require
-from fedrec.settings_keys import apply, load_content
-from fedrec.settings_tables import Table
+from fedrec.settings_tables import Table, apply, load_content
 from fedrec.settings_tables.data import (
     CompareSettings,
     DataSettings,

@@ -233,13 +233,10 @@ def connect(url: str, trust: Trust, *, timeout_s: float = 10.0) -> Server:
             "openssl x509 -in server.pem -outform der | sha256sum",
         )
     plain = parts.scheme in ("grpc", "http")
-    where = parts.netloc if _has_port(parts.netloc) else f"{parts.netloc}:{80 if plain else 443}"
+    has_port = ":" in parts.netloc.rpartition("]")[2]
+    where = parts.netloc if has_port else f"{parts.netloc}:{80 if plain else 443}"
     named = {"address": "--server", **{name: f"--{name}" for name in vars(trust)}}
     access = Access(
         where, insecure=plain, party="server", also="serving", named=named, **vars(trust)
     )
     return kinds[parts.scheme](access, timeout_s=timeout_s)
-
-
-def _has_port(place: str) -> bool:
-    return ":" in place.rpartition("]")[2]

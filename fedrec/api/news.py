@@ -26,7 +26,7 @@ from fedrec.errors import DataError, DataWarning, RunError, SettingsError, requi
 from fedrec.privacy.guarantee import Guarantee
 from fedrec.serving.bundle import FILE, Bundle, read, write
 from fedrec.settings import validated
-from fedrec.settings_keys import nested
+from fedrec.settings_tables import nested
 from fedrec.storage import read_json, write_json, writing
 
 Variant = Literal[

@@ -32,7 +32,7 @@ from fedrec.run.data.budget import budget_of
 from fedrec.run.job import loopback
 from fedrec.run.training import RoundRecord, Trained, Work, train_one
 from fedrec.settings import Scenario, validated
-from fedrec.settings_keys import nested
+from fedrec.settings_tables import nested
 from fedrec.storage import writing
 
 Noise = Literal["system", "seeded"]

@@ -23,7 +23,7 @@ from fedrec.run.comparing import compare
 from fedrec.run.simulate import run
 from fedrec.run.training import RoundRecord
 from fedrec.settings import Scenario, validated
-from fedrec.settings_keys import load_content, nested
+from fedrec.settings_tables import load_content, nested
 from fedrec.shipped import scenario_path, shipped
 
 

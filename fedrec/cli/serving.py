@@ -15,7 +15,7 @@ import typer
 from fedrec.cli.flags import Json, option
 from fedrec.errors import SettingsError
 from fedrec.operations import descriptors, logs
-from fedrec.settings_keys import TABLES
+from fedrec.settings_tables import TABLES
 
 app = typer.Typer(rich_markup_mode=None)
 

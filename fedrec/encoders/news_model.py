@@ -70,12 +70,6 @@ class Basis(nn.Module):
         7)."""
         return functional.softmax(users @ self.vectors.T / math.sqrt(self.vectors.shape[1]), -1)
 
-    def coordinates(self, users: Tensor) -> Tensor:
-        """(n, B) weights whose mixture is nearest to u, of the least norm: exact where u lies in
-        the span. Any sign, any sum."""
-        inverse: Tensor = torch.linalg.pinv(self.vectors)
-        return users @ inverse
-
     def reconstruct(self, weights: Tensor) -> Tensor:
         """(n, d) mixtures sum_i w_i b_i of weights (n, B) (Alg. 1, l. 3)."""
         return weights @ self.vectors

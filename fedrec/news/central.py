@@ -182,7 +182,8 @@ class CentralRecipe:
         history: int,
     ) -> CentralRecipe:
         """From public vectors of the items (m, at least `width`)."""
-        X = _unit_rows(np.asarray(vectors, np.float64)[:, : settings.width])
+        X = np.asarray(vectors, np.float64)[:, : settings.width]
+        X = X / np.maximum(np.linalg.norm(X, axis=1, keepdims=True), 1e-12)
         return CentralRecipe(
             plan, settings, topics, X.astype(np.float32).astype(np.float64), history
         )
@@ -374,7 +375,3 @@ def _prior(topics: TopicTable, X: Float64s, whitening: Whitening, history: int) 
     """(B + 1, p) what public rows alone say, in the coordinates of z."""
     C = np.linalg.solve(whitening.matrix, rebuilding(topics, X))
     return np.vstack([C / max(float(np.linalg.norm(C, ord=2)), 1e-12), np.zeros((1, X.shape[1]))])
-
-
-def _unit_rows(X: Float64s) -> Float64s:
-    return np.asarray(X / np.maximum(np.linalg.norm(X, axis=1, keepdims=True), 1e-12))

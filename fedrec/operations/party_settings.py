@@ -21,8 +21,7 @@ from fedrec.operations import logs
 from fedrec.operations.addresses import Address
 from fedrec.operations.certificates import Role
 from fedrec.operations.pins import of_role, read_pins
-from fedrec.settings_keys import read_toml
-from fedrec.settings_tables import Table
+from fedrec.settings_tables import Table, read_toml
 
 
 def _from_folder(value: str, info: ValidationInfo) -> str:

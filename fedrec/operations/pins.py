@@ -33,7 +33,7 @@ from cryptography.hazmat.primitives.serialization import (
 
 from fedrec.errors import SettingsError
 from fedrec.operations.certificates import BACKDATED, Identity, Role, identity, pins_of, uris_of
-from fedrec.settings_keys import read_toml
+from fedrec.settings_tables import read_toml
 from fedrec.storage import write_bytes
 
 FILE = "pins.toml"

@@ -162,7 +162,9 @@ def sample(
     rng = streams.numpy("posterior-init")
     noise = noise or streams
     scaling = Scaling.of(settings, epsilon, ratings.value_range)
-    kept = _trimmed(ratings, settings, noise)
+    # Alg. 1 l. 2: at most tau ratings of each user, drawn uniformly
+    some = uniform_choice(ratings, limit=settings.most_ratings, key=noise.key("posterior-trim"))
+    kept = ratings.select(some)
     offset = sum(ratings.value_range) / 2
     values = np.asarray(kept.values, np.float64) - offset
     values -= own_means(kept, values)[kept.users]
@@ -194,15 +196,6 @@ def sample(
                 vectors, np.zeros(len(vectors)), offset=offset, user_ridge=settings.user_ridge
             ),
         )
-
-
-def _trimmed(
-    ratings: Interactions, settings: PosteriorSettings, noise: Streams | SystemStreams
-) -> Interactions:
-    """Alg. 1 l. 2: at most tau ratings of each user, drawn uniformly."""
-    return ratings.select(
-        uniform_choice(ratings, limit=settings.most_ratings, key=noise.key("posterior-trim"))
-    )
 
 
 _STEP = 2.0**-24

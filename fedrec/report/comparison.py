@@ -203,7 +203,8 @@ def _chart(frame: pl.DataFrame, metric: str) -> Markup | None:
     }
     if not lines:
         return None
-    axis = f"ε per {_units(frame)}"
+    units = sorted(set(frame.filter(pl.col("private"))["unit"].to_list()))
+    axis = f"ε per {', '.join(units)}"
     lower = metric.partition("@")[0] in _ERRORS
     chart = LineChart(
         f"{metric} against {axis}",
@@ -239,10 +240,6 @@ def _levels(frame: pl.DataFrame, metric: str) -> dict[str, float]:
     return dict(
         theirs.group_by("method", maintain_order=True).agg(pl.col(metric).mean()).iter_rows()
     )
-
-
-def _units(frame: pl.DataFrame) -> str:
-    return ", ".join(sorted(set(frame.filter(pl.col("private"))["unit"].to_list())))
 
 
 def write(

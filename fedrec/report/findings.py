@@ -42,7 +42,6 @@ from fedrec.report.content import (
 )
 from fedrec.run import statement
 from fedrec.run.outcomes import BY_RULE, MOST_COMPARED, Outcome, Run, spread_of, versions
-from fedrec.run.training import Trained
 from fedrec.sharing.layout import layout, plain_numbers
 from fedrec.sharing.record import upload_bytes
 from fedrec.sharing.shares import SEEDS, share
@@ -232,16 +231,13 @@ def _details(run: Run) -> Iterator[str]:
     others += [(f"{BY_RULE}, ", e, t, o) for e, (t, o) in sorted(run.published.items())]
     for name, _, trained, outcome in others:
         if outcome is not run.outcome and outcome.verdicts:
-            yield f"{name}{_promise_of(trained)}: {in_one_line(outcome.verdicts)}"
+            promise = statement.promise_in_short(trained.prepared.plan.guarantee)
+            yield f"{name}{promise}: {in_one_line(outcome.verdicts)}"
     for name, words in run.limits.items():
         yield f"{name}: {words}."
     ranked = run.outcome.ranking.users if run.outcome.ranking else run.sizes.able
     if ranked < run.sizes.able:
         yield f"Lists were measured on a sample of {ranked:,} of {run.sizes.able:,} users."
-
-
-def _promise_of(trained: Trained) -> str:
-    return statement.promise_in_short(trained.prepared.plan.guarantee)
 
 
 _SHOWN: Mapping[str, tuple[str, ...]] = {

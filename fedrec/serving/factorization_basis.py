@@ -440,7 +440,9 @@ def latest_liked(events: Interactions, *, places: int, liked: float) -> npt.NDAr
     its place. So the bound of `asking` holds for the whole set of clicks.
     """
     likes = events.liked(liked)
-    when = _public_order(events.num_items)[likes.items] if likes.times is None else likes.times
+    when = likes.times
+    if when is None:
+        when = Streams(0).numpy("history-order").permutation(events.num_items)[likes.items]
     users = likes.users
     order = np.lexsort((likes.items, when, users))
     # of the sorted rows: a user's rows stay together
@@ -449,7 +451,3 @@ def latest_liked(events: Interactions, *, places: int, liked: float) -> npt.NDAr
     table = np.full((events.num_users, places), -1, np.int32)
     table[users[kept], places - 1 - from_end[kept]] = likes.items[order][kept]
     return table
-
-
-def _public_order(items: int) -> npt.NDArray[np.int64]:
-    return Streams(0).numpy("history-order").permutation(items)

@@ -16,7 +16,7 @@ from fedrec.data.movielens import ML_1M, ML_10M, ML_20M, ML_100K, read_films
 from fedrec.data.news_files import read_mind
 from fedrec.data.read import detect, read
 from fedrec.encoders.tokens import read_vectors
-from fedrec.settings_keys import load_content
+from fedrec.settings_tables import load_content
 from fedrec_client.clicks import read_clicks
 
 NEWS = "N{}\tnews\tlocal\tThe caf\u00e9 {}\t\tu\t[]\t[]\n"

@@ -17,29 +17,6 @@ def a_basis(size: int = 5, width: int = 40) -> Basis:
 
 
 @pytest.mark.parametrize("size", SIZES)
-def test_a_vector_of_the_span_is_decomposed_exactly(size: int) -> None:
-    basis = a_basis(size)
-    weights = torch.from_numpy(
-        Streams(1).numpy("weights").standard_normal((6, size)).astype(np.float32)
-    )
-    users = basis.reconstruct(weights)
-    found = basis.coordinates(users)
-    torch.testing.assert_close(found, weights, rtol=1e-3, atol=1e-4)
-    torch.testing.assert_close(basis.reconstruct(found), users, rtol=1e-3, atol=1e-4)
-
-
-def test_outside_the_span_the_rest_is_orthogonal_to_it() -> None:
-    basis = a_basis()
-    users = torch.from_numpy(Streams(2).numpy("users").standard_normal((6, 40)).astype(np.float32))
-    rest = users - basis.reconstruct(basis.coordinates(users))
-    assert (
-        float((rest @ basis.vectors.T).detach().abs().max())
-        < 1e-3
-        < float(rest.detach().abs().max())
-    )
-
-
-@pytest.mark.parametrize("size", SIZES)
 def test_attention_is_the_softmax_of_algorithm_2(size: int) -> None:
     basis = a_basis(size)
     users = Streams(2).numpy("users").standard_normal((6, 40))

@@ -19,7 +19,7 @@ from pydantic import ValidationError
 
 from fedrec.errors import SettingsError
 from fedrec.settings import Scenario, validated
-from fedrec.settings_keys import apply, load_content
+from fedrec.settings_tables import apply, load_content
 from fedrec_research.papers.figure_settings import FigureSettings
 from fedrec_research.trials import Row, merged
 
