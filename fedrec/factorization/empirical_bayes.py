@@ -12,8 +12,6 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
-from scipy.linalg.blas import dtrmm
-from scipy.linalg.lapack import dtrtri
 from scipy.special import ndtr
 
 from fedrec.arrays import Float64s
@@ -61,22 +59,21 @@ def regress(
     item = start
     slope = start / float(np.mean(np.sum(features**2, axis=1)))
     expected = trust * slope
-    columns = features.T
-    weighed = np.empty_like(features)  # fresh memory for each product costs more than the product
+    scratch = np.empty_like(features)  # fresh memory for each product costs more than the product
     for _ in range(sweeps):
         precision = 1 / (variance + item)
-        np.multiply(features, np.sqrt(precision)[:, None], out=weighed)
-        # the covariance is root' root
-        root, _ = dtrtri(np.linalg.cholesky(weighed.T @ weighed + np.eye(p) / slope), lower=1)
-        beta = root.T @ (root @ (columns @ (precision * observed)))
+        np.multiply(features, precision[:, None], out=scratch)
+        covariance = np.linalg.inv(scratch.T @ features + np.eye(p) / slope)
+        beta = covariance @ (features.T @ (precision * observed))
         fit = features @ beta
         kept = item * precision
         error = kept * (observed - fit)
-        spread = dtrmm(1.0, root, columns, lower=1).T
-        fit_variance = np.einsum("jp,jp->j", spread, spread)
+        np.matmul(features, covariance, out=scratch)
+        scratch *= features
+        fit_variance = np.sum(scratch, axis=1)
         used = item
         item = max(float(np.mean(error**2 + item * (1 - kept) + kept**2 * fit_variance)), 1e-6)
-        found = float((beta @ beta + np.sum(root**2)) / p)
+        found = float((beta @ beta + np.trace(covariance)) / p)
         slope = max((found + expected) / (1 + trust), 1e-9)
     variances = used * (1 - kept) + (1 - kept) ** 2 * fit_variance
     follows = kept + (1 - kept) * fit_variance * precision
