@@ -9,13 +9,14 @@ python -m tests.architecture.measure --runs   # modules whose code runs in two c
 from __future__ import annotations
 
 import ast
+import cProfile
 import os
 import sys
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import chdir, redirect_stderr, redirect_stdout
-from types import FrameType
+from types import CodeType
 
 from tests.architecture.choices import NAMES, choices
 from tests.architecture.graph import BENCHMARKS, ROOT, Sources, circles, edges, read, sources
@@ -113,20 +114,18 @@ def assigns_tuples(text: str) -> int:
 
 def executed(call: Callable[[], object]) -> set[str]:
     """Modules of fedrec whose code runs in the second of two calls: by then all is imported."""
-    seen = set[str]()
-
-    def look(frame: FrameType, event: str, arg: object) -> None:
-        # not what was evaluated from a string, such as the annotations of another verb
-        if event == "call" and frame.f_code.co_filename.endswith(".py"):
-            seen.add(frame.f_globals.get("__name__", ""))
-
     call()
-    sys.setprofile(look)
-    try:
-        call()
-    finally:
-        sys.setprofile(None)
-    return {name for name in seen if name.split(".")[0].startswith("fedrec")}
+    profile = cProfile.Profile()
+    profile.runcall(call)
+    # what was evaluated from a string, such as the annotations of another verb, is of no file
+    ran = {
+        entry.code.co_filename for entry in profile.getstats() if isinstance(entry.code, CodeType)
+    }
+    return {
+        name
+        for name, module in sys.modules.items()
+        if name.split(".")[0].startswith("fedrec") and getattr(module, "__file__", None) in ran
+    }
 
 
 def runs(each: bool) -> Iterator[str]:
