@@ -1,5 +1,5 @@
 """Public input of recipes, from a scenario's [collective] table and public features: the sides of
-DP-CMF, metadata and public people."""
+DP-CMF, and public people."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from scipy import sparse
 from fedrec.arrays import Float32s
 from fedrec.data.features import FeatureBag, PublicFeatures
 from fedrec.data.interactions import Interactions
-from fedrec.data.public_sources import PUBLIC_USERS, SIMILAR_ITEMS, SOURCES
+from fedrec.data.public_sources import PUBLIC_USERS, SIMILAR_ITEMS, metadata_of
 from fedrec.errors import SettingsError
 from fedrec.evaluation.toplists import NO_ITEM, top_items
 from fedrec.factorization.collective import Side
@@ -136,28 +136,6 @@ def clicks_of_people(chosen: CollectiveSettings, facts: PublicFacts) -> Interact
     )
 
 
-def metadata_of(
-    chosen: CollectiveSettings, features: PublicFeatures | None
-) -> PublicFeatures | None:
-    """The features that the metadata side means; None where it is not chosen or there are none.
-    Raises SettingsError on an unknown one.
-
-    Features without a bag are those of data that is not there yet (`fedrec account`): what they
-    will say is not asked.
-    """
-    if features is None or "metadata" not in chosen.sides:
-        return None
-    if not features.bags:
-        return features
-    there = [name for name in features.bags if name not in SOURCES]
-    if unknown := [name for name in chosen.categories if name not in there]:
-        raise SettingsError(
-            f"collective.categories: no feature {unknown[0]!r}",
-            f"There are: {', '.join(there) or 'none'}.",
-        )
-    return features.only(chosen.categories or there) if there else None
-
-
 def people_of(chosen: CollectiveSettings, facts: PublicFacts) -> Interactions:
     """The ratings of public users, at most `users_limit` of them.
 
@@ -181,7 +159,7 @@ def people_of(chosen: CollectiveSettings, facts: PublicFacts) -> Interactions:
 
 def _metadata(chosen: CollectiveSettings, features: PublicFeatures, streams: Streams) -> Side:
     """Every feature value a row, 1 where an item carries it."""
-    found = metadata_of(chosen, features)
+    found = metadata_of(features, chosen.categories)
     bags = [] if found is None else [bag.counts for bag in found.bags.values()]
     if not bags:
         raise SettingsError(

@@ -39,7 +39,7 @@ from fedrec.evaluation.toplists import dot_product, nearest, top_items
 from fedrec.factorization.facts import Model, predictor, ranker_of
 from fedrec.factorization.released import extended, load, trained_items
 from fedrec.privacy.guarantee import Guarantee
-from fedrec.storage import finite, read_json, write_json
+from fedrec.storage import read_json
 
 FORMAT = "fedrec-training/1"
 FILE = "training.json"
@@ -335,32 +335,6 @@ class Kept:
             "a trained model is not pickled: the pickle would hold the rows it was trained on",
             "Use model.save(folder) and fedrec.load(folder).",
         )
-
-
-def write_facts(
-    folder: Path,
-    settings: Mapping[str, Any],
-    kind: Kind,
-    value_range: tuple[float, float],
-    titles: Sequence[str] | None,
-    accountants: Mapping[str, float],
-    not_covered: Sequence[str] = (),
-    whole: Iterable[str] = (),
-    spent: Sequence[str] = (),
-) -> None:
-    """What `read_released` needs besides the manifest: nothing here is private, and no path of the
-    trainer's machine is in it."""
-    content = {
-        "kind": kind,
-        "value_range": value_range,
-        "titles": titles,
-        "accountants": accountants,
-        "settings": settings,
-        "not_covered": list(not_covered),
-        **({"item_ids": "numbers"} if "item" in whole else {}),
-        "spent": list(spent),
-    }
-    write_json(folder / FILE, finite({"format": FORMAT, **content}))
 
 
 def read_released(folder: Path) -> Released:

@@ -42,7 +42,14 @@ from fedrec.data.interactions import (
 from fedrec.data.item_tables import PARQUET, item_layout
 from fedrec.data.keyed_hash import below
 from fedrec.data.text_tables import rows_of
-from fedrec.errors import DataError, DataWarning, MalformedRowError, PrivacyError, warn
+from fedrec.errors import (
+    DataError,
+    DataWarning,
+    MalformedRowError,
+    PrivacyError,
+    SettingsError,
+    warn,
+)
 
 PUBLIC_USERS = "public users"
 """Name of the bag whose values are users, and whose counts are their ratings (1 for a click)."""
@@ -410,3 +417,23 @@ def _ranks(values: Float64s) -> Float64s:
     Pearson's of these."""
     _, place, counts = np.unique(values, return_inverse=True, return_counts=True)
     return np.asarray((np.cumsum(counts) - counts / 2)[place], np.float64)
+
+
+def metadata_of(
+    features: PublicFeatures | None, categories: Sequence[str]
+) -> PublicFeatures | None:
+    """The features of these categories, of all where none is named, but for public users, links and
+    vectors; None where there are none. Raises SettingsError on an unknown category.
+
+    Features without a bag are those of data that is not there yet (`fedrec account`): what they
+    will say is not asked.
+    """
+    if features is None or not features.bags:
+        return features
+    there = [name for name in features.bags if name not in SOURCES]
+    if unknown := [name for name in categories if name not in there]:
+        raise SettingsError(
+            f"collective.categories: no feature {unknown[0]!r}",
+            f"There are: {', '.join(there) or 'none'}.",
+        )
+    return features.only(categories or there) if there else None

@@ -13,7 +13,7 @@ import numpy.typing as npt
 from fedrec.arrays import Float32s, Float64s
 from fedrec.data.interactions import Interactions
 from fedrec.data.kinds import KINDS, Kind, assumed
-from fedrec.data.public_sources import ITEM_VECTORS, SIMILAR_ITEMS
+from fedrec.data.public_sources import ITEM_VECTORS, SIMILAR_ITEMS, metadata_of
 from fedrec.errors import SettingsError
 from fedrec.factorization.default_clicks import recipe as clicks
 from fedrec.factorization.default_clicks import settings as click_settings
@@ -40,7 +40,7 @@ from fedrec.preparing import Prepared, RecipeFacts
 from fedrec.privacy.accounting import Ledger
 from fedrec.privacy.calibration import calibrate
 from fedrec.privacy.guarantee import non_private
-from fedrec.public_sides import clicks_of_people, metadata_of, people_of
+from fedrec.public_sides import clicks_of_people, people_of
 from fedrec.registry import RecipeSpec, reading, whole_scenario
 from fedrec.settings import RecipeScenario, Scenario
 from fedrec.settings_tables.training import CollectiveSettings
@@ -176,8 +176,9 @@ def _tells_items(scenario: RecipeScenario, facts: PublicFacts) -> bool:
 
 def _with_metadata(scenario: RecipeScenario, facts: PublicFacts) -> PublicFacts:
     """With the features that say what items are, where the scenario wants any."""
-    wanted = scenario.model.encoder == "features"
-    features = metadata_of(scenario.collective, facts.features) if wanted else None
+    sides = scenario.collective
+    wanted = scenario.model.encoder == "features" and "metadata" in sides.sides
+    features = metadata_of(facts.features, sides.categories) if wanted else None
     return replace(facts, features=features)
 
 

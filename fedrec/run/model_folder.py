@@ -9,7 +9,8 @@ from pathlib import Path
 
 from fedrec import __version__
 from fedrec.api.released import FILE as FACTS
-from fedrec.api.released import read_released, write_facts
+from fedrec.api.released import FORMAT as FACTS_FORMAT
+from fedrec.api.released import read_released
 from fedrec.certificates.writing import FactorizationInputs, ReleasedRound, certify, remove
 from fedrec.data.added_items import AddedItems
 from fedrec.data.interactions import Dataset
@@ -152,17 +153,18 @@ def keep_model(
         include={"recipe", "seed", "model", "privacy"},
         exclude={"privacy": scenario.unsaid},
     )
-    write_facts(
-        folder,
-        chosen,
-        facts.kind,
-        facts.value_range,
-        titles,
-        opinions,
-        not_covered,
-        dataset.whole,
-        spent,
-    )
+    # what `read_released` needs besides the manifest: nothing private, no path of this machine
+    content = {
+        "kind": facts.kind,
+        "value_range": facts.value_range,
+        "titles": titles,
+        "accountants": opinions,
+        "settings": chosen,
+        "not_covered": list(not_covered),
+        **({"item_ids": "numbers"} if "item" in dataset.whole else {}),
+        "spent": list(spent),
+    }
+    write_json(folder / FACTS, finite({"format": FACTS_FORMAT, **content}))
     promised = plan.guarantee
     noise = scenario.privacy.noise
     write_card(

@@ -13,7 +13,7 @@ from scipy import sparse
 from fedrec.data.features import FeatureBag, PublicFeatures
 from fedrec.data.interactions import Dataset, Interactions
 from fedrec.data.planted import SHAPES, planted
-from fedrec.data.public_sources import PUBLIC_USERS, with_users_made_public
+from fedrec.data.public_sources import PUBLIC_USERS, metadata_of, with_users_made_public
 from fedrec.errors import SettingsError
 from fedrec.factorization.default_ratings.model import settings_for
 from fedrec.factorization.empirical_bayes import expected_counts
@@ -23,7 +23,7 @@ from fedrec.in_process import Loopback
 from fedrec.privacy.accounting import Ledger
 from fedrec.privacy.calibration import calibrate
 from fedrec.privacy.guarantee import Guarantee
-from fedrec.public_sides import metadata_of, people_of
+from fedrec.public_sides import people_of
 from fedrec.randomness import Streams
 from fedrec.recipes import default, prepare
 from fedrec.settings import load
@@ -76,8 +76,7 @@ def test_public_people_help_and_few_of_them_do_no_harm(epsilon: float) -> None:
 def test_without_public_people_nothing_changes_where_they_are_in_the_data() -> None:
     dataset, seen, _ = half_public()
     without = dataset.features.only(name for name in dataset.features.bags if name != PUBLIC_USERS)
-    chosen = CollectiveSettings()
-    assert metadata_of(chosen, dataset.features) == metadata_of(chosen, without) == without
+    assert metadata_of(dataset.features, ()) == metadata_of(without, ()) == without
     settings = settings_for(
         Guarantee(5.0, 1e-5), users=seen.num_users, items=seen.num_items, features=True
     )
