@@ -165,3 +165,20 @@ def test_metadata_of_other_films_is_refused(tmp_path):
     path.write_text(json.dumps(RECORD))
     with pytest.raises(DataError, match="none of the 2 items"):
         read_metadata(path, ["8", "9"])
+
+
+def test_directions_are_those_of_the_matrix_at_hand_whichever_was_asked_for_before() -> None:
+    """Of one shape and pattern, in turns: only the numbers tell the matrices apart."""
+    rng = np.random.default_rng(4)
+    names = ("a", "b", "c", "d")
+    pattern = rng.random((30, 4)) < 0.5
+    one, other = (
+        PublicFeatures(
+            {"bag": FeatureBag(names, sparse.csr_matrix(pattern * (1 + rng.random((30, 4)))))}
+        )
+        for _ in range(2)
+    )
+    alone = svd_embedding(one, dimension=2, seed=0)
+    between = svd_embedding(other, dimension=2, seed=0)
+    assert np.abs(between - alone).max() > 1e-3
+    np.testing.assert_array_equal(svd_embedding(one, dimension=2, seed=0), alone)
