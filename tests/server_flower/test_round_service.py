@@ -316,7 +316,8 @@ def test_an_answer_of_several_pieces_waits_for_its_place_among_all_that_arrive(k
 def test_two_clients_with_large_answers_that_do_not_come_delay_nobody(keys: Path) -> None:
     """Each opens all its connections, announces the largest answer on each, and sends a piece of
     it: one has half the room, the other half of it, and a receipt needs none."""
-    limits = ServiceLimits(answer_bytes=2**20, bytes=2**21)
+    # no room is given back before the test ends
+    limits = ServiceLimits(answer_bytes=2**20, bytes=2**21, piece_s=HANG_S)
     over = threading.Event()
 
     def stalling() -> Iterator[pb.Piece]:
