@@ -40,6 +40,7 @@ def test_the_tree_keeps_the_rules() -> None:
     assert found() == []
 
 
+@pytest.mark.slow
 def test_every_definition_is_reached_by_more_than_tests_or_says_why_it_stays() -> None:
     assert reach.unreached(TREE, reach.pages()) == set(reach.allowed())
 
@@ -219,6 +220,7 @@ def test_rooms_that_may_import_each_other_are_found() -> None:
     ]
 
 
+@pytest.mark.slow
 def test_hardly_a_place_chooses_by_a_string() -> None:
     """At the edge alone, where a file or a message says it; elsewhere an object is asked."""
     found = Counter(one.name for one in choices.choices(TREE))

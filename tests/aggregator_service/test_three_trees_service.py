@@ -73,6 +73,7 @@ def trees(certificates: Path, tmp_path: Path) -> Iterator[Trees]:
         yield Trees(certificates, where)
 
 
+@pytest.mark.slow
 def test_a_training_over_three_trees_releases_the_loopbacks_bytes(
     trees: Trees, tmp_path: Path
 ) -> None:

@@ -63,6 +63,7 @@ def pretended(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(callbacks, "require", lambda extra, what: None)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("pretended")
 def test_every_training_of_a_curve_is_a_run_with_its_guarantee() -> None:
     train, test = fedrec.Dataset.planted("small").split("random", seed=1)
@@ -112,6 +113,7 @@ def test_without_mlflow_the_extra_is_named() -> None:
     assert "fedrec[mlflow]" in caught.value.remedy
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")  # of the packages that MLflow brings
 def test_mlflow_itself_keeps_a_training(tmp_path: Path) -> None:
     mlflow = pytest.importorskip(

@@ -26,6 +26,7 @@ def curve() -> fedrec.PrivacyCurve:
     )
 
 
+@pytest.mark.slow
 def test_every_epsilon_and_seed_has_a_row_and_every_control_one(curve: fedrec.PrivacyCurve) -> None:
     frame = curve.to_frame()
     ours = frame.filter(frame["method"] == "ItemBias")
@@ -101,6 +102,7 @@ def test_an_unknown_metric_is_refused_with_those_there_are(curve: fedrec.Privacy
     assert "rmse" in failure.value.remedy
 
 
+@pytest.mark.slow
 def test_runs_are_compared_in_one_frame(tmp_path: Path) -> None:
     settings = {
         "data.preset": "small",
@@ -142,6 +144,7 @@ def _compared(tmp_path: Path, **settings: object) -> pl.DataFrame:
     return fedrec.compare(*(run.folder for run in runs))
 
 
+@pytest.mark.slow
 def test_runs_on_different_data_are_no_seeds_of_one_line(tmp_path: Path) -> None:
     frame = _compared(tmp_path, **{"data.keep_users": 200})
     assert frame["data"].n_unique() == 2

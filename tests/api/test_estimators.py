@@ -50,6 +50,7 @@ def clicks() -> tuple[fedrec.TrainingSet, fedrec.TestSet]:
     return fedrec.Dataset.planted("small", kind="clicks").split("random", seed=1)
 
 
+@pytest.mark.slow
 def test_the_command_line_simulate_and_fit_give_the_same_bytes_and_metrics(
     parts: tuple[fedrec.TrainingSet, fedrec.TestSet],
     model: fedrec.Recommender,
@@ -407,6 +408,7 @@ def test_callbacks_are_told_of_every_round_and_of_the_end(
     assert lines[-1]["epsilon"] == 5.0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["ratings", "clicks"])
 def test_a_whole_data_set_is_trained_on_whole(kind: str) -> None:
     data = fedrec.Dataset.planted("small", kind=kind)

@@ -21,6 +21,7 @@ from fedrec import preparing, registry, testing
 from fedrec.data import read
 from fedrec.federation import block_kinds
 from fedrec.news import variant
+from tests.cases import slow_but
 from tests.release import api_page
 
 HERE = Path(__file__).parent
@@ -46,6 +47,8 @@ EXAMPLES = sorted(
     name for package in PACKAGES for name, text in _modules(package) if ">>> " in text
 )
 """Modules whose docstrings hold examples."""
+TRAININGS = ("api.news", "api.running", "api.recommender", "api.estimators")
+"""Of these, those that train for seconds."""
 
 
 def surface() -> str:
@@ -99,6 +102,7 @@ def test_importing_fedrec_is_cheap() -> None:
     assert done.stdout.split() == []
 
 
+@pytest.mark.slow
 def test_a_first_fit_loads_no_second_opinion_and_nothing_of_reports_news_or_serving() -> None:
     """Importing them took longer than such a training. `guarantee` asks the second accountants."""
     words = (
@@ -112,6 +116,7 @@ def test_a_first_fit_loads_no_second_opinion_and_nothing_of_reports_news_or_serv
     assert done.stdout.splitlines() == ["", "True"]
 
 
+@pytest.mark.slow
 def test_training_and_evaluating_need_neither_torch_nor_flower() -> None:
     used = "import sys, fedrec; [getattr(fedrec, n) for n in fedrec.__all__]"
     words = f"{used}; print(*(m for m in ('torch', 'flwr', 'grpc') if m in sys.modules))"
@@ -127,7 +132,7 @@ def test_an_unknown_name_is_an_attribute_error() -> None:
 
 @pytest.mark.parametrize(
     "name",
-    [pytest.param(name, marks=[pytest.mark.slow] * name.endswith("api.news")) for name in EXAMPLES],
+    slow_but([name for name in EXAMPLES if not name.endswith(TRAININGS)], EXAMPLES),
 )
 def test_every_example_runs(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     if name.endswith("api.news"):

@@ -40,14 +40,14 @@ def few_draws(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("overrides", "code"),
     [
-        (["data.preset=small"], 0),
+        pytest.param(["data.preset=small"], 0, marks=pytest.mark.slow),
         (["data.preset=small", "data.kind=clicks"], 0),
         (["data.preset=small", "recipe=published", "privacy.unit=example"], 5),
         (NEWS, 0),
-        ([*NEWS, "news.variant=local"], 0),
+        pytest.param([*NEWS, "news.variant=local"], 0, marks=pytest.mark.slow),
         ([*NEWS, "news.variant=printed"], 5),
         ([*NEWS, "news.variant=central", "privacy.unit=user", "news.rounds=2"], 0),
-        ([*NEWS, "news.variant=dp-fedrec"], 0),
+        pytest.param([*NEWS, "news.variant=dp-fedrec"], 0, marks=pytest.mark.slow),
         ([*NEWS, "news.variant=centralized", "privacy.epsilon=inf"], 0),
     ],
 )
@@ -62,6 +62,7 @@ def test_the_exit_code_is_zero_only_where_no_bound_exceeds_its_claim(
     assert max(map(len, audit.table().split("\n\n")[0].splitlines())) <= 80
 
 
+@pytest.mark.slow
 def test_the_same_audit_twice_says_the_same() -> None:
     scenario = load(None, NEWS)
     assert run(scenario, quick=True).rows() == run(scenario, quick=True).rows()

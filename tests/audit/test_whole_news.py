@@ -39,6 +39,7 @@ def scenario_of(variant: str, epsilon: float) -> Scenario:
     )
 
 
+@pytest.mark.slow
 def test_a_click_of_additive_stays_under_its_claim_and_not_with_a_third_of_the_noise(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -23,6 +23,8 @@ from fedrec.run.partitions.parts import merged
 from fedrec.settings import load
 from tests.partitions.test_engines import FakeRay
 
+pytestmark = pytest.mark.slow
+
 PARTS = 4
 CHOSEN = ["recipe=default", "privacy.noise=seeded", "privacy.epsilon=5"]
 

@@ -97,7 +97,6 @@ NEEDS = {
     "catalogues": "faiss",
     "serving": "faiss",
 }
-QUICK = {"light-devices"}  # that everybody is counted once is a guard of the protocol
 PROCESSES = {"processes", "leaves", "nodes", "device", "cluster"}
 
 
@@ -114,10 +113,7 @@ def test_every_benchmark_is_named_here_and_says_what_it_measures() -> None:
     [
         pytest.param(
             name,
-            marks=[
-                *([] if name in QUICK else [pytest.mark.slow]),
-                *([pytest.mark.processes] if name in PROCESSES else []),
-            ],
+            marks=[pytest.mark.slow, *([pytest.mark.processes] if name in PROCESSES else [])],
         )
         for name in COLUMNS
     ],
@@ -192,7 +188,9 @@ def test_the_stopwatch_keeps_the_fastest_turn_of_each_form() -> None:
 @pytest.mark.parametrize(
     ("line", "said"),
     [
-        ("kernels --seconds 3 --quick", "--seconds is not for kernels"),
+        pytest.param(
+            "kernels --seconds 3 --quick", "--seconds is not for kernels", marks=pytest.mark.slow
+        ),
         ("kernls", "invalid choice"),
         ("", "--list"),
     ],

@@ -27,6 +27,7 @@ from fedrec.privacy.calibration import Plan
 from fedrec.run.model_folder import clear
 from fedrec.settings import load as load_scenario
 from fedrec.storage import read_json, write_arrays, write_json
+from tests.cases import slow_but
 from tests.certificates.models import NEWS, SMALL, copied, fuzzed, holds, parsed, sealed, simulated
 
 CASES = {
@@ -48,9 +49,11 @@ CASES = {
     "central": [*NEWS, "news.variant=central", "news.rounds=3"],
     "central-encoder": [*NEWS, "news.variant=central-encoder", "news.rounds=2"],
 }
+QUICK = {"default", "dp-bias", "clicks", "item-item", "convex-ssp", "without-noise", "central"}
+"""Of each kind of data and of noise one; what others choose is seen by `make test-rest`."""
 
 
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("case", slow_but(QUICK, CASES))
 def test_a_simulated_model_follows_from_its_certificate(case: str, tmp_path: Path) -> None:
     model = simulated(tmp_path, CASES[case])
     found = verify(model.parent)
@@ -234,6 +237,7 @@ def test_a_file_more_and_a_file_less_are_found(certified: Path, tmp_path: Path) 
             verify(model)
 
 
+@pytest.mark.slow
 def test_verification_loads_no_deployment_and_says_what_rests_on_trust(certified: Path) -> None:
     code = (
         "import sys\nfrom fedrec.cli.main import guarded\n"

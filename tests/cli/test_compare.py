@@ -30,6 +30,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     ]
 
 
+@pytest.mark.slow
 def test_the_table_has_every_method_of_every_run_best_first(
     runs: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:

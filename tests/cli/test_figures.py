@@ -65,6 +65,7 @@ def _rows(text: str) -> list[list[str]]:
     return list(csv.reader(io.StringIO(text)))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", PAGES)
 def test_every_chart_of_a_page_is_written_in_every_format(
     kind: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]

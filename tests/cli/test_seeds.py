@@ -30,6 +30,7 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return next(place.glob("run-seeds-*"))
 
 
+@pytest.mark.slow
 def test_every_seed_is_a_run_and_the_mean_and_interval_are_of_all(found: Path) -> None:
     content = json.loads((found / "seeds.json").read_text())
     assert content["seeds"] == [1, 2, 3]

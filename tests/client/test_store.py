@@ -84,6 +84,7 @@ def test_users_and_items_have_one_name_each() -> None:
         replace(USERS, item_ids=("alien",))
 
 
+@pytest.mark.slow
 @given(lengths=st.lists(st.integers(0, 6), max_size=8), ids=st.text(max_size=20), data=st.data())
 def test_a_shard_gives_back_exactly_what_was_written(
     tmp_path_factory: Any, lengths: list[int], ids: str, data: Any

@@ -62,6 +62,7 @@ def users_of(part: Impressions) -> list[tuple[list[int], list[int], list[list[in
     return found
 
 
+@pytest.mark.slow
 def test_history_is_the_first_half_of_the_likes_at_most_so_many_and_labels_come_after_it(log):
     for part in (log.train, log.validation, log.test):
         for history, labels, _, likes in users_of(part):
@@ -71,6 +72,7 @@ def test_history_is_the_first_half_of_the_likes_at_most_so_many_and_labels_come_
             assert labels == [j for j in likes if j in labels], "labels keep the order of the likes"
 
 
+@pytest.mark.slow
 def test_others_are_distinct_and_always_labels_of_train_and_never_liked_by_whom_is_tested(log):
     labels_of_train = set(log.train.candidates[log.train.clicked].tolist())
     for part in (log.train, log.validation, log.test):
@@ -81,6 +83,7 @@ def test_others_are_distinct_and_always_labels_of_train_and_never_liked_by_whom_
                 assert set(row) <= labels_of_train - (set() if part is log.train else set(likes))
 
 
+@pytest.mark.slow
 def test_what_train_shows_does_not_tell_what_a_history_holds(log):
     """How often a user's own history and earlier labels are shown: as often as other items of their
     popularity.
@@ -291,6 +294,7 @@ def test_a_data_set_without_times_has_no_order():
         by_time(replace(data.interactions, times=None))
 
 
+@pytest.mark.slow
 def test_ml_1m_is_a_benchmark_on_which_popularity_says_little(real_data):
     rated = read_rated_news(real_data / "ml-1m")
     log = click_log(rated.ratings, streams=Streams(0))

@@ -251,6 +251,7 @@ def test_100k_genre_flags_are_read_in_their_order(tmp_path):
     assert films[1].title == "Misérables, Les (1995)"
 
 
+@pytest.mark.slow
 @pytest.mark.real_data
 def test_movielens_1m_has_its_published_sizes_and_metadata_for_every_film(real_data):
     data = read(real_data / "ml-1m")
@@ -293,6 +294,7 @@ def test_movielens_100k_has_its_published_sizes_and_u1_is_a_partition(real_data)
     assert total == whole.interactions.values.sum(dtype=np.float64)
 
 
+@pytest.mark.slow
 @drawn(content=st.binary(max_size=60), where=st.integers(0, 60))
 @settings(max_examples=150)
 def test_any_damage_to_a_ratings_file_is_read_or_refused_as_bad_data(

@@ -109,6 +109,7 @@ def subcategory_counts(data):
     return score
 
 
+@pytest.mark.slow
 def test_the_truth_ranks_far_above_popularity_and_is_learnable_from_histories(data):
     train = data.log.train
     test = data.log.test

@@ -92,6 +92,7 @@ def test_provenance_holds_the_digest_of_what_was_read(tmp_path):
     assert (file.name, file.size_bytes) == ("train.txt", 4)
 
 
+@pytest.mark.slow
 @pytest.mark.real_data
 def test_yelp2018_has_the_sizes_of_the_lightgcn_split(real_data):
     data = read(real_data / "implicit/yelp2018")

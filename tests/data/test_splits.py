@@ -235,6 +235,7 @@ def test_describe_names_kind_seed_and_sizes():
     assert len(record["sha256"]) == 64
 
 
+@pytest.mark.slow
 @pytest.mark.real_data
 def test_the_times_of_this_movielens_1m_are_refused_for_a_temporal_split(real_data):
     from fedrec.data.read import read

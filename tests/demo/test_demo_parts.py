@@ -79,6 +79,7 @@ def test_every_party_is_killed_by_some_seed_and_always_in_a_round_that_there_is(
     assert strikes[:3] == [strike(seed, there, rounds) for seed in range(3)]
 
 
+@pytest.mark.slow
 def test_a_further_training_of_the_default_recipe_goes_on_from_the_first(tmp_path: Path) -> None:
     default = Trial(load(None, ["data.preset=small", "privacy.noise=seeded"]), tmp_path)
     first, second = (default.alone(number) for number in range(2))

@@ -212,6 +212,7 @@ def test_the_scenario_s_comment_says_how_many_runs_fit_the_limit() -> None:
     assert "Ten runs at epsilon 3 fit the limit of 12." in path.read_text()
 
 
+@pytest.mark.slow
 def test_the_one_shot_service_gives_each_party_its_own_files_and_does_nothing_twice(
     tmp_path: Path,
 ) -> None:

@@ -15,6 +15,8 @@ import pytest
 from fedrec import errors
 from fedrec.errors import SettingsError
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 NETWORK = (

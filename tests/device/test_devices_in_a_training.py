@@ -89,6 +89,7 @@ class Small:
         )
 
 
+@pytest.mark.slow
 def test_light_devices_and_a_site_over_leaves_give_the_bytes_of_a_loopback(tmp_path: Path) -> None:
     small = Small()
     ranges = even_ranges(2)

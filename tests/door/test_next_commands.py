@@ -48,6 +48,7 @@ def said(
     return run
 
 
+@pytest.mark.slow
 def test_a_table_leads_to_a_served_model(said: Any) -> None:
     assert parsed(said("data", "describe", "tastes.csv"))[0] == "train"
     verb, arguments = parsed(said("train", "tastes.csv", "-o", "m", "--epsilon", "20", *FEW))
@@ -55,6 +56,7 @@ def test_a_table_leads_to_a_served_model(said: Any) -> None:
     assert parsed(said("export", "m", "--output", "m.safetensors"))[0] == "serve"
 
 
+@pytest.mark.slow
 def test_a_model_that_is_not_served_leads_to_a_command_that_works(
     said: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -56,6 +56,7 @@ def test_a_table_becomes_a_folder_that_is_served_and_guesses_are_said(
     assert fedrec.load(tmp_path / "my model" / "model").guarantee.epsilon == 3
 
 
+@pytest.mark.slow
 def test_a_trained_model_is_kept_unless_it_is_to_be_overwritten(
     table: pl.DataFrame, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -75,6 +76,7 @@ def test_a_trained_model_is_kept_unless_it_is_to_be_overwritten(
     assert guarded([*ask, "--resume"]) == 0
 
 
+@pytest.mark.slow
 def test_ratings_need_their_scale_and_a_scenario_takes_the_same_flags(
     table: pl.DataFrame, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -64,6 +64,7 @@ def by_the_formula(
     return np.array(V)
 
 
+@pytest.mark.slow
 def test_forward_averages_each_bag_with_repetitions_and_gives_an_empty_bag_zero() -> None:
     inputs, theta, _ = a_model()
     V = items.forward(theta, inputs)

@@ -88,6 +88,7 @@ def test_without_ties_the_metrics_are_those_of_the_official_script(seed: int) ->
         )
 
 
+@pytest.mark.slow
 @given(st.lists(st.tuples(st.integers(0, 1), st.integers(0, 2)), min_size=1, max_size=5))
 @settings(max_examples=60)
 def test_tied_candidates_score_the_mean_over_all_their_orders(rest: list[tuple[int, int]]) -> None:

@@ -117,6 +117,7 @@ def test_bucket_errors_are_the_errors_of_the_rows_in_the_bucket() -> None:
     assert sum(metrics.events for metrics in slices) == len(targets)
 
 
+@pytest.mark.slow
 def test_standard_error_covers_the_spread_over_redrawn_users() -> None:
     # Users differ in how noisy they are, so an error that took events as independent would be less
     # than half as large.

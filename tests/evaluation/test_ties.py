@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
 from fedrec.data.interactions import Interactions
 from fedrec.evaluation.ranking import evaluate_ranking
@@ -30,6 +31,7 @@ def test_the_order_of_the_keys_has_no_trend() -> None:
         assert abs(np.corrcoef(ranks, np.arange(m))[0, 1]) < 3 / np.sqrt(m - 1)
 
 
+@pytest.mark.slow
 def test_a_constant_scorer_is_worth_no_more_than_random_order() -> None:
     """Small ids are popular here, as on MovieLens. A fixed order is one draw of a random one, whose
     spread is measured over 40 catalogues with the same clicks and other numbers."""

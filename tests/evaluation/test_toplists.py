@@ -57,6 +57,7 @@ def small_blocks(form: None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(toplists, "_BLOCK_NUMBERS", 64)
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(data=st.data(), n=st.integers(1, 6), m=st.integers(1, 25), k=st.integers(1, 30))
 def test_lists_equal_a_full_sort_with_few_distinct_scores_and_any_history(

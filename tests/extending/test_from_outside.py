@@ -161,6 +161,7 @@ def test_a_verb_of_the_command_line_is_found(installed: tuple[Path, Path]) -> No
     assert done.stdout == "hello Ada\n"
 
 
+@pytest.mark.slow
 def test_a_verb_that_cannot_be_loaded_is_named_in_one_line_and_all_others_go_on(
     installed: tuple[Path, Path],
 ) -> None:

@@ -24,6 +24,7 @@ from fedrec.factorization.blocked_sgd import (
 )
 from fedrec.numerics import threads
 from fedrec.numerics.pair_step import fill_normals
+from tests.cases import slow_but
 
 ITEMS = 40
 USERS = 30
@@ -65,6 +66,7 @@ def plain_pass(
                 U[k], V[j] = one.keep * U[k] + step * V[j], one.keep * V[j] + step * U[k]
 
 
+@pytest.mark.slow
 @settings(max_examples=15)
 @given(seed=st.integers(0, 1000), width=st.integers(1, 70), stripes=st.integers(1, 7))
 def test_a_pass_without_noise_is_plain_sgd(seed: int, width: int, stripes: int) -> None:
@@ -125,7 +127,7 @@ def test_the_number_of_threads_does_not_show(monkeypatch: pytest.MonkeyPatch) ->
     assert found[0] == found[1]
 
 
-@pytest.mark.parametrize("wrong", [1.0, 2 / 3, 3 / 2])
+@pytest.mark.parametrize("wrong", slow_but([2 / 3, 3 / 2], [1.0, 2 / 3, 3 / 2]))
 def test_aggregated_noise_has_the_law_of_many_small_steps(wrong: float) -> None:
     """One step of time s, and 10 of s / 10, against a^10 theta + N(0, the 10 steps' variances): KS
     at level 1e-4; a third off fails."""

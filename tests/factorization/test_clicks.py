@@ -222,6 +222,7 @@ def test_public_people_change_no_release_and_no_noise() -> None:
     assert float(two.state["counts"].sum()) > 1.3 * float(one.state["counts"].sum())
 
 
+@pytest.mark.slow
 def test_the_symmetric_part_of_the_taste_gram_has_isometric_noise() -> None:
     """Within 4% on 300 pairs x 40 seeds (a standard error of 0.7%): std off the diagonal is the
     diagonal's over sqrt 2."""

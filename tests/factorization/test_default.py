@@ -35,6 +35,7 @@ from fedrec.settings import load
 ITEMS = 40
 
 
+@pytest.mark.slow
 def test_the_server_learns_around_the_rounded_numbers_that_devices_had() -> None:
     """Devices' residuals are those of the rounded model, and so is where the server starts its
     step."""
@@ -110,6 +111,7 @@ def test_slopes_over_counts_are_worth_the_same_however_few_items_stand_out() -> 
     assert added(counts, counts == 0.02) < 25 * COUNT_SLOPES
 
 
+@pytest.mark.slow
 def test_lists_of_rated_items_are_better_than_popularity() -> None:
     """Planted ratings of people who choose by taste: 4,000 users, epsilon 5, fixed seeds."""
     world = planted(PlantedShape(users=4000, items=300, events=160_000, selectivity=6.0), seed=2)
@@ -167,6 +169,7 @@ def test_the_fewer_ratings_items_have_the_fewer_directions_carry_deviations() ->
     assert widths == sorted(set(widths), reverse=True)
 
 
+@pytest.mark.slow
 def test_links_and_vectors_of_items_teach_ratings_their_directions() -> None:
     """People like some of ten kinds of items and not others. Vectors and links tell kinds: better
     than no public side, and without a release for first directions."""
@@ -206,6 +209,7 @@ def test_links_and_vectors_of_items_teach_ratings_their_directions() -> None:
     assert errors["links"] < errors["none"] - 0.05
 
 
+@pytest.mark.slow
 def test_useless_links_beside_vectors_lose_their_energy_once_biases_are_known() -> None:
     """Five kinds of items are liked more than the other five; vectors tell kinds, links nothing."""
     rng = np.random.default_rng(6)

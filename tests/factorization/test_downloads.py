@@ -20,6 +20,7 @@ from fedrec.settings import load
 SHAPE = PlantedShape(users=800, items=800, events=24_000)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("epsilon", [5.0, np.inf])
 @pytest.mark.parametrize("kind", ["ratings", "clicks"])
 def test_a_training_downloads_less_than_a_fifth_of_its_arrays(kind: Kind, epsilon: float) -> None:

@@ -45,6 +45,7 @@ def rmse(prepared: Prepared, state: State) -> float:
     ).rmse
 
 
+@pytest.mark.slow
 def test_rows_follow_the_new_catalogue() -> None:
     _, state = trained(FACTS, noise=1)
     order = np.random.default_rng(1).permutation(len(ITEMS))[:-5]  # five items have left

@@ -45,6 +45,7 @@ def test_counts_without_noise_come_back() -> None:
     )
 
 
+@pytest.mark.slow
 def test_a_trusted_prior_keeps_a_few_slopes_from_explaining_noise() -> None:
     """Pure noise, 100 fixed draws: the worst posterior mean of a trusted prior is less than half as
     large as without trust, and the slopes' variance stays what it was taken for."""
@@ -76,6 +77,7 @@ def test_few_numbers_that_stand_out_of_noise_keep_their_size_and_the_others_lose
     np.testing.assert_allclose(sparse_means(-noisy), -found)
 
 
+@pytest.mark.slow
 def test_of_noise_and_of_what_only_the_sum_of_many_numbers_shows_nothing_is_made() -> None:
     """Numbers of a tenth of the noise each; 20 draws, whose largest share of the noise's energy
     was 2e-5."""

@@ -62,6 +62,7 @@ def a_start(*, identities: bool = False) -> tuple[ItemInputs, EncoderParameters]
     )
 
 
+@pytest.mark.slow
 def test_residuals_are_gram_times_embedding_minus_moment_plus_ridge() -> None:
     rng = np.random.default_rng(4)
     for d in (1, 2, 7, 16, 33):
@@ -111,6 +112,7 @@ def test_differences_of_the_reported_loss_are_differences_of_the_loss_over_examp
     assert reported[1] - reported[0] == pytest.approx(true[1] - true[0], rel=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("optimizer", "rate", "steps"),
     [(GradientDescent(), 0.004, 2000), (Adam(), 0.05, 500)],

@@ -102,6 +102,7 @@ def off_diagonal(matrix: np.ndarray) -> np.ndarray:
     return matrix - np.diag(np.diag(matrix))
 
 
+@pytest.mark.slow
 def test_most_of_the_noise_is_taken_out_of_pairs_and_most_of_tastes_is_left() -> None:
     """A hundred tastes from a tenth of the noise's edge to three times it, five draws: the estimate
     is nearer to them than zero, than what was released, and than eigenvalues cut at the edge. Of
@@ -130,6 +131,7 @@ def test_most_of_the_noise_is_taken_out_of_pairs_and_most_of_tastes_is_left() ->
         assert np.linalg.norm(estimate(alone)) ** 2 < 0.05 * np.linalg.norm(alone) ** 2
 
 
+@pytest.mark.slow
 def test_where_pairs_say_less_than_noise_would_popularity_is_all_that_is_left() -> None:
     """p p' itself, and a diagonal that is not p; and noise alone, half of whose draws have less
     energy than expected: fewer than 3 of 20 with probability 2e-4."""
@@ -145,6 +147,7 @@ def test_where_pairs_say_less_than_noise_would_popularity_is_all_that_is_left() 
     assert sum(np.linalg.matrix_rank(found) <= 1 for found in alone) >= 3
 
 
+@pytest.mark.slow
 def test_two_directions_that_stand_out_bring_in_nothing_of_the_noise_beside_them() -> None:
     """Of 20 draws the mean of what is left beside the two is 2e-4 of the noise's energy; where the
     energy of the two counted for all, 3.6e-3."""
@@ -161,6 +164,7 @@ def test_two_directions_that_stand_out_bring_in_nothing_of_the_noise_beside_them
     assert np.mean(left) < 1e-3 * size * (size - 1) / 2
 
 
+@pytest.mark.slow
 def test_directions_that_stand_out_are_as_long_as_what_they_are_made_of_says() -> None:
     """Twenty beyond the noise's edge, on average over draws: what is made of them is within 5% of
     what the truth has along their eigenvectors, an eighth less than their eigenvalues."""
@@ -254,6 +258,7 @@ def beside_popularity(gram: np.ndarray, counts: np.ndarray, users: float) -> flo
     return float(np.sum(np.linalg.svd(Q, compute_uv=False)[1:] ** 2) / np.trace(gram))
 
 
+@pytest.mark.slow
 def test_few_people_who_click_by_popularity_alone_make_few_directions(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -295,6 +300,7 @@ def test_where_noise_hides_what_features_hold_they_are_taken_if_asked_to() -> No
     assert (taken[False], taken[True] >= 14) == (0, True)
 
 
+@pytest.mark.slow
 def test_features_tell_what_noise_hides_and_others_change_nothing() -> None:
     """Six tastes that public features explain, of seven tenths of the noise's edge, five draws:
     less than half the squared error, in and outside of the Gram, of what is told without features.
@@ -396,6 +402,7 @@ def some_single_pairs(size: int, value: float = 8.0) -> np.ndarray:
     return np.where(np.arange(size)[:, None] == other, value, 0.0)
 
 
+@pytest.mark.slow
 def test_pairs_that_stand_out_one_by_one_are_found_and_noise_is_none() -> None:
     """Beside one direction that all items share, 100 of 19,900 pairs at 11 standard deviations: the
     error is a fifth of that without them, the worst of 10 draws .09. Of noise alone nothing, in all

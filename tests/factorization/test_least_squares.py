@@ -178,6 +178,7 @@ def test_projection_leaves_a_positive_definite_matrix_as_it_is_and_refuses_what_
         project_psd(packed, 9)
 
 
+@pytest.mark.slow
 def test_released_models_of_clicks_are_the_same_whether_numpy_solved(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

@@ -61,6 +61,7 @@ def test_a_linear_truth_is_found_and_nothing_is_made_of_nothing() -> None:
     assert far < 0.05
 
 
+@pytest.mark.slow
 def test_new_items_are_listed_far_better_than_by_chance(
     parts: tuple[fedrec.Dataset, fedrec.TrainingSet, fedrec.TestSet], model: fedrec.Recommender
 ) -> None:
@@ -96,6 +97,7 @@ def test_what_is_known_keeps_its_scores_and_lists_name_new_items(
     assert len(more.with_items(parts[0]).item_ids) == len(parts[0].item_ids)
 
 
+@pytest.mark.slow
 def test_a_table_says_of_new_items_what_the_data_set_says(
     parts: tuple[fedrec.Dataset, fedrec.TrainingSet, fedrec.TestSet],
     model: fedrec.Recommender,
@@ -140,6 +142,7 @@ def test_vectors_and_links_alone_say_what_a_new_item_is_like() -> None:
         assert set(listed["item"].to_list()[:2]) == {"i61", "i63"}, public
 
 
+@pytest.mark.slow
 def test_a_saved_model_and_its_bundle_have_new_items(
     parts: tuple[fedrec.Dataset, fedrec.TrainingSet, fedrec.TestSet],
     model: fedrec.Recommender,

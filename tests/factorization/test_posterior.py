@@ -97,6 +97,7 @@ def test_the_printed_conversion_is_four_times_as_hot() -> None:
     assert printed == pytest.approx(4 * ours)
 
 
+@pytest.mark.slow
 def test_a_long_chain_has_the_moments_of_its_density() -> None:
     """One user, one item, d = 1: means of u^2 and u v against quadrature of exp(-c F), within 5
     standard errors of 10 batches and .02."""
@@ -134,6 +135,7 @@ def test_a_long_chain_has_the_moments_of_its_density() -> None:
     assert np.all(np.abs(batches.mean(axis=0) - expected) < 5 * error + 0.02)
 
 
+@pytest.mark.slow
 def test_without_a_budget_the_chain_is_plain_descent_and_learns() -> None:
     dataset = planted(replace(SHAPES["small"], users=1_000, events=30_000), seed=1)
     unseen = np.random.default_rng(1).random(len(dataset.interactions)) < 0.1

@@ -56,6 +56,7 @@ def test_what_was_expected_changes_nothing() -> None:
     )
 
 
+@pytest.mark.slow
 def test_repeated_steps_find_the_spread_that_vectors_were_drawn_with(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -110,6 +111,7 @@ def test_tastes_that_add_twice_what_they_should_have_a_slope_of_a_half() -> None
     assert columns[:, 4].sum() / columns[:, 5].sum() == pytest.approx(0.5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("interaction", "low", "high"), [(0.0, 0.0, 0.015), (0.9, 0.05, 1.0)])
 def test_tastes_add_to_predictions_where_there_are_any(
     interaction: float, low: float, high: float

@@ -91,6 +91,7 @@ def learned() -> State:
     )
 
 
+@pytest.mark.slow
 def test_what_they_taught_is_less_certain_where_they_rated_less() -> None:
     state = learned()
     people = people_of(CollectiveSettings(), facts_of(half_public()[1], half_public()[0].features))

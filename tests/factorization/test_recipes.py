@@ -36,6 +36,7 @@ from fedrec.privacy.accounting import Ledger, epsilon_of
 from fedrec.randomness import Streams, SystemStreams
 from fedrec.recipes import Prepared, prepare
 from fedrec.settings import load
+from tests.cases import slow_but
 
 ITEMS = 30
 BAG = FeatureBag(
@@ -487,7 +488,7 @@ def has_unit_variance(z: np.ndarray) -> bool:
     return bool(min(stats.chi2.cdf(total, z.size), stats.chi2.sf(total, z.size)) > 5e-8)
 
 
-@pytest.mark.parametrize("factor", [1 / 3, 1 / 1.15, 1.15])
+@pytest.mark.parametrize("factor", slow_but([1.15], [1 / 3, 1 / 1.15, 1.15]))
 @pytest.mark.parametrize("rows", ["one row", "many rows"])
 def test_noise_a_seventh_off_in_one_kind_of_block_is_seen(
     factor: float, rows: str, monkeypatch: pytest.MonkeyPatch
@@ -569,6 +570,7 @@ def test_the_privacy_loss_distribution_of_dp_accounting_prices_a_plan_at_its_eps
     assert epsilon * (1 - 1e-6) <= made.plan.opinions().pld <= epsilon * 1.001
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("keys", "users", "gains"),
     [
@@ -638,6 +640,7 @@ def ndcg_of(made: Prepared, history: Interactions, targets: Interactions) -> flo
     return ndcg(scores, history, targets)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("keys", "usual"),
     [
@@ -669,6 +672,7 @@ def test_planted_tastes_are_found_at_a_usual_epsilon_and_hidden_at_a_tiny_one(
     assert popularity * 3 < min(found[e] for e in usual), (popularity, found)
 
 
+@pytest.mark.slow
 def test_public_users_show_planted_tastes_at_an_epsilon_that_hides_private_ones() -> None:
     (seen, asked), (people, _) = planted_tastes(3_000), planted_tastes(10_000, seed=1)
     bag = FeatureBag(

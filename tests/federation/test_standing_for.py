@@ -32,6 +32,7 @@ def test_everybodys_release_is_itself_and_a_part_grows_with_its_noise() -> None:
     assert grown.noise_std == {"counts": 2.5, "statistics": 1.0}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("recipe", "allowed"), [("default", 0.01), ("published", 0.025), ("dp-bias", 0.01)]
 )

@@ -43,6 +43,7 @@ def test_another_byte_another_word_and_another_size_are_each_told() -> None:
     assert len(golden.differences("case", {}, kept, None)) == len(kept)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="glibc")
 def test_no_result_depends_on_what_memory_held_before() -> None:
     """`numpy.empty` is filled before it is read, in projections of every width and in trainings."""

@@ -158,6 +158,7 @@ def test_an_older_backup_of_a_client_is_refused_by_the_aggregator_and_the_newest
     world.stop()
 
 
+@pytest.mark.slow
 def test_a_backup_that_is_taken_while_a_ledger_is_written_is_one_of_its_states(
     settings: Path,
 ) -> None:

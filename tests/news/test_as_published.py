@@ -35,6 +35,7 @@ def scenario(*keys: str) -> Scenario:
     return load(None, [*PLANTED, *keys])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("model", "width"), [("nrms", 256), ("naml", 400), ("plm-nr", 256)])
 def test_published_sizes_are_those_of_the_papers(model: str, width: int) -> None:
     chosen = scenario("news.sizes=published", f"news.model={model}")

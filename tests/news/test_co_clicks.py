@@ -117,6 +117,7 @@ def test_a_catalogue_whose_news_all_have_a_text_stays_as_it_is() -> None:
     assert with_untold(model, got) is model
 
 
+@pytest.mark.slow
 def test_readers_of_news_without_text_get_better_lists(monkeypatch: pytest.MonkeyPatch) -> None:
     """Half of the planted news say nothing; ranked with and without their rows."""
     shape = PlantedNewsShape(

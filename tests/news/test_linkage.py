@@ -61,6 +61,7 @@ def test_answers_of_strangers_are_linked_as_often_as_by_chance() -> None:
     assert found.interval(0.999)[0] <= found.chance
 
 
+@pytest.mark.slow
 def test_the_matcher_finds_more_than_the_nearest_answer_where_people_differ_more_in_some_directions() -> None:  # fmt: skip
     """Two directions that tell people apart and forty that hold noise alone."""
     rng = np.random.default_rng(0)

@@ -32,6 +32,7 @@ from fedrec.privacy.click_accounting import plan_training
 from fedrec.privacy.selection import PureEvent
 from fedrec.randomness import SecretStreams, Streams
 from fedrec.settings import Scenario, load
+from tests.cases import slow_but
 
 SHAPE = PlantedNewsShape(
     users=90, news=500, history_mean=10, impressions_mean=3, candidates=6, strength=3.0
@@ -167,7 +168,7 @@ def test_a_variant_charges_every_answer_that_its_users_give(
     assert len(costs.labels) == (1 if variant == "local" else passes)
 
 
-@pytest.mark.parametrize("passes", [1, 3])
+@pytest.mark.parametrize("passes", slow_but([3], [1, 3]))
 def test_laplace_attention_has_the_noise_that_its_pure_price_needs_and_no_other(
     passes: int, world: tuple[Catalogue, Impressions]
 ) -> None:

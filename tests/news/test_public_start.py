@@ -13,6 +13,7 @@ from fedrec.encoders.news_model import NewsModel, NewsModelSettings, naml, nrms,
 from fedrec.encoders.tokens import PADDING, NewsTokens, tokenise
 from fedrec.news.local_update import recentre, user_vectors
 from fedrec.news.models import invented_readers, public_words, start_basis
+from tests.cases import slow_but
 
 CLUSTERS = 4
 EACH = 30
@@ -104,7 +105,11 @@ def test_a_published_model_is_not_centred_and_nobody_without_clicks_has_a_vector
 
 
 @pytest.mark.parametrize(
-    ("kind", "basis"), [("nrms", 1), ("nrms", 9), ("naml", CLUSTERS), ("plm-nr", CLUSTERS)]
+    ("kind", "basis"),
+    slow_but(
+        [("naml", CLUSTERS)],
+        [("nrms", 1), ("nrms", 9), ("naml", CLUSTERS), ("plm-nr", CLUSTERS)],
+    ),
 )
 def test_the_start_is_finite_and_a_function_of_public_things_and_the_stream(
     kind: str, basis: int

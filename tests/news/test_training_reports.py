@@ -188,6 +188,7 @@ def test_training_looks_at_nothing_but_reports_and_is_a_function_of_them(
         assert torch.equal(p, q), name
 
 
+@pytest.mark.slow
 def test_planted_interests_are_found_and_another_history_loses_them(
     world: tuple[PlantedNews, np.ndarray, TopicTable],
 ) -> None:
@@ -204,6 +205,7 @@ def test_planted_interests_are_found_and_another_history_loses_them(
     assert swapped < auc - 0.08
 
 
+@pytest.mark.slow
 def test_serving_noise_costs_more_the_smaller_its_epsilon(
     world: tuple[PlantedNews, np.ndarray, TopicTable],
 ) -> None:

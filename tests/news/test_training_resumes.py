@@ -69,6 +69,7 @@ def model(trained: TrainedNews) -> dict[str, bytes]:
     return {name: array.tobytes() for name, array in trained.parameters.items()}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("variant", sorted(VARIANTS))
 def test_a_stopped_training_goes_on_to_the_same_bytes(
     variant: str, world: tuple[Catalogue, Impressions], tmp_path: Path

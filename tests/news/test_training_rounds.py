@@ -251,6 +251,7 @@ def test_every_variant_trains_serves_and_states_its_unit(
     assert np.isfinite(served).all()
 
 
+@pytest.mark.slow
 def test_the_other_models_and_padding_run_too(
     world: tuple[Catalogue, Impressions, Impressions],
 ) -> None:

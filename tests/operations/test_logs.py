@@ -145,6 +145,7 @@ def test_a_log_that_cannot_be_written_ends_no_party_and_is_said_once(
     assert "Traceback" not in said
 
 
+@pytest.mark.slow
 def test_kill_9_while_files_rotate_loses_no_line(tmp_path: Path) -> None:
     """The child says each number only after its line was written; rotation every few lines, so the
     kill falls anywhere in it."""

@@ -212,6 +212,7 @@ def test_every_alert_is_seen_to_fire_by_the_rules_own_test() -> None:
     assert fired == {rule["alert"] for rule in RULES}
 
 
+@pytest.mark.slow
 def test_promtool_takes_rules_and_metrics_and_sees_alerts_fire_when_they_should() -> None:
     promtool = shutil.which("promtool")
     if promtool is None:

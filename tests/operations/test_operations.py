@@ -313,6 +313,7 @@ def test_a_party_may_open_as_many_files_as_the_system_allows_and_never_fewer(sof
     assert said.stdout.decode().strip() == "(4096, 4096)"
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform == "win32", reason="POSIX")
 def test_a_party_that_may_open_too_few_files_says_so_before_it_opens_any(tmp_path: Path) -> None:
     start = f"ulimit -n 20; exec {sys.executable} -m fedrec.cli serve {tmp_path}"

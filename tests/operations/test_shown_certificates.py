@@ -25,6 +25,7 @@ from fedrec.transport.server_tls import server_credentials
 from fedrec_aggregator.device_server import device_endpoint
 from fedrec_aggregator.settings_tables import DevicesTable
 from fedrec_server.bundle_endpoint import BundleEndpoint
+from tests.cases import slow_but
 from tests.serving_server.test_renewed_certificates import shown
 from tests.waiting import until
 
@@ -68,7 +69,7 @@ def bundles(folder: Path, pair: Pair, host: str) -> Iterator[str]:
 Listening = Callable[[Path, Pair, str], AbstractContextManager[str]]
 
 
-@pytest.mark.parametrize("host", ["127.0.0.1", "::1"])
+@pytest.mark.parametrize("host", slow_but(["127.0.0.1"], ["127.0.0.1", "::1"]))
 @pytest.mark.parametrize("listening", [calls, devices, bundles])
 def test_a_renewed_certificate_is_shown_once_it_is_valid(
     listening: Listening, host: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

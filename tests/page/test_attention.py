@@ -100,6 +100,7 @@ def test_attention_before_noise_is_that_of_the_python_code(
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("model", ["nrms", "naml", "plm-nr"])
 def test_a_trained_models_bundle_is_read_and_asked_as_python_does(
     node: Any, tmp_path: Path, model: str

@@ -324,6 +324,7 @@ def test_only_the_latest_titles_count(node, planted_bundle, bundle_path):
     assert one["exact"] == other["exact"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("attention", [False, True])
 def test_lists_that_are_everybodys_are_known_by_invented_readers_where_no_sizes_are(
     node, tmp_path, attention

@@ -21,6 +21,8 @@ from fedrec.run.partitions.run import run as run_over
 from fedrec.run.simulate import run
 from fedrec.settings import Scenario, load
 
+pytestmark = pytest.mark.slow
+
 QUICK = ["data.preset=small", "privacy.noise=seeded", "compare.als=false", "evaluation.cutoffs=[5]"]
 PARTITIONS = RuntimeChoice("partitions")
 WAYS = {

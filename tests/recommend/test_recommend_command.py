@@ -184,6 +184,7 @@ def test_refusals_are_a_line_of_cause_a_line_of_remedy_and_an_exit_code(
             ), (line, err)
 
 
+@pytest.mark.slow
 def test_the_demo_goes_from_a_run_to_a_private_list_beside_the_exact_one(
     said: Said, tmp_path: Path
 ) -> None:
@@ -211,6 +212,7 @@ def test_the_demo_goes_from_a_run_to_a_private_list_beside_the_exact_one(
     assert not (tmp_path / "xdg").exists()
 
 
+@pytest.mark.slow
 def test_a_model_of_seeded_noise_is_called_an_experiment_and_served_with_demo_alone(
     said: Said, tmp_path: Path
 ) -> None:
@@ -226,6 +228,7 @@ def test_a_model_of_seeded_noise_is_called_an_experiment_and_served_with_demo_al
     assert (found["experiment"], found["training"]) == (False, {"epsilon": 5.0, "noise": "system"})
 
 
+@pytest.mark.slow
 def test_words_of_a_server_reach_no_terminal_as_commands(said: Said, tmp_path: Path) -> None:
     (tmp_path / "run").mkdir()
     texts = Texts.of([f"\x1b]0;owned\x07Title {j}" for j in range(ITEMS)])

@@ -23,6 +23,7 @@ from fedrec.privacy.accounting import GaussianEvent, epsilon_of, mu_for
 from fedrec.privacy.guarantee import Guarantee
 from fedrec.privacy.mixtures import PaddedEvent
 from fedrec_client.serving_ledger import Drawn, ServingLedger, ServingQuestion, event_of
+from tests.cases import slow_but
 from tests.waiting import HANG_S
 
 LIMIT = Guarantee(10.0, 1e-5, "click", "replace")
@@ -344,7 +345,7 @@ with Recommender(server, folder / "state") as recommender:
 """
 
 
-@pytest.mark.parametrize("where", ["head", "send"])
+@pytest.mark.parametrize("where", slow_but(["send"], ["head", "send"]))
 def test_after_kill_9_the_answer_that_was_paid_for_is_sent_and_nothing_more_is_paid(
     served: Any, tmp_path: Path, where: str
 ) -> None:

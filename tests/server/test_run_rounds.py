@@ -19,12 +19,15 @@ from fedrec.federation.protocol import Phase, RoundStatus
 from fedrec.settings import load
 from fedrec.storage import read_json
 from fedrec_server.run_record import only_one
+from tests.cases import slow_but
 
 World = Any
 NewWorld = Callable[..., Any]
 
 
-@pytest.mark.parametrize("recipe", ["default", "published", "published, id only"])
+@pytest.mark.parametrize(
+    "recipe", slow_but(["published"], ["default", "published", "published, id only"])
+)
 def test_every_state_equals_the_loopbacks_byte_for_byte(recipe: str, new_world: NewWorld) -> None:
     world = new_world(recipe)
     assert [
@@ -62,6 +65,7 @@ def test_every_round_leaves_one_line_with_counts_and_answers(new_world: NewWorld
 # --- crashes ---
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("aggregator_too", [False, True], ids=["server", "server and aggregator"])
 def test_a_crash_at_any_step_ends_in_the_same_model_and_costs_nothing(
     aggregator_too: bool, new_world: NewWorld, crashing_run: Callable[[World, int], int]
@@ -93,6 +97,7 @@ def test_a_crash_in_the_default_recipe_ends_in_the_same_states(
     assert world.states() == world.loopback()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kept", [{}, {"checkpoints": 2}], ids=["all kept", "two kept"])
 def test_after_a_crash_questions_still_stand_on_those_before(
     kept: dict[str, int], new_world: NewWorld, crashing_run: Callable[..., int]

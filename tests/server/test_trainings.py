@@ -62,6 +62,7 @@ def rate_everything(world: World, rating: float) -> None:
 # --- what a training leaves ---
 
 
+@pytest.mark.slow
 def test_a_training_leaves_a_bundle_of_its_model_with_its_guarantee(
     new_world: NewWorld, tmp_path: Path
 ) -> None:
@@ -85,6 +86,7 @@ def test_a_training_leaves_a_bundle_of_its_model_with_its_guarantee(
         assert (tmp_path / "b.safetensors").read_bytes() == (state / bundle.FILE).read_bytes()
 
 
+@pytest.mark.slow
 def test_titles_and_categories_of_public_data_reach_the_bundle(new_world: NewWorld) -> None:
     world = new_world("default")
     world.public = replace(
@@ -191,6 +193,7 @@ def test_a_finished_folder_asks_nobody_and_says_what_it_holds(new_world: NewWorl
     assert world.charges == charges
 
 
+@pytest.mark.slow
 def test_training_again_is_a_new_run_charged_on_top_by_aggregator_and_clients(
     new_world: NewWorld,
 ) -> None:
@@ -316,6 +319,7 @@ def test_a_folder_of_one_training_is_taken_over_also_after_a_crash(
 # --- what it begins with ---
 
 
+@pytest.mark.slow
 def test_a_second_training_begins_with_the_release_of_the_first_and_asks_for_less(
     new_world: NewWorld,
 ) -> None:
@@ -335,6 +339,7 @@ def test_a_second_training_begins_with_the_release_of_the_first_and_asks_for_les
         assert (found.difference, found.guarantee.epsilon) == (0.0, 5.0)
 
 
+@pytest.mark.slow
 def test_a_training_that_goes_on_after_a_crash_began_with_the_same(
     new_world: NewWorld, crashing_at: Callable[..., None]
 ) -> None:
@@ -350,6 +355,7 @@ def test_a_training_that_goes_on_after_a_crash_began_with_the_same(
     assert crashed.model == whole.model
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("change", ["an item is new", "nothing is kept", "it is switched off"])
 def test_where_the_last_release_is_no_start_a_training_begins_cold(
     change: str, new_world: NewWorld

@@ -139,6 +139,7 @@ def test_export_adds_todays_news_to_a_folder_that_holds_a_bundle(tmp_path: Path)
     assert read(tmp_path / "out").ids.all()[known.size] == "late-sport"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("variant", ["additive", "privaterec"])
 def test_a_recommender_ranks_reads_and_saves_new_articles(tmp_path: Path, variant: str) -> None:
     short = {"news.epochs": 1, "news.rounds": 1, "news.serving_epsilons": ["inf"]}

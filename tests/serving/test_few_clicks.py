@@ -64,6 +64,7 @@ def answers(
     return everybody, first, second
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("clicks", [1, 2, 3, 6])
 @pytest.mark.parametrize("epsilon", [0.5, 1, 2, 5])
 def test_a_list_that_is_said_to_be_everybodys_is_nearly_that(

@@ -85,6 +85,7 @@ def scores(bundle: files.Bundle, asked: Impressions, guarantee: Guarantee) -> np
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("guarantee", [FREE, CLICK], ids=["exact", "noised"])
 @pytest.mark.parametrize(
     ("variant", "more"),

@@ -11,6 +11,8 @@ from fedrec.run import simulate
 from fedrec.serving import bundle as files
 from fedrec.settings import load
 
+pytestmark = pytest.mark.slow
+
 FAST = [
     "data.preset=small",
     "privacy.noise=seeded",

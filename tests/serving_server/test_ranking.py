@@ -14,6 +14,7 @@ from fedrec.serving import compressed, ranking
 from fedrec.serving.compressed import Compressed
 from fedrec.serving.ranking import Exact, Query
 from fedrec.serving.user_map import UserMap
+from tests.cases import slow_but
 
 
 def catalogue(m: int, *, width: int = 8, seed: int = 0, levels: int = 0) -> Any:
@@ -133,7 +134,7 @@ def test_memory_does_not_grow_with_the_catalogue() -> None:
     assert peaks[1] < 2**24  # a matrix of all scores would be 25 MB
 
 
-@pytest.mark.parametrize("kind", ["ivf", "hnsw"])
+@pytest.mark.parametrize("kind", slow_but(["ivf"], ["ivf", "hnsw"]))
 def test_faiss_proposes_and_the_answer_is_exact_on_what_it_proposes(kind: Any) -> None:
     pytest.importorskip("faiss")
     from fedrec.serving.compressed import Approximate

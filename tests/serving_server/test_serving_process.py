@@ -25,6 +25,8 @@ from fedrec.transport.serving_api import serving_pb2 as pb
 from tests.serving_server.conftest import B, planted, reference
 from tests.waiting import HANG_S, until, with_more_time
 
+pytestmark = pytest.mark.slow
+
 SWAPS = 8
 ANSWERS = 15
 RECOMMEND = "/fedrec.serving.v1.Recommender/Recommend"

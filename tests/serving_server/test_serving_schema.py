@@ -213,6 +213,7 @@ def test_the_document_describes_every_route_and_no_other(start: Any) -> None:
     assert set(re.findall(r'"(/(?:v1|health)[^" ]*)"', source)) == set(described)
 
 
+@pytest.mark.slow
 def test_the_serving_process_loads_nothing_that_only_others_need() -> None:
     code = (
         "import sys, fedrec_server.serving.main; print(*({'fastapi', 'torch', 'scipy', 'numba', "

@@ -410,8 +410,15 @@ def _same_people(world: TreeWorld, honest: tuple[int, ...]) -> None:
         assert all(len(one) == 1 for one in found.values())
 
 
-@pytest.mark.parametrize("plan", [PLAN, CHECKED], ids=["trusted-sites", "checked"])
-@pytest.mark.parametrize("kind", [TreeWorld, LyingTree], ids=["honest", "lying"])
+@pytest.mark.parametrize(
+    ("kind", "plan"),
+    [
+        pytest.param(TreeWorld, PLAN, id="honest-trusted-sites"),
+        pytest.param(TreeWorld, CHECKED, id="honest-checked", marks=pytest.mark.slow),
+        pytest.param(LyingTree, PLAN, id="lying-trusted-sites", marks=pytest.mark.slow),
+        pytest.param(LyingTree, CHECKED, id="lying-checked"),
+    ],
+)
 def test_however_messages_and_crashes_fall_trees_release_one_sum_of_one_set_of_people(
     kind: type[TreeWorld], plan: Plan
 ) -> None:

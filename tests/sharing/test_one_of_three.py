@@ -143,8 +143,15 @@ def script(seed: int, kind: type[World] = World, plan: Plan = PLAN) -> World:
     return world
 
 
-@pytest.mark.parametrize("plan", [PLAN, CHECKED], ids=["trusted-sites", "checked"])
-@pytest.mark.parametrize("kind", [World, Lying], ids=["honest", "lying"])
+@pytest.mark.parametrize(
+    ("kind", "plan"),
+    [
+        pytest.param(World, PLAN, id="honest-trusted-sites"),
+        pytest.param(World, CHECKED, id="honest-checked", marks=pytest.mark.slow),
+        pytest.param(Lying, PLAN, id="lying-trusted-sites", marks=pytest.mark.slow),
+        pytest.param(Lying, CHECKED, id="lying-checked"),
+    ],
+)
 def test_however_messages_and_crashes_fall_no_output_is_of_other_users_or_a_second_one(
     kind: type[World], plan: Plan
 ) -> None:

@@ -242,6 +242,7 @@ def test_a_script_is_shortened_to_what_it_needs() -> None:
     assert set(short.operations) == needed
 
 
+@pytest.mark.slow
 def test_a_broken_rule_is_told_with_the_smallest_script_that_breaks_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -266,6 +267,7 @@ def test_a_broken_rule_is_told_with_the_smallest_script_that_breaks_it(
     assert "It takes no more than" in caught.value.remedy
 
 
+@pytest.mark.slow
 def test_the_command_tells_what_struck_and_shows_a_run() -> None:
     said = run(runs=3, seed=1, show=True)
     assert str(script(1)) in said

@@ -53,6 +53,7 @@ def test_both_have_verdicts_beside_simple_methods_and_ours_beside_theirs(
     assert f"{BY_RULE}, epsilon 1 per user (add/remove, number of users public): RMSE" in page
 
 
+@pytest.mark.slow
 def test_without_features_it_is_ada_dpals_whose_settings_are_others(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:

@@ -130,6 +130,7 @@ def test_the_made_up_folder_has_what_it_is_for(mind: Path) -> None:
     ],
     ids=" ".join,
 )
+@pytest.mark.slow
 def test_every_variant_trains_and_ranks_whatever_was_clicked(mind: Path, more: list[str]) -> None:
     chosen = scenario(mind, *more)
     data, done = trained(chosen)
@@ -138,6 +139,7 @@ def test_every_variant_trains_and_ranks_whatever_was_clicked(mind: Path, more: l
         assert np.isfinite(array).all()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "more", [[], ["news.no_click=report"], ["news.open_categories=['sports']"]], ids=" ".join
 )

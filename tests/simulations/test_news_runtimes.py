@@ -20,6 +20,7 @@ from fedrec.run.job import Name, RuntimeChoice, shards
 from fedrec.run.news import News
 from fedrec.run.news_run import NewsJob, loopback
 from fedrec.settings import Scenario, load
+from tests.cases import slow_but
 
 SHAPE = PlantedNewsShape(
     users=90, news=500, history_mean=10, impressions_mean=3, candidates=6, strength=3.0
@@ -99,7 +100,11 @@ def test_flower_s_messages_and_real_parties_give_the_loopback_s_bytes(
 
 
 @pytest.mark.parametrize(
-    "more", [["local", "news.padding=0.2"], ["printed"], ["dp-fedrec"], ["fedrec"]], ids=" ".join
+    "more",
+    slow_but(
+        [["dp-fedrec"]], [["local", "news.padding=0.2"], ["printed"], ["dp-fedrec"], ["fedrec"]]
+    ),
+    ids=" ".join,
 )
 def test_flower_s_strategy_steps_as_the_loopback_does(
     more: list[str], small: tuple[Catalogue, Impressions], tmp_path: Path
@@ -112,6 +117,7 @@ def test_flower_s_strategy_steps_as_the_loopback_does(
     assert np.linalg.norm(over_flower - alone) <= 1e-5 * np.linalg.norm(alone)
 
 
+@pytest.mark.slow
 def test_over_flower_a_stopped_training_goes_on_to_the_same_bytes(
     small: tuple[Catalogue, Impressions], tmp_path: Path
 ) -> None:

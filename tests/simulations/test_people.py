@@ -83,6 +83,7 @@ def test_other_people_are_not_taken_for_the_same(people: int) -> None:
     assert not here.same_as(sketch(range(people), activity(people, 2)))
 
 
+@pytest.mark.slow
 def test_a_share_is_estimated_within_its_stated_error() -> None:
     """A tenth decides: 6% of common people are under it, and 14% are over it, in every table."""
     for seed in range(20):
@@ -135,6 +136,7 @@ def test_the_key_is_its_user_s_alone_and_is_made_once(tmp_path: Path) -> None:
         budget_with(sketch(["else"], key=key), tmp_path, certain=True)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("people", [100, 900, 5_000])
 def test_people_with_ids_of_their_own_are_the_same_whatever_rows_they_have(people: int) -> None:
     """Numbers from 1 on are everybody's ids: with other counts of rows, nobody can know."""

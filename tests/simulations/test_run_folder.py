@@ -57,6 +57,7 @@ def test_a_scenario_that_runs_is_not_run_beside_itself(tmp_path: Path) -> None:
     assert again.metrics == run.metrics
 
 
+@pytest.mark.slow
 def test_a_killed_process_holds_no_folder(tmp_path: Path) -> None:
     scenario = validated({"run": {"directory": str(tmp_path)}}, source="test")
     with subprocess.Popen(

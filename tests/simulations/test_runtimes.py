@@ -22,6 +22,7 @@ from fedrec.run.simulate import run
 from fedrec.run.training import RoundRecord, Training
 from fedrec.settings import Scenario, load
 from fedrec_simulations.runtimes.deployment_files import toml
+from tests.cases import slow_but
 from tests.waiting import HANG_S, until
 
 SHORT = ["recipe=published", "model.steps=1"]
@@ -53,19 +54,22 @@ def trained(
 
 @pytest.mark.parametrize(
     "more",
-    [
-        [],
-        ["recipe=published"],
-        ["data.kind=clicks"],
-        ["recipe=published", "data.kind=clicks", "model.encoder=id"],
-        ["recipe=published", "model.max_items_per_user=5"],
-        ["recipe=published", "model.resamples=2", "model.example_share=0.5"],
-        ["recipe=published", "privacy.accountant=am-ssp"],
-        ["recipe=am-dpsgd", "model.steps=2"],
-        ["privacy.epsilon=inf"],
-        ["data.features=false"],
-        ["split.kind=held-out-users"],
-    ],
+    slow_but(
+        [["recipe=published"], ["data.kind=clicks"], ["data.features=false"]],
+        [
+            [],
+            ["recipe=published"],
+            ["data.kind=clicks"],
+            ["recipe=published", "data.kind=clicks", "model.encoder=id"],
+            ["recipe=published", "model.max_items_per_user=5"],
+            ["recipe=published", "model.resamples=2", "model.example_share=0.5"],
+            ["recipe=published", "privacy.accountant=am-ssp"],
+            ["recipe=am-dpsgd", "model.steps=2"],
+            ["privacy.epsilon=inf"],
+            ["data.features=false"],
+            ["split.kind=held-out-users"],
+        ],
+    ),
     ids=" ".join,
 )
 def test_flower_s_messages_and_real_parties_give_the_loopback_s_bytes(
@@ -85,7 +89,7 @@ def test_flower_s_messages_and_real_parties_give_the_loopback_s_bytes(
     assert all(done.bytes_up > 0 for done in same_rounds)
 
 
-@pytest.mark.parametrize("stop_after", [1, 2, 3])
+@pytest.mark.parametrize("stop_after", slow_but([2], [1, 2, 3]))
 def test_over_flower_a_stopped_training_goes_on_to_the_same_bytes(
     stop_after: int, tmp_path: Path
 ) -> None:
@@ -135,6 +139,7 @@ def test_clients_share_users_in_order_and_none_has_nobody() -> None:
         RuntimeChoice("flower", 0).carrier(load_dataset(chosen).catalogue)
 
 
+@pytest.mark.slow
 def test_a_result_names_its_runtime_and_keeps_its_own_folder(tmp_path: Path) -> None:
     chosen = scenario(*SHORT, "compare.als=false", "run.examples=2", f"run.directory={tmp_path}")
     alone = run(chosen, name="r", quiet=True)

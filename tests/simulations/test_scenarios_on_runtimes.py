@@ -67,17 +67,10 @@ FAMILIES = [
     path.stem
     for path in families([path for name, path in SCENARIOS.items() if "privaterec" not in name])
 ]
-FIRST = {load(SCENARIOS[name]).recipe: name for name in reversed(FAMILIES)}
-"""A scenario of each recipe; what others choose of it is seen by `make test-rest`."""
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        name if name in FIRST.values() else pytest.param(name, marks=pytest.mark.slow)
-        for name in FAMILIES
-    ],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("name", FAMILIES)
 def test_one_scenario_of_each_kind_gives_the_same_bytes_over_flower(
     name: str, tmp_path: Path
 ) -> None:

@@ -14,6 +14,7 @@ from fedrec.settings import load
 SMALL = ["data.planted={users=60, items=40, events=900}", "data.preset=", "run.examples=0"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "beside"), [("ratings", {"dp-bias"}), ("clicks", {"dp-item-item"})]
 )
@@ -29,6 +30,7 @@ def test_a_run_is_set_beside_simple_private_methods_at_its_epsilon(
     assert all(f"fedrec {name}" in page for name in beside)
 
 
+@pytest.mark.slow
 def test_simple_methods_that_are_measured_are_not_charged(tmp_path: Path) -> None:
     rows = [f"u{i % 50},i{(i * 7) % 30},{i % 5 + 1}" for i in range(900)]
     table = tmp_path / "rated.csv"
@@ -52,6 +54,7 @@ def test_simple_methods_that_are_measured_are_not_charged(tmp_path: Path) -> Non
     assert budget["spent"][0]["epsilon"] == pytest.approx(5.0), budget
 
 
+@pytest.mark.slow
 def test_a_verdict_says_once_that_a_simple_private_method_is_as_good() -> None:
     train, test = fedrec.Dataset.planted("small").split()
     model = fedrec.MatrixFactorization(epsilon=5, noise="seeded").fit(train)

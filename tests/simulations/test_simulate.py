@@ -101,6 +101,7 @@ def numbers(result: dict[str, Any]) -> dict[str, Any]:
     }
 
 
+@pytest.mark.slow
 def test_the_json_line_holds_what_a_program_needs(finished: dict[str, Any]) -> None:
     assert 0.5 < finished["metrics"]["rmse"] < 1.2
     promised = finished["guarantee"]
@@ -177,6 +178,7 @@ def training(folder: Path, *more: str) -> Training:
     )
 
 
+@pytest.mark.slow
 def test_validation_is_measured_once_where_a_round_changes_no_prediction(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -240,6 +242,7 @@ def test_account_lists_the_releases_that_training_writes(more: list[str], tmp_pa
     ] == read_json(tmp_path / "plan.json")["releases"]
 
 
+@pytest.mark.slow
 def test_the_same_scenario_gives_the_same_model_bytes_and_numbers_on_one_core(
     finished: dict[str, Any], tmp_path: Path
 ) -> None:

@@ -102,6 +102,7 @@ def test_a_limit_per_user_is_refused_before_training_by_public_numbers(
     )
 
 
+@pytest.mark.slow
 def test_the_same_scenario_gives_the_same_numbers(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
@@ -111,6 +112,7 @@ def test_the_same_scenario_gives_the_same_numbers(
     assert models[0] == models[1]
 
 
+@pytest.mark.slow
 def test_central_states_users_and_printed_says_not_established(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
