@@ -237,16 +237,21 @@ def _cumulative(base_std: float, digits: int) -> tuple[list[Decimal], Decimal]:
     """C_i = P(x <= i) for x >= 0, weights exp(-i^2 / (2 base_std^2)), up to the last below 1 -
     error; and a bound on the error.
 
-    `Decimal.exp` is correctly rounded. Arguments below 2.4 digits + 3 are rounded to `digits`, at
-    most 64 sqrt(5 digits) terms are added, and the terms left out are below 10^-(digits + 1):
-    together less than 10^(6 - digits); 10^(8 - digits) is declared.
+    With q = exp(-1 / base_std^2), each weight is the one before times a factor, and each factor the
+    one before times q, in 15 more digits. A rounding there is below 10^(-digits - 14), relatively,
+    and weight i has (i + 1)^2 of them at most, i <= 64 sqrt(5 digits): less than its last digit
+    once it is rounded to `digits`. As many terms are added, and the terms left out are below
+    10^-(digits + 1): together less than 10^(6 - digits); 10^(8 - digits) is declared.
     """
-    with decimal.localcontext(prec=digits):
-        twice_variance = 2 * Decimal(base_std) ** 2
-        weights: list[Decimal] = []
+    with decimal.localcontext(prec=digits + 15):
+        factor = (-1 / (2 * Decimal(base_std) ** 2)).exp()
+        q = factor**2
+        weights = [Decimal(1)]
         smallest = Decimal(10) ** -(digits + 1)
-        while not weights or weights[-1] > smallest:
-            weights.append((-Decimal(len(weights) ** 2) / twice_variance).exp())
+        while weights[-1] > smallest:
+            weights.append(weights[-1] * factor)
+            factor *= q
+    with decimal.localcontext(prec=digits):
         total = sum(weights)
         running = Decimal(0)
         cumulative = []

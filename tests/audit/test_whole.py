@@ -52,7 +52,7 @@ def of_ratings() -> Finding:
     """The attack on ratings as they are."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(whole, "_TRAININGS", 8)
-        return whole_finding(scenario_of("ratings"), runs=1_000)
+        return whole_finding(scenario_of("ratings"), runs=800)
 
 
 @pytest.mark.parametrize("name", SYSTEMS)
