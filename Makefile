@@ -24,22 +24,23 @@ recommend: install
 
 # markers: pyproject.toml; what a threat table names is always among the first
 FIRST := not (processes or browser or slow) or threat
-# not reordered: files that start processes hold few tests, take longest and would come last
-PYTEST := $(BIN)/python -m pytest -n 2 --dist loadscope --no-loadscope-reorder
+# not reordered: files that start processes hold few tests, take longest and would come last.
+# Three workers for two cores where tests wait for files, threads and connections
+PYTEST := $(BIN)/python -m pytest --dist loadscope --no-loadscope-reorder -n
 test test-rest test-research test-research-slow mutants: export PYTHONDONTWRITEBYTECODE =  # every process would compile all sources again
 
 test: install
-	$(PYTEST) -m "$(FIRST)"
+	$(PYTEST) 3 -m "$(FIRST)"
 
 test-rest: install
-	$(PYTEST) -m "not ($(FIRST))"
+	$(PYTEST) 2 -m "not ($(FIRST))"
 
 # figures of papers, the study and measurements of quality: research/; slow: whole figures, trainings, and queries to servers
 test-research: install
-	$(PYTEST) research/tests -m "not slow"
+	$(PYTEST) 2 research/tests -m "not slow"
 
 test-research-slow: install
-	$(PYTEST) research/tests -m slow
+	$(PYTEST) 2 research/tests -m slow
 
 test-all:
 	@status=0; for part in test test-rest test-research test-research-slow; do $(MAKE) --no-print-directory $$part || status=1; done; exit $$status

@@ -77,6 +77,7 @@ def test_new_items_are_listed_far_better_than_by_chance(
     assert ndcg["MatrixFactorization"] > 2 * ndcg["random order"]
 
 
+@pytest.mark.slow
 def test_what_is_known_keeps_its_scores_and_lists_name_new_items(
     parts: tuple[fedrec.Dataset, fedrec.TrainingSet, fedrec.TestSet], model: fedrec.Recommender
 ) -> None:
@@ -175,6 +176,7 @@ def test_a_saved_model_and_its_bundle_have_new_items(
     assert version
 
 
+@pytest.mark.slow
 def test_options_of_new_items_need_a_table_of_them(
     model: fedrec.Recommender, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -15,6 +15,8 @@ from fedrec.randomness import Streams
 from fedrec.serving.asking import HIDDEN, ask, told
 from fedrec.serving.bundle import Bundle, read
 
+pytestmark = pytest.mark.slow
+
 K = 10
 HELD = 12
 Lists = npt.NDArray[np.intp]
@@ -64,7 +66,6 @@ def answers(
     return everybody, first, second
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("clicks", [1, 2, 3, 6])
 @pytest.mark.parametrize("epsilon", [0.5, 1, 2, 5])
 def test_a_list_that_is_said_to_be_everybodys_is_nearly_that(

@@ -101,7 +101,6 @@ def numbers(result: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-@pytest.mark.slow
 def test_the_json_line_holds_what_a_program_needs(finished: dict[str, Any]) -> None:
     assert 0.5 < finished["metrics"]["rmse"] < 1.2
     promised = finished["guarantee"]
