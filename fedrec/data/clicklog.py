@@ -31,7 +31,6 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Literal
 
-import numba
 import numpy as np
 import numpy.typing as npt
 
@@ -40,7 +39,7 @@ from fedrec.data.impressions import Impressions
 from fedrec.data.interactions import Interactions
 from fedrec.data.keyed_hash import Words, below, first_words, hashed, hashed_events
 from fedrec.errors import DataError
-from fedrec.numerics import INNER
+from fedrec.numerics import compiled
 from fedrec.randomness import Streams
 
 
@@ -76,14 +75,14 @@ def draw_others(
     return drawn
 
 
-@numba.njit(nogil=True, cache=True, **INNER)
+@compiled(inner=True)
 def draw_one(cumulated: Float64s, rng: np.random.Generator) -> int:
     """An item in proportion to its weight, from the cumulated weights: never one of weight 0, since
     those add no step."""
     return int(np.searchsorted(cumulated, rng.random() * cumulated[-1], side="right"))
 
 
-@numba.njit(nogil=True, cache=True)
+@compiled()
 def _draw_rows(
     cumulated: Float64s, own_ptr: Int64s, own: Int32s, users: Int32s, drawn: Int32s, seeds: Words
 ) -> None:

@@ -18,9 +18,9 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from numba import njit
 from numba.extending import register_jitable
 
+from fedrec.numerics import compiled
 from fedrec.numerics.threads import map_ranges
 
 Words = npt.NDArray[np.uint64]
@@ -168,7 +168,7 @@ def _finish(a: _Word, b: _Word, c: _Word, d: _Word, last: _Word) -> _Word:
     return a ^ b ^ c ^ d
 
 
-@njit(nogil=True, cache=True)
+@compiled()
 def _hash_events(
     low: np.uint64, high: np.uint64, user_ptr: npt.NDArray[np.int64], items: npt.NDArray[np.int32],
     user_words: Words,

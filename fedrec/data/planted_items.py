@@ -7,14 +7,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import numba
 import numpy as np
 import numpy.typing as npt
 from scipy import sparse
 
 from fedrec.arrays import Float32s, Int32s, Int64s, UInt64s
 from fedrec.data.features import FeatureBag, PublicFeatures
-from fedrec.numerics import INNER
+from fedrec.numerics import compiled
 
 FIRST_TIME = 946_684_800
 LAST_TIME = 1_104_537_600  # 2000 to 2004
@@ -39,7 +38,7 @@ def alias_table(weights: npt.NDArray[np.float64]) -> tuple[npt.NDArray[np.float6
     return threshold, alias
 
 
-@numba.njit(nogil=True, cache=True, **INNER)
+@compiled(inner=True)
 def _next(state: np.uint64) -> tuple[np.uint64, np.uint64]:
     """SplitMix64 (Steele, Lea, Flood 2014): the next state and 64 bits.
 
@@ -50,7 +49,7 @@ def _next(state: np.uint64) -> tuple[np.uint64, np.uint64]:
     return state, z ^ (z >> np.uint64(31))
 
 
-@numba.njit(nogil=True, cache=True)
+@compiled()
 def fill_users(
     start: int, stop: int, first_user: int, user_ptr: Int64s, threshold: npt.NDArray[np.float64],
     alias: Int32s,

@@ -19,13 +19,13 @@ from __future__ import annotations
 import itertools
 from dataclasses import dataclass
 
-import numba
 import numpy as np
 import numpy.typing as npt
 
 from fedrec.arrays import Float32s, Float64s, Int32s, Int64s
 from fedrec.data.clicklog import ClickLog, draw_one
 from fedrec.data.impressions import Impressions, News
+from fedrec.numerics import compiled
 from fedrec.randomness import Streams
 
 _CATEGORIES = (
@@ -253,7 +253,7 @@ def _pointers(sizes: npt.NDArray[np.integer]) -> Int64s:
     return np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
 
 
-@numba.njit(nogil=True, cache=True)
+@compiled()
 def _fill(
     history_ptr: Int64s, impression_ptr: Int64s, cumulated: Float64s, subcategory: Int32s,
     quality: Float32s, first: Float32s,

@@ -17,12 +17,12 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-import numba
 import numpy as np
 from scipy import sparse
 
 from fedrec.arrays import Floats, Integers
 from fedrec.data.features import PublicFeatures
+from fedrec.numerics import compiled
 from fedrec.numerics.threads import map_ranges
 
 ID_CATEGORY = "id"
@@ -286,7 +286,7 @@ def _inputs(
     )
 
 
-@numba.njit(nogil=True, cache=True, fastmath={"contract"})
+@compiled(fastmath={"contract"})
 def _multiply(
     row_ptr: Integers,
     columns: Integers,

@@ -22,12 +22,12 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
-import numba
 import numpy as np
 import numpy.typing as npt
 
 from fedrec.arrays import Float64s, Int64s
 from fedrec.data.impressions import Impressions
+from fedrec.numerics import compiled
 from fedrec.numerics.threads import map_ranges
 
 Score = Callable[[Impressions], npt.NDArray[np.floating]]
@@ -165,7 +165,7 @@ def with_swapped_histories(impressions: Impressions, *, rng: np.random.Generator
     return replace(impressions, history_ptr=ptr, history=history)
 
 
-@numba.njit(nogil=True, cache=True)
+@compiled()
 def _measure(
     scores: npt.NDArray[np.floating],
     clicked: npt.NDArray[np.bool_],

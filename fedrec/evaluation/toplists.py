@@ -11,13 +11,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-import numba
 import numpy as np
 import numpy.typing as npt
 
 from fedrec.arrays import Float32s, Int32s, Int64s
 from fedrec.data.interactions import Interactions
-from fedrec.numerics import INNER
+from fedrec.numerics import compiled
 from fedrec.numerics.segments import tie_keys
 from fedrec.numerics.threads import map_ranges
 
@@ -170,7 +169,7 @@ def _sort(
     lists[users[broken], 0] = _NOT_A_NUMBER
 
 
-@numba.njit(nogil=True, cache=True)
+@compiled()
 def contains(items: Int32s, start: int, stop: int, item: int) -> bool:
     """Whether the ascending `items[start:stop]` hold `item`."""
     while start < stop:
@@ -184,13 +183,13 @@ def contains(items: Int32s, start: int, stop: int, item: int) -> bool:
     return False
 
 
-@numba.njit(nogil=True, cache=True, **INNER)
+@compiled(inner=True)
 def _worse(score: np.float32, item: int, other_score: np.float32, other: int, keys: Keys) -> bool:
     """Whether an item comes after another: by its score, of equal ones by its key."""
     return bool(score < other_score or (score == other_score and keys[item] > keys[other]))
 
 
-@numba.njit(nogil=True, cache=True, **INNER)
+@compiled(inner=True)
 def _sift_down(scores: Float32s, items: Int32s, size: int, keys: Keys) -> None:
     """Let the root of a heap whose root is the worst entry sink to its place."""
     at = 0
@@ -212,7 +211,7 @@ def _sift_down(scores: Float32s, items: Int32s, size: int, keys: Keys) -> None:
     items[at] = item
 
 
-@numba.njit(nogil=True, cache=True)
+@compiled()
 def _select(
     block: Float32s,
     first: int,

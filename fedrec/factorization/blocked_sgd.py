@@ -22,11 +22,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numba import njit
 
 from fedrec.arrays import Float64s, Floats, Int32s, Int64s
 from fedrec.data.interactions import Interactions
-from fedrec.numerics import INNER
+from fedrec.numerics import compiled
 from fedrec.numerics.kernels import pad_columns
 from fedrec.numerics.pair_step import diffuse, dot, exchange, fill_normals
 from fedrec.numerics.threads import map_ranges
@@ -87,7 +86,7 @@ def _stripes(ends: Int64s, stripes: int) -> Int32s:
     )
 
 
-@njit(nogil=True, cache=True)
+@compiled()
 def _sort(
     user_ptr: Int64s, items: Int32s, values: Floats, rank: Int32s, tier: Int32s, stripe: Int32s,
     stripes: int,
@@ -234,7 +233,7 @@ def _noise_state(
     )
 
 
-@njit(nogil=True, cache=True, **INNER)
+@compiled(inner=True)
 def _catch_up(
     values: Floats,
     row: int,
@@ -263,7 +262,7 @@ def _catch_up(
         last[row] = now
 
 
-@njit(nogil=True, cache=True)
+@compiled()
 def _settle(
     first: int,
     stop: int,
@@ -281,7 +280,7 @@ def _settle(
         _catch_up(values, row, width, last, now, physics, key, round, table, normals)
 
 
-@njit(nogil=True, cache=True)
+@compiled()
 def _products(
     first: int,
     stop: int,
@@ -297,7 +296,7 @@ def _products(
         out[e] = dot(U, np.intp(users[e]) * width, V, np.intp(ranks[e]) * width, width)
 
 
-@njit(nogil=True, cache=True)
+@compiled()
 def _sweep(
     first: int, last: int, turn: int, stripes: int, starts: Int64s, users: Int32s, ranks: Int32s,
     values: Floats, weights: Floats,

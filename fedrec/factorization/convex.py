@@ -48,7 +48,6 @@ from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
-from numba import njit
 from scipy.special import expit
 
 from fedrec.arrays import Float64s, Int32s, Int64s
@@ -57,6 +56,7 @@ from fedrec.factorization import weights
 from fedrec.factorization.least_squares import solve_rows
 from fedrec.federation.messages import Question, Reports
 from fedrec.federation.reports import RealBlock, bounded
+from fedrec.numerics import compiled
 from fedrec.privacy.clipping import clip_rows, clip_values
 
 _NODES, _WEIGHTS = np.polynomial.hermite_e.hermegauss(9)
@@ -221,7 +221,7 @@ def report(question: Question, mine: Interactions, loss: Loss) -> Reports:
     return bounded(mine.user_ptr, mine.items, [moments, rows], question.releases, scaling="clip")
 
 
-@njit(nogil=True, cache=True)
+@compiled()
 def scores(user_ptr: Int64s, items: Int32s, U: Float64s, V: Float64s) -> Float64s:
     """(n,) u.v of every event, one after the other."""
     out = np.zeros(len(items))

@@ -38,12 +38,12 @@ import hashlib
 import math
 from dataclasses import dataclass
 
-import numba
 import numpy as np
 
 from fedrec.arrays import Bools, Float64s, Int32s, Int64s
 from fedrec.data.interactions import Interactions
 from fedrec.data.keyed_hash import Words, below
+from fedrec.numerics import compiled
 from fedrec.numerics.threads import map_ranges
 
 
@@ -267,7 +267,7 @@ def _per_user(
     return UserWeights(out, radius)
 
 
-@numba.njit(nogil=True, cache=True)
+@compiled()
 def _scale_users(
     user_ptr: Int64s,
     items: Int32s,

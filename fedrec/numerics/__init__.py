@@ -1,7 +1,78 @@
 """Compiled numerics: inner loops, solves and draws over rows, and how many threads share them."""
 
-from typing import Any
+import fcntl
+import os
+import time
+import zlib
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from functools import cache
+from pathlib import Path
+from typing import Any, TypeVar
 
-INNER: dict[str, Any] = {"no_cpython_wrapper": True, "no_cfunc_wrapper": True}
-"""Options of `numba.njit` for functions that only compiled code calls: their ways in from Python
-and C, about a seventh of what compiling takes, are left out."""
+_Function = TypeVar("_Function", bound=Callable[..., Any])
+_PATIENCE_S = 60.0
+_PAUSE_S = 0.02
+
+
+def compiled(*, inner: bool = False, **options: Any) -> Callable[[_Function], _Function]:
+    """`numba.njit` that frees the interpreter's lock and is kept on disk. Of processes that need a
+    function at the same time, one compiles it and the others load it.
+
+    inner: only compiled code calls it; its ways in from Python and C, about a seventh of what
+    compiling takes, are left out.
+    """
+    if inner:
+        options |= {"no_cpython_wrapper": True, "no_cfunc_wrapper": True}
+
+    def decorate(function: _Function) -> _Function:
+        from numba import njit
+        from numba.core.compiler_lock import global_compiler_lock
+
+        made: Any = njit(nogil=True, cache=True, **options)(function)
+        if made is not function:  # as where NUMBA_DISABLE_JIT is set
+            compile_one = made.compile
+            folder = Path(made.stats.cache_path)
+            name = f"{function.__module__}.{function.__qualname__}"
+
+            def load_or_compile(signature: Any) -> Any:
+                # numba's own lock first: a thread that compiles asks for functions within functions
+                with global_compiler_lock, _alone(folder, name):
+                    return compile_one(signature)
+
+            made.compile = load_or_compile
+        return made  # type: ignore[no-any-return]
+
+    return decorate
+
+
+@contextmanager
+def _alone(folder: Path, name: str) -> Iterator[None]:
+    """Hold the name among all processes that keep compiled functions in this folder; without it
+    after a minute, as of a process that was stopped, and where no file can be locked."""
+    file = _lock_file(folder)
+    place = zlib.crc32(name.encode())
+    end_s = time.monotonic() + _PATIENCE_S
+    while file is not None and time.monotonic() < end_s:
+        try:
+            fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, place)
+            break
+        except BlockingIOError:
+            time.sleep(_PAUSE_S)
+        except OSError:
+            break
+    try:
+        yield
+    finally:
+        if file is not None:
+            with suppress(OSError):
+                fcntl.lockf(file, fcntl.LOCK_UN, 1, place)
+
+
+@cache
+def _lock_file(folder: Path) -> int | None:
+    """Open for good: closing it would end every lock of this process."""
+    try:
+        return os.open(folder / "compiling.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except OSError:
+        return None

@@ -14,10 +14,9 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from numba import njit
 from numba.core import types
 
-from fedrec.numerics import INNER
+from fedrec.numerics import compiled
 from fedrec.numerics.tiles import LANES, Vectors, cgutils, data_of, ir, tile
 
 TILE = 4
@@ -194,7 +193,7 @@ def _backward_row(typing: Any, M: Any, inverse: Any, y: Any, width: Any, i: Any)
     return types.void(M, inverse, y, types.intp, types.intp), codegen
 
 
-@njit(nogil=True, cache=True, **INNER)
+@compiled(inner=True)
 def solve_lanes(
     M: npt.NDArray[np.floating],
     inverse: npt.NDArray[np.floating],

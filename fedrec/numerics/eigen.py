@@ -10,10 +10,9 @@ from __future__ import annotations
 
 import numpy as np
 import numpy.typing as npt
-from numba import njit
 
 from fedrec.arrays import Float64s, Floats, Int64s
-from fedrec.numerics import INNER
+from fedrec.numerics import compiled
 from fedrec.numerics.kernels import add_outer, copy, fill
 from fedrec.numerics.tiles import (
     LANES,
@@ -30,7 +29,7 @@ _REASSOCIATE = {"reassoc", "contract", "nsz"}  # sums as vectors; the order is f
 _MOST_SWEEPS = 60
 
 
-@njit(nogil=True, cache=True, error_model="numpy", fastmath=_REASSOCIATE, **INNER)
+@compiled(inner=True, error_model="numpy", fastmath=_REASSOCIATE)
 def _reflector(vector: Floats, i: int) -> tuple[np.floating, np.floating]:
     """Make vector[:i] the Householder vector that sends it to (0, ..., 0, value): (value, 2 /
     |vector|^2); 0 if it is there already."""
@@ -45,7 +44,7 @@ def _reflector(vector: Floats, i: int) -> tuple[np.floating, np.floating]:
     return (-norm if last > 0 else norm), vector.dtype.type(1) / (norm2 + norm * abs(last))
 
 
-@njit(nogil=True, cache=True, error_model="numpy", fastmath=_REASSOCIATE, **INNER)
+@compiled(inner=True, error_model="numpy", fastmath=_REASSOCIATE)
 def _tridiagonalise(
     A: Floats, d: int, width: int, diagonal: Float64s, beside: Float64s, factors: Floats
 ) -> None:
@@ -82,7 +81,7 @@ def _tridiagonalise(
     beside[d - 1] = 0
 
 
-@njit(nogil=True, cache=True, error_model="numpy", **INNER)
+@compiled(inner=True, error_model="numpy")
 def _accumulate(A: Floats, d: int, width: int, factors: Floats, Q: Floats, W: Floats) -> None:
     """W = Q', flat with rows of `width`, from the Householder vectors that `_tridiagonalise` left
     in A; Q is scratch like A."""
@@ -108,7 +107,7 @@ def _accumulate(A: Floats, d: int, width: int, factors: Floats, Q: Floats, W: Fl
             W[i * width + k] = Q[k * width + i]
 
 
-@njit(nogil=True, cache=True, error_model="numpy", **INNER)
+@compiled(inner=True, error_model="numpy")
 def _next_block(
     diagonal: Float64s, beside: Float64s, lane: int, first: int, tolerance: np.floating
 ) -> tuple[int, int]:
@@ -129,7 +128,7 @@ def _next_block(
     return d, d
 
 
-@njit(nogil=True, cache=True, error_model="numpy")
+@compiled(error_model="numpy")
 def _sweep(
     diagonal: Float64s,
     beside: Float64s,
@@ -173,7 +172,7 @@ def _sweep(
             beside[last[lane] * LANES + lane] = 0
 
 
-@njit(nogil=True, cache=True, error_model="numpy", **INNER)
+@compiled(inner=True, error_model="numpy")
 def _diagonalise(
     diagonal: Float64s,
     beside: Float64s,
@@ -219,7 +218,7 @@ def _diagonalise(
         done[lane] = first[lane] == d
 
 
-@njit(nogil=True, cache=True, error_model="numpy", **INNER)
+@compiled(inner=True, error_model="numpy")
 def _lift(
     packed: Floats,
     values: Float64s,
@@ -251,7 +250,7 @@ def _lift(
             at += 1
 
 
-@njit(nogil=True, cache=True, error_model="numpy")
+@compiled(error_model="numpy")
 def project_range(
     first: int,
     last: int,
@@ -303,7 +302,7 @@ def project_range(
                 _lift(projected[group + lane], main, W[lane], width, floor, rows, weighted, C)
 
 
-@njit(nogil=True, cache=True, error_model="numpy", **INNER)
+@compiled(inner=True, error_model="numpy")
 def _unpack_scaled(packed: Floats, d: int, width: int, A: Floats) -> np.floating:
     """A = the full matrix over its largest magnitude, which is returned (1 for zero), so that
     squares stay in range."""

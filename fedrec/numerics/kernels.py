@@ -12,10 +12,9 @@ from __future__ import annotations
 
 import numpy as np
 import numpy.typing as npt
-from numba import njit
 
 from fedrec.arrays import Array, Floats, Int32s, Int64s
-from fedrec.numerics import INNER
+from fedrec.numerics import compiled
 from fedrec.numerics.cholesky import solve_lanes
 from fedrec.numerics.tiles import LANES, outer_8x8, outer_8x16, prefetch, take_row, weighted_sum
 
@@ -38,7 +37,7 @@ def pad_columns(vectors: npt.NDArray[np.number], dtype: npt.DTypeLike) -> Floats
     return padded
 
 
-@njit(nogil=True, cache=True, **INNER)
+@compiled(inner=True)
 def fill(target: Array, at: int, n: int, value: float) -> None:
     """target[at:at+n] = value.
 
@@ -47,21 +46,21 @@ def fill(target: Array, at: int, n: int, value: float) -> None:
         target[k] = value
 
 
-@njit(nogil=True, cache=True, **INNER)
+@compiled(inner=True)
 def copy(target: Floats, at: int, source: Floats, start: int, n: int) -> None:
     """target[at:at+n] = source[start:start+n]."""
     for k in range(n):
         target[at + k] = source[start + k]
 
 
-@njit(nogil=True, cache=True, **INNER)
+@compiled(inner=True)
 def _block_rows(width: int, itemsize: int) -> int:
     """Rows gathered at a time: a multiple of 4, so that both blocks stay in the first-level
     cache."""
     return max(8, min(EXACT_TERMS, BLOCK_NUMBERS * 4 // (itemsize * width) // 4 * 4))
 
 
-@njit(nogil=True, cache=True, **INNER)
+@compiled(inner=True)
 def add_outer(left: Floats, right: Floats, C: Floats, n: int, width: int) -> None:
     """C += left' right on the upper triangle, in tiles of 8 x 16 (8 x 8 on the diagonal where the
     count is odd)."""
@@ -75,7 +74,7 @@ def add_outer(left: Floats, right: Floats, C: Floats, n: int, width: int) -> Non
             j += 2 * LANES
 
 
-@njit(nogil=True, cache=True, **INNER)
+@compiled(inner=True)
 def _gather(
     start: int, n: int, ids: Int32s, positions: Int64s, source: Floats, width: int, weights: Array,
     targets: Array,
@@ -99,7 +98,7 @@ def _gather(
         fill(rows, k * width, width, 0)
 
 
-@njit(nogil=True, cache=True, **INNER)
+@compiled(inner=True)
 def _add_segment(
     begin: int, end: int, ids: Int32s, positions: Int64s, source: Floats, width: int,
     weights: Array, targets: Array,
@@ -128,7 +127,7 @@ def _add_segment(
             weighted_sum(coefficients, rows, b, (n + 3) // 4 * 4, width, j)
 
 
-@njit(nogil=True, cache=True)
+@compiled()
 def statistics_range(
     first: int, last: int, ptr: Int64s, ids: Int32s, positions: Int64s, source: Floats, d: int,
     width: int, weights: Array, targets: Array,
@@ -168,7 +167,7 @@ def statistics_range(
             at += d - i
 
 
-@njit(nogil=True, cache=True)
+@compiled()
 def exact_range(
     first: int, last: int, ptr: Int64s, ids: Int32s, positions: Int64s, source: Floats, d: int,
     width: int, coefficients: Int32s,
@@ -235,7 +234,7 @@ def exact_range(
                     total[row, j] += np.int64(b[j])
 
 
-@njit(nogil=True, cache=True, **INNER)
+@compiled(inner=True)
 def _interleave(
     C: Floats, ridge: float, d: int, width: int, lane: int, M: Floats, side: int
 ) -> None:
@@ -246,7 +245,7 @@ def _interleave(
         M[(i * side + i) * LANES + lane] = C[i * width + i] + ridge if i < d else 1
 
 
-@njit(nogil=True, cache=True)
+@compiled()
 def solve_range(
     first: int, last: int, ptr: Int64s, ids: Int32s, positions: Int64s, source: Floats, d: int,
     width: int, weights: Array, targets: Array,
@@ -298,7 +297,7 @@ def solve_range(
                 solution[group + lane, j] = y[j * LANES + lane]
 
 
-@njit(nogil=True, cache=True)
+@compiled()
 def solve_packed_range(
     first: int, last: int, packed: Floats, b: Floats, ridges: Floats, solution: Floats
 ) -> None:

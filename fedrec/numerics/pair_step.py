@@ -14,6 +14,7 @@ from numba import njit
 from numba.core import types
 
 from fedrec.arrays import Floats
+from fedrec.numerics import compiled
 from fedrec.numerics.tiles import LANES, Vectors, cgutils, data_of, ir, tile
 
 _UNROLLED = 4
@@ -181,7 +182,7 @@ def _four(i: Any, b: Any, c: Any, d: Any, key_0: Any, key_1: Any) -> tuple[Any, 
     return first * cosine, first * sine, second * further_cosine, second * further_sine
 
 
-@njit(nogil=True, cache=True, fastmath=_FAST, error_model="numpy")
+@compiled(fastmath=_FAST, error_model="numpy")
 def fill_normals(
     out: Floats, width: int, key: int, row: int | np.int64, round: int, table: int | np.int64
 ) -> None:
@@ -217,7 +218,7 @@ def fill_normals(
             out[i], out[n + i], out[2 * n + i], out[3 * n + i] = _four(i, b, c, d, key_0, key_1)
 
 
-@njit(nogil=True, cache=True, fastmath=_FAST)
+@compiled(fastmath=_FAST)
 def diffuse(
     values: Floats, at: int, width: int, keep: float, noise_std: float, normals: Floats
 ) -> None:

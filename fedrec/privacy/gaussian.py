@@ -50,9 +50,9 @@ from functools import lru_cache
 
 import numpy as np
 import numpy.typing as npt
-from numba import njit
 
 from fedrec.arrays import Float64s, Int64s, UInt64s
+from fedrec.numerics import compiled
 from fedrec.numerics.threads import map_ranges
 from fedrec.privacy.keystream import Keystream, derive
 
@@ -138,7 +138,7 @@ def _fill_section(out: Int64s, law: Law, key: bytes, section: int, margin: float
                     done += 1
 
 
-@njit(nogil=True, cache=True)
+@compiled()
 def _draw(
     words: UInt64s, at: int, thresholds: UInt64s, guide: npt.NDArray[np.int16], shift: int,
     precision: float, margin: float,

@@ -26,10 +26,10 @@ from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
-from numba import njit
 from numba.core import types
 
 from fedrec.arrays import Float32s, Int8s, Int64s
+from fedrec.numerics import compiled
 from fedrec.numerics.threads import map_ranges
 from fedrec.numerics.tiles import WIDE, cgutils, data_of, ir, tile
 from fedrec.serving.ranking import Best, Catalogue, Exact, Query, rescored
@@ -117,7 +117,7 @@ def _with_padding(queries: int) -> int:
     return whole * GROUP + (PAIR if 0 < left <= PAIR else GROUP * (left > 0))
 
 
-@njit(nogil=True, cache=True, fastmath={"nnan", "nsz", "contract"})
+@compiled(fastmath={"nnan", "nsz", "contract"})
 def _scaled(out: Float32s, q: int, scales: Float32s, bias: Float32s, first: int) -> np.float32:
     """Turn products into scores; the best of them."""
     best = np.float32(-3e38)
@@ -128,7 +128,7 @@ def _scaled(out: Float32s, q: int, scales: Float32s, bias: Float32s, first: int)
     return best
 
 
-@njit(nogil=True, cache=True)
+@compiled()
 def scan_blocks(
     first: int, last: int, codes: Int8s, scales: Float32s, bias: Float32s, errors: Float32s,
     categories: npt.NDArray[np.unsignedinteger], m: int,

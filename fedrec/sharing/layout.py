@@ -23,7 +23,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 
-import numba
 import numpy as np
 import numpy.typing as npt
 
@@ -42,6 +41,7 @@ from fedrec.federation.hostile_clients import (
 )
 from fedrec.federation.messages import BlockSpec, Question, Reports, triangle
 from fedrec.federation.reports import require_distinct
+from fedrec.numerics import compiled
 from fedrec.privacy import gaussian
 from fedrec.privacy.calibration import Plan
 
@@ -94,7 +94,7 @@ def _three_squares() -> npt.NDArray[np.int16]:
     return table
 
 
-@numba.njit(cache=True)
+@compiled()
 def _fill(table: npt.NDArray[np.int16]) -> None:
     a = 0
     while a * a < len(table):

@@ -37,10 +37,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-import numba
 import numpy as np
 
 from fedrec.arrays import UInt8s, UInt64s
+from fedrec.numerics import compiled
 from fedrec.numerics.threads import map_ranges
 from fedrec.privacy.keystream import KEY_BYTES, Keystream
 
@@ -82,7 +82,7 @@ def add_products(left: UInt64s, right: UInt64s, sums: UInt64s, *, folds: int = 1
         map_ranges(lambda first, last: _add_range(first, last, left, right, sums, folds, _TILE), m)
 
 
-@numba.njit(nogil=True, cache=True)
+@compiled()
 def _add_range(
     first: int, last: int, A: UInt64s, B: UInt64s, C: UInt64s, folds: int, tile: int
 ) -> None:

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import os
 import stat
+import subprocess
+import sys
 from pathlib import Path
 
 import numba.core.config
 import pytest
 
+from fedrec import numerics
 from fedrec.compiling import keep_compiled
 
 PACKAGE = Path("/package")
@@ -73,3 +76,83 @@ def test_a_folder_that_somebody_else_can_write_is_not_taken(planted: str, tmp_pa
     assert taken.parent == tmp_path / "tmp"
     assert taken != own
     assert stat.S_IMODE(taken.stat().st_mode) == 0o700
+
+
+_LOOP = """
+from fedrec.numerics import compiled
+
+@compiled()
+def squares(n):
+    total = 0
+    for i in range(n):
+        total += i * i
+    return total
+"""
+_CALLS = """
+import sys, time
+from numba.core import event
+from loop import squares
+
+class Slow(event.Listener):
+    def on_start(self, event):
+        time.sleep(2)
+
+    def on_end(self, event):
+        pass
+
+event.register("numba:compile", Slow())
+print("ready", flush=True)
+sys.stdin.readline()
+print(squares(4), sum(squares.stats.cache_misses.values()), flush=True)
+"""
+
+
+def test_of_processes_that_need_a_function_at_once_one_compiles_it(tmp_path: Path) -> None:
+    (tmp_path / "loop.py").write_text(_LOOP)
+    paths = [str(tmp_path), *filter(None, sys.path)]
+    known = os.environ | {"NUMBA_CACHE_DIR": str(tmp_path), "PYTHONPATH": os.pathsep.join(paths)}
+    processes = [
+        subprocess.Popen(
+            [sys.executable, "-c", _CALLS],
+            env=known,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        for _ in range(3)
+    ]
+    for process in processes:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+    for process in processes:
+        assert process.stdin is not None
+        process.stdin.write("go\n")
+        process.stdin.flush()
+    said = sorted(process.communicate()[0] for process in processes)
+    assert said == ["14 0\n", "14 0\n", "14 1\n"]
+
+
+def test_a_process_that_keeps_a_function_for_good_is_waited_for_no_longer_than_is_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(numerics, "_PATIENCE_S", 0.1)
+    holder = f"""
+import fcntl, os, sys
+fcntl.lockf(os.open({str(tmp_path / "compiling.lock")!r}, os.O_RDWR | os.O_CREAT), fcntl.LOCK_EX)
+print("held", flush=True)
+sys.stdin.read()
+"""
+    with subprocess.Popen(
+        [sys.executable, "-c", holder], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"held\n"
+        with numerics._alone(tmp_path, "a loop"):
+            pass
+        assert process.poll() is None
+
+
+def test_where_no_file_can_be_locked_functions_are_compiled_all_the_same(tmp_path: Path) -> None:
+    with numerics._alone(tmp_path / "nowhere", "a loop"):
+        pass
+    assert not (tmp_path / "nowhere").exists()

@@ -33,7 +33,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Protocol
 
-import numba
 import numpy as np
 
 from fedrec.arrays import Float64s, Floats, Integers
@@ -41,6 +40,7 @@ from fedrec.encoders import items as encoder
 from fedrec.encoders.items import EncoderGradient, EncoderParameters, ItemInputs, Scratch
 from fedrec.errors import SettingsError
 from fedrec.factorization.least_squares import ItemStatistics
+from fedrec.numerics import compiled
 from fedrec.numerics.threads import map_ranges
 
 
@@ -124,7 +124,7 @@ class Adam:
         map_ranges(piece, len(rows))
 
 
-@numba.njit(nogil=True, cache=True)
+@compiled()
 def _subtract(
     table: Floats, rows: Integers, gradient: Floats, rate: Floats, start: int, stop: int
 ) -> None:
@@ -134,7 +134,7 @@ def _subtract(
             table[r, c] -= rate[()] * gradient[i, c]
 
 
-@numba.njit(nogil=True, cache=True, fastmath={"contract"}, error_model="numpy")
+@compiled(fastmath={"contract"}, error_model="numpy")
 def _adam(
     table: Floats,
     rows: Integers,
@@ -352,7 +352,7 @@ def _tables(theta: EncoderParameters) -> tuple[Floats, Floats, Floats]:
     return theta.embeddings, theta.dense, theta.bias[None, :]
 
 
-@numba.njit(nogil=True, cache=True, fastmath={"reassoc", "nsz", "contract"})
+@compiled(fastmath={"reassoc", "nsz", "contract"})
 def _residuals(
     gram: Floats,
     moment: Floats,

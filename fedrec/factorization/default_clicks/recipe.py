@@ -31,7 +31,6 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-import numba
 import numpy as np
 import numpy.typing as npt
 
@@ -64,6 +63,7 @@ from fedrec.factorization.facts import PublicFacts
 from fedrec.federation.coding import rounded_numbers, rounded_rows
 from fedrec.federation.messages import ClientStep, Question, Release, ReleaseSpec, State
 from fedrec.federation.reports import ExactSums, block
+from fedrec.numerics import compiled
 from fedrec.numerics.segments import unpack
 from fedrec.privacy.calibration import Plan
 
@@ -436,7 +436,7 @@ def shrunk_directions(
     return np.asarray(mean + q @ E.T, np.float64)
 
 
-@numba.njit(nogil=True, cache=True)
+@compiled()
 def _shrink(q: Float64s, values: Float64s, variance: Float64s) -> Float64s:
     """Posterior means of q (m, d), in place, under priors of variance `values` (d,), with noise of
     variance (m,); and what it leaves open of each direction, summed over items."""

@@ -15,7 +15,6 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
-import numba
 import numpy as np
 import numpy.typing as npt
 
@@ -29,7 +28,7 @@ from fedrec.factorization.default_ratings.cross_fitting import (
 from fedrec.factorization.least_squares import solve_users
 from fedrec.federation.messages import Question, Reports
 from fedrec.federation.reports import RealBlock, bounded
-from fedrec.numerics import INNER, segments
+from fedrec.numerics import compiled, segments
 from fedrec.numerics.segments import FEW_RATINGS, gains, padded_users, times
 from fedrec.numerics.threads import map_ranges
 
@@ -90,7 +89,7 @@ def posterior_means(
     return w
 
 
-@numba.njit(nogil=True, cache=True, fastmath={"reassoc", "contract", "nsz"}, **INNER)
+@compiled(inner=True, fastmath={"reassoc", "contract", "nsz"})
 def _products(
     phi: Float64s, gram: Float64s, mine: npt.NDArray[np.int32], row: Float64s, e: int
 ) -> None:
@@ -110,7 +109,7 @@ def _products(
         row[f] = total
 
 
-@numba.njit(nogil=True, cache=True, error_model="numpy", fastmath={"reassoc", "contract", "nsz"})
+@compiled(error_model="numpy", fastmath={"reassoc", "contract", "nsz"})
 def _solve_among_items(
     users: npt.NDArray[np.int64],
     user_ptr: npt.NDArray[np.int64],

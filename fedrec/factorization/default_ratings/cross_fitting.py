@@ -26,13 +26,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-import numba
 import numpy as np
 import numpy.typing as npt
 
 from fedrec.arrays import Float64s, Int32s, Int64s
 from fedrec.data.interactions import Interactions
-from fedrec.numerics import INNER
+from fedrec.numerics import compiled
 from fedrec.numerics.kernels import add_outer, fill, pad_columns
 from fedrec.numerics.segments import FEW_RATINGS, cross_fitted, padded_users
 from fedrec.numerics.threads import map_ranges
@@ -156,7 +155,7 @@ def padded_rows(
     return X, np.where(real, targets[events], 0.0), np.where(real, variance[items], 1.0)
 
 
-@numba.njit(nogil=True, cache=True, fastmath={"contract", "nsz"}, **INNER)
+@compiled(inner=True, fastmath={"contract", "nsz"})
 def _inverse(A: Float64s) -> Float64s:
     """The inverse of a positive definite matrix, in its place, by Gauss and Jordan's elimination:
     its inner loop runs along rows, Cholesky's is a short sum. Two pivots at a time, one after the
@@ -190,13 +189,13 @@ def _inverse(A: Float64s) -> Float64s:
 
 
 # Loops where NumPy has a word: numba compiles what raises errors of shapes for seconds.
-@numba.njit(nogil=True, cache=True, **INNER)
+@compiled(inner=True)
 def _copy(row: Float64s, into: Float64s) -> None:
     for c in range(len(into)):
         into[c] = row[c]
 
 
-@numba.njit(nogil=True, cache=True, **INNER)
+@compiled(inner=True)
 def _of_fold(fold: Int32s, k: int) -> Int64s:
     found = np.empty(len(fold), np.int64)
     n = 0
@@ -207,7 +206,7 @@ def _of_fold(fold: Int32s, k: int) -> Int64s:
     return found[:n]
 
 
-@numba.njit(nogil=True, cache=True, **INNER)
+@compiled(inner=True)
 def _taken(x: Float64s, places: Int64s) -> Float64s:
     out = np.empty(len(places))
     for a in range(len(places)):
@@ -215,7 +214,7 @@ def _taken(x: Float64s, places: Int64s) -> Float64s:
     return out
 
 
-@numba.njit(nogil=True, cache=True, fastmath={"contract", "nsz"}, **INNER)
+@compiled(inner=True, fastmath={"contract", "nsz"})
 def _scaled_pivot(A: Float64s, k: int, row: Float64s) -> None:
     """Into `row`: row k over its pivot, and the pivot's inverse in its place."""
     unit = 1 / A[k, k]
@@ -224,7 +223,7 @@ def _scaled_pivot(A: Float64s, k: int, row: Float64s) -> None:
     row[k] = unit
 
 
-@numba.njit(nogil=True, cache=True, fastmath={"contract", "nsz"}, **INNER)
+@compiled(inner=True, fastmath={"contract", "nsz"})
 def _eliminate(mine: Float64s, k: int, row: Float64s) -> None:
     """What a row `mine` keeps beside the pivot row of k."""
     factor = mine[k]
@@ -233,7 +232,7 @@ def _eliminate(mine: Float64s, k: int, row: Float64s) -> None:
         mine[c] -= factor * row[c]
 
 
-@numba.njit(nogil=True, cache=True, fastmath=_REASSOCIATE, **INNER)
+@compiled(inner=True, fastmath=_REASSOCIATE)
 def _times(S: Float64s, x: Float64s) -> Float64s:
     out = np.empty(len(x))
     fill(out, 0, len(x), 0)
@@ -243,7 +242,7 @@ def _times(S: Float64s, x: Float64s) -> Float64s:
     return out
 
 
-@numba.njit(nogil=True, cache=True, fastmath=_REASSOCIATE, **INNER)
+@compiled(inner=True, fastmath=_REASSOCIATE)
 def _rows_times(X: Float64s, S: Float64s) -> Float64s:
     """X S for S (W, W), W a multiple of 4."""
     n, W = X.shape
@@ -260,7 +259,7 @@ def _rows_times(X: Float64s, S: Float64s) -> Float64s:
     return out
 
 
-@numba.njit(nogil=True, cache=True, **INNER)
+@compiled(inner=True)
 def _precision(X: Float64s, t: Float64s, v: Float64s) -> tuple[Float64s, Float64s]:
     """sum phi phi' / v and sum phi t / v."""
     n, W = X.shape
@@ -285,7 +284,7 @@ def _precision(X: Float64s, t: Float64s, v: Float64s) -> tuple[Float64s, Float64
     return A, b
 
 
-@numba.njit(nogil=True, cache=True, fastmath=_REASSOCIATE)
+@compiled(fastmath=_REASSOCIATE)
 def _among_directions(
     users: Int64s,
     user_ptr: Int64s,
@@ -366,7 +365,7 @@ def _among_directions(
                     left_out[i] -= SX[a, i] * u[a]
 
 
-@numba.njit(nogil=True, cache=True, fastmath=_REASSOCIATE)
+@compiled(fastmath=_REASSOCIATE)
 def _among_items(
     users: Int64s,
     user_ptr: Int64s,
