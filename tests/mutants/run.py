@@ -55,6 +55,9 @@ PACKAGES = (
 NEEDED = {"claim", "find", "replace", "test"}
 FIELDS = NEEDED | {"module", "function", "nth", "file", "hangs"}
 # a bug that fails like this was never run: it says nothing about the test
+_HANG_S = 60.0
+"""How long a test with a bug waits for what may never come: less than the limit of a run, so that it
+fails in words."""
 NEVER_RAN = ("NameError", "ImportError", "ModuleNotFoundError", "SyntaxError", "IndentationError")
 
 
@@ -247,7 +250,8 @@ class Copy:
         tree = self.folder / "tree"
         paths = os.pathsep.join(str((tree / source).resolve()) for source in SOURCES)
         kept = {key: value for key, value in os.environ.items() if key != "FEDREC_DATA"}
-        return kept | {"PYTHONPATH": paths, "NUMBA_CACHE_DIR": str(self.folder / kernels)}
+        own = {"PYTHONPATH": paths, "NUMBA_CACHE_DIR": str(self.folder / kernels)}
+        return kept | own | {"FEDREC_HANG_S": str(_HANG_S)}
 
     def kernels_without(self, file: str) -> str:
         """A folder of compiled kernels less all that could hold code of `file`.
