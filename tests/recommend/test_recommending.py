@@ -158,6 +158,8 @@ def test_a_table_without_a_header_is_refused_and_not_paid_for_as_unknown_ids(
         "3;5",
         "item;rating",
         "item\trating",
+        "item;title",
+        "user\titem",
         "ITEM ; time",
         "what,timestamp",
     ):
