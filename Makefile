@@ -5,7 +5,7 @@ PYTHON ?= python3.11
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: install demo recommend test test-rest test-research test-research-slow test-all rehearsal upgrade lock sbom audit ways release mutants flower-versions flower-oldest-and-newest lint docs docs-site proto clean
+.PHONY: install demo recommend test test-rest test-research test-research-slow test-all rehearsal upgrade lock sbom audit ways release mutants flower-versions flower-oldest lint docs docs-site proto clean
 install: $(VENV)/.installed
 
 # torch is a build that only pip's own configured index offers, so it is named by its exact version
@@ -25,8 +25,9 @@ recommend: install
 # markers: pyproject.toml; what a threat table names is always among the first
 FIRST := not (processes or browser or slow) or threat
 # not reordered: files that start processes hold few tests, take longest and would come last.
-# Three workers for two cores where tests wait for files, threads and connections
-PYTEST := $(BIN)/python -m pytest --dist loadscope --no-loadscope-reorder -n
+# Three workers for two cores where tests wait for files, threads and connections. A worker that ends
+# is not started again: it would begin with the test that ended it
+PYTEST := $(BIN)/python -m pytest --dist loadscope --no-loadscope-reorder --max-worker-restart 0 -n
 test test-rest test-research test-research-slow mutants: export PYTHONDONTWRITEBYTECODE =  # every process would compile all sources again
 
 test: install
@@ -86,8 +87,9 @@ ways:
 FLOWERS ?= 1.40.0 1.41.0 1.42.0
 SPEAK_FLOWER := tests/client_flower tests/server_flower tests/contracts tests/simulations/test_grid.py tests/simulations/test_flower_app.py tests/simulations/test_flower_strategy_and_mods.py
 FLOWER_TESTS ?= $(SPEAK_FLOWER) tests/processes
-flower-oldest-and-newest:
-	$(MAKE) --no-print-directory flower-versions FLOWERS="$(firstword $(FLOWERS)) $(lastword $(FLOWERS))" FLOWER_TESTS="$(SPEAK_FLOWER)"
+# the newest is the one in constraints.txt, with which all tests run
+flower-oldest:
+	$(MAKE) --no-print-directory flower-versions FLOWERS="$(firstword $(FLOWERS))" FLOWER_TESTS="-n 2 --dist loadscope $(SPEAK_FLOWER)"
 flower-versions:
 	@status=0; for release in $(FLOWERS); do \
 		$(PYTHON) -m venv .flower-versions/$$release \

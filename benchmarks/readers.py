@@ -100,16 +100,16 @@ def run(*, quick: bool) -> Tables:
         for path, name, options in _files(Path(folder), shape):
             files.append({"format": name, **_of_process(_MEASURE, path, name, options)})
             if name in _SPLIT_TOO:
-                splits.append(_split(path, name, options))
+                splits.append(_split(path, name, options, 1 if quick else 3))
             path.unlink()
     return {"Files": files, "Read and split, beside Polars alone": splits}
 
 
-def _split(path: Path, name: str, options: dict[str, object]) -> Row:
-    """Medians of three turns, in which both alternate; `over_polars` is of processor time."""
+def _split(path: Path, name: str, options: dict[str, object], number: int) -> Row:
+    """Medians of so many turns, in which both alternate; `over_polars` is of processor time."""
     turns = [
         {form: _of_process(_SPLIT, path, name, options, form) for form in ("fedrec", "polars")}
-        for _ in range(3)
+        for _ in range(number)
     ]
     row: Row = {"format": name}
     for form in turns[0]:

@@ -82,7 +82,8 @@ def run(*, quick: bool, users: Sequence[int] = ()) -> Tables:
 
 def _trained(people: int, sample: int) -> tuple[Row, list[Row]]:
     shape = SHAPES["ml10m"]
-    sizes = {"users": people, "items": shape.items, "events": people * shape.events // shape.users}
+    items = min(shape.items, people)
+    sizes = {"users": people, "items": items, "events": people * shape.events // shape.users}
     parts = max(people // PEOPLE_IN_PART, sample)
     with TemporaryDirectory(prefix="fedrec-scale-") as folder:
         path = f"{folder}/parts"

@@ -239,9 +239,10 @@ def _cumulative(base_std: float, digits: int) -> tuple[list[Decimal], Decimal]:
 
     With q = exp(-1 / base_std^2), each weight is the one before times a factor, and each factor the
     one before times q, in 15 more digits. A rounding there is below 10^(-digits - 14), relatively,
-    and weight i has (i + 1)^2 of them at most, i <= 64 sqrt(5 digits): less than its last digit
-    once it is rounded to `digits`. As many terms are added, and the terms left out are below
-    10^-(digits + 1): together less than 10^(6 - digits); 10^(8 - digits) is declared.
+    and weight i has 8 (i + 1)^2 of them at most, i <= 64 sqrt(5 digits), that of the exponent with
+    them: less than its last digit once it is rounded to `digits`. As many terms are added, and the
+    terms left out are below 10^-(digits + 1): together less than 10^(6 - digits); 10^(8 - digits)
+    is declared.
     """
     with decimal.localcontext(prec=digits + 15):
         factor = (-1 / (2 * Decimal(base_std) ** 2)).exp()

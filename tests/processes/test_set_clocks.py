@@ -132,8 +132,9 @@ def test_a_party_clock_sets_the_clock_of_days_and_no_other(
     assert abs(set_steady - steady) < _HOURS_S / 2
 
 
-@pytest.mark.parametrize("by_s", [_HOURS_S, -_HOURS_S])
-@pytest.mark.parametrize("party", ["aggregator", "server", "client-1"])
+@pytest.mark.parametrize(
+    ("party", "by_s"), [("aggregator", -_HOURS_S), ("server", _HOURS_S), ("client-1", -_HOURS_S)]
+)
 def test_a_clock_set_by_hours_in_a_round_changes_nothing(
     party: str,
     by_s: int,
