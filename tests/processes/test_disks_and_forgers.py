@@ -89,7 +89,7 @@ def test_a_server_whose_disk_is_full_waits_or_ends_with_the_reason_and_goes_on_o
         def gives_up(self, name: str, status: int) -> bool:
             return status != RunError.exit_code
 
-    run = stage(company=Patient(most_starts=1_000))
+    run = stage(company=Patient(most_starts=100))
     with small_disk(run.files.state("server")) as disk:
         run.start()
         run.until(run.is_planned, "plan")

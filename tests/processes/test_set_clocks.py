@@ -171,7 +171,7 @@ def test_a_party_whose_clock_is_past_all_certificates_says_so_and_goes_on_once_i
     party_clock: Callable[[str], PartyClock],
 ) -> None:
     given = party_clock(party)
-    run = stage(company=Unit(most_starts=1_000))
+    run = stage(company=Unit(most_starts=100))
     run.start()
     run.until(run.is_planned, "plan")
     said = len(run.words(party))
