@@ -1,11 +1,11 @@
 # `make demo`: a private recommender on planted data, in about two minutes with the installation.
-# `make test`: the tests that guard privacy, protocol and results; `make test-all`: also those that start whole deployments and browsers, and research's.
+# `make test`: the tests that guard privacy, protocol and results; `make test-all`: also those that start whole deployments and browsers, rare faults, and research's.
 # All make .venv from the pinned list first; PYTHON=... picks another interpreter.
 PYTHON ?= python3.11
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: install demo recommend test test-rest test-research test-research-slow test-all rehearsal upgrade lock sbom audit ways release mutants flower-versions flower-oldest lint docs docs-site proto clean
+.PHONY: install demo recommend test test-rest test-rare test-research test-research-slow test-all rehearsal upgrade lock sbom audit ways release mutants flower-versions flower-oldest lenskit lower-bounds lint docs docs-site proto clean
 install: $(VENV)/.installed
 
 # torch is a build that only pip's own configured index offers, so it is named by its exact version
@@ -28,13 +28,19 @@ FIRST := not (processes or browser or slow) or threat
 # Three workers for two cores where tests wait for files, threads and connections. A worker that ends
 # is not started again: it would begin with the test that ended it
 PYTEST := $(BIN)/python -m pytest --dist loadscope --no-loadscope-reorder --max-worker-restart 0 -n
-test test-rest test-research test-research-slow mutants: export PYTHONDONTWRITEBYTECODE =  # every process would compile all sources again
+test test-rest test-rare test-research test-research-slow mutants: export PYTHONDONTWRITEBYTECODE =  # every process would compile all sources again
 
+# each shows a table of processor seconds by room, beside its budget in tests/budgets.toml
 test: install
-	$(PYTEST) 3 -m "$(FIRST)"
+	FEDREC_ROOMS=test $(PYTEST) 3 -m "$(FIRST)"
 
+# a worker more: parties and browsers are waited for, four tenths of the time of three workers
 test-rest: install
-	$(PYTEST) 2 -m "not ($(FIRST))"
+	FEDREC_ROOMS=rest $(PYTEST) 4 -m "not ($(FIRST)) and not rare"
+
+# rare faults and long studies, which .ci/run leaves out
+test-rare: install
+	$(PYTEST) 2 -m "rare and not ($(FIRST))"
 
 # figures of papers, the study and measurements of quality: research/; slow: whole figures, trainings, and queries to servers
 test-research: install
@@ -44,7 +50,7 @@ test-research-slow: install
 	$(PYTEST) 2 research/tests -m slow
 
 test-all:
-	@status=0; for part in test test-rest test-research test-research-slow; do $(MAKE) --no-print-directory $$part || status=1; done; exit $$status
+	@status=0; for part in test test-rest test-rare test-research test-research-slow; do $(MAKE) --no-print-directory $$part || status=1; done; exit $$status
 
 # an environment in folder 1 with the wheel of the sources in folder 2
 define from_wheel
@@ -97,6 +103,23 @@ flower-versions:
 		&& .flower-versions/$$release/bin/python -m pytest $(FLOWER_TESTS) \
 		|| status=1; done; exit $$status
 
+# the component for LensKit, with the release that pyproject.toml allows: it needs another pandas than constraints.txt has, so it is installed beside the other packages
+lenskit: install
+	$(PYTHON) -m venv .lenskit
+	$(BIN)/python -c "import sysconfig; print(sysconfig.get_path('purelib'))" > "$$(.lenskit/bin/python -c "import sysconfig; print(sysconfig.get_path('purelib'))")/others.pth"
+	.lenskit/bin/python -m pip install --quiet --disable-pip-version-check "$$($(BIN)/python -c "import tomllib; print(*tomllib.load(open('pyproject.toml', 'rb'))['project']['optional-dependencies']['lenskit'])")"
+	.lenskit/bin/python -m pytest -n 0 tests/api/test_lenskit.py
+
+# the lowest version that pyproject.toml allows of each direct dependency, and the tests of `make test` on them
+LOWEST := .lower-bounds
+lower-bounds:
+	$(PYTHON) -m venv $(LOWEST)
+	$(LOWEST)/bin/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt uv packaging
+	$(LOWEST)/bin/uv pip compile --quiet --resolution lowest-direct --python $(LOWEST)/bin/python --extra bench --extra news --extra faiss --extra store --extra dev --output-file $(LOWEST)/constraints.txt pyproject.toml
+	$(LOWEST)/bin/python tests/release/bounds.py $(LOWEST)/constraints.txt
+	$(LOWEST)/bin/python -m pip install --quiet --disable-pip-version-check --constraint $(LOWEST)/constraints.txt --editable '.[bench,news,faiss,store,dev]' --editable ./research
+	$(LOWEST)/bin/python -m pytest --dist loadscope --no-loadscope-reorder --max-worker-restart 0 -n 3 -m "$(FIRST)"
+
 # before a release (CONTRIBUTING.md): wheel and source archive in clean environments, on each Python named
 PYTHONS ?= $(PYTHON)
 release:
@@ -104,7 +127,7 @@ release:
 	$(PYTHON) tests/release/clean.py tests --python $(PYTHONS)
 
 # planted bugs, each in a copy of the tree: the named test must fail; the last line counts survivors.
-# MUTANTS="--only releases" or "--sample 0.1 --seed abc" runs some of them
+# MUTANTS="--only releases" runs some of them, "--since COMMIT --sample 0.02 --seed abc" what changes can reach and a share of the others
 mutants: install
 	$(BIN)/python tests/mutants/run.py --check
 	$(BIN)/python tests/mutants/run.py $(MUTANTS)
@@ -119,10 +142,10 @@ docs: install
 	$(BIN)/fedrec research pages
 	$(BIN)/python -m benchmarks --page
 
-# the documentation site, into site/; ends with an error if one of its links is dead
+# the documentation site, into site/, with docs/api.md made of docstrings; ends with an error if one of its links is dead
 docs-site: install
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[docs]'
-	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
+	$(BIN)/python -m zensical build --clean --strict
 	$(BIN)/python tests/release/site.py site
 
 # the services and their types, each from its one description
@@ -132,4 +155,4 @@ proto: install
 		fedrec/transport/rounds_api/rounds.proto
 
 clean:
-	rm -rf $(VENV) .rehearsal .audit .flower-versions runs .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) .cache site .rehearsal .audit .flower-versions $(LOWEST) runs .mypy_cache .ruff_cache .pytest_cache .hypothesis

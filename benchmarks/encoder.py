@@ -37,7 +37,7 @@ from fedrec.encoders import items as encoder
 from fedrec.encoders.items import EncoderParameters, ItemInputs
 from fedrec.factorization.am_ssp import gradient
 from fedrec.factorization.am_ssp.gradient import Adam, Constant, Descent, GradientDescent, Optimizer
-from fedrec.factorization.least_squares import ItemStatistics
+from fedrec.factorization.item_statistics import ItemStatistics
 
 _EPOCHS = 5
 Form = Callable[[], object]

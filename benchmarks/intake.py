@@ -27,7 +27,7 @@ import numpy.typing as npt
 from benchmarks.measuring import memory_mb, processor_s
 from benchmarks.parties import CLIENTS, Asked, Span, aggregator, length_s, names, said, started
 from benchmarks.results import Row, Tables
-from fedrec.factorization.default_ratings.model import settings_for
+from fedrec.factorization.default_ratings.settings import settings_for
 from fedrec.federation.messages import BlockReports, Question, ReleaseSpec, Reports
 from fedrec.federation.protocol import Phase
 from fedrec.federation.report_batches import Batch, pack_reports
@@ -39,6 +39,8 @@ from fedrec.transport.aggregator_client import RemoteReleaseEndpoint, RemoteRepo
 from fedrec.transport.channel import Access
 
 RUN = "intake"
+Sending = tuple[int, int, int, int]
+"""What one client does: in which round, users, users a call, calls at once."""
 
 
 @dataclass(frozen=True)
@@ -50,10 +52,6 @@ class Shape:
     users_in_batches: int = 20_480
     users_alone: int = 4_096
     users_per_batch: int = 256
-
-
-Sending = tuple[int, int, int, int]
-"""What one client does: in which round, users, users a call, calls at once."""
 
 
 def run(*, quick: bool) -> Tables:

@@ -2,8 +2,8 @@
 
 A round of one: memory of its process and seconds, for every step of the default recipe, of
 MovieLens 1M's number of items on planted ratings; the device is a process of its own that finds
-questions in a folder, not at a leaf. Its bytes are compared with those of the full client's step.
-Least of three.
+questions in a folder, not at an aggregator. Its bytes are compared with those of the full client's
+step. Least of three.
 
 A round of ten thousand: each fetches the question over HTTP, charges its ledger on disk, and posts
 its report. Planted people, one device each, all in this process and eight at a time, against an
@@ -70,6 +70,7 @@ seconds = time.perf_counter() - started
 body = hashlib.sha256(batch[76:]).hexdigest()
 print(json.dumps({"seconds": seconds, "peak_mb": memory_mb(peak=True), "body": body}))
 """
+_SCENARIO = load(None, ["privacy.noise=seeded"])
 
 
 @dataclass(frozen=True)
@@ -114,9 +115,6 @@ class People:
     def asked(self, question: Question) -> Asked:
         """Return the question as the server opens it."""
         return Asked(self.terms.run, question, self.prepared.plan)
-
-
-_SCENARIO = load(None, ["privacy.noise=seeded"])
 
 
 def run(*, quick: bool) -> Tables:

@@ -14,7 +14,7 @@ from tempfile import TemporaryDirectory
 from benchmarks.results import Row, Tables
 from fedrec.news.variant import of
 from fedrec.shipped import shipped
-from tests.simulations.carried import carried, casts, families, reduced
+from tests.simulations.carried import CASTS, carried, families, reduced
 
 
 def run(*, quick: bool) -> Tables:
@@ -22,7 +22,7 @@ def run(*, quick: bool) -> Tables:
     paths = list(shipped().values())
     rows = list[Row]()
     for path in families(paths)[:1] if quick else paths:
-        rows += _rows(path, [name for name in casts() if not quick or name != "processes"])
+        rows += _rows(path, [name for name in CASTS if not quick or name != "processes"])
     return {"Scenarios": rows}
 
 
@@ -32,7 +32,7 @@ def _rows(path: Path, runtimes: list[str]) -> list[Row]:
     # the last bits may differ (docs/news.md)
     rounded = scenario.learns_news and of(scenario).in_rounds is not None
     with TemporaryDirectory(prefix="fedrec-runtimes-") as place:
-        came = {name: carried(scenario, casts()[name], Path(place) / name) for name in runtimes}
+        came = {name: carried(scenario, CASTS[name], Path(place) / name) for name in runtimes}
     alone, *_ = came.values()
     return [
         {

@@ -48,7 +48,7 @@ from fedrec.sharing.shares import Shares, fresh_seeds, share
 from fedrec.sharing.three_endpoints import ThreeEndpoints
 from fedrec.transport.aggregator_client import RemoteReleaseEndpoint
 from fedrec.transport.channel import Access
-from fedrec.transport.leaf_client import RemoteShareEndpoint
+from fedrec.transport.three_party_client import RemoteShareEndpoint
 from fedrec_client.three_way import ThreeWay, names_of
 from fedrec_simulations.runtimes.processes import free_addresses
 
@@ -56,6 +56,14 @@ SHAPES = ((3_883, 9, 8), (3_883, 33, 8), (10_677, 33, 8), (40_000, 33, 8))
 """Items, width of a vector, folds: MovieLens 1M's steps, and larger ones."""
 _USERS = 256
 _ITEMS_HELD = 150
+_STAGES = ("client", "expand", "check", "add")
+"""Of a client, then of an aggregator."""
+_PLAN = among_three(
+    calibrate(Guarantee(5.0, 1e-5), {"step": 1.0, "others": 6.0}),
+    calibrated_for="one-corrupt",
+    hostile_clients="checked",
+)
+RUN = "sharing-intake"
 
 
 def run(*, quick: bool) -> Tables:
@@ -94,10 +102,6 @@ class _Step:
         return bounded(ptr, np.concatenate(held).astype(np.int32), real, asked.releases)
 
 
-_STAGES = ("client", "expand", "check", "add")
-"""Of a client, then of an aggregator."""
-
-
 def _costs(step: _Step, *, checked: bool) -> Row:
     """Milliseconds of each stage."""
     asked = on_checked_grid(step.question, _PLAN) if checked else step.question
@@ -134,15 +138,6 @@ def _costs(step: _Step, *, checked: bool) -> Row:
         "bits_of_a_vector": round(-math.log2(asked.blocks[0].vector_step)) if checked else None,
         "mu_of_an_opening": opening_mu(asked)["step"] if checked else None,
     }
-
-
-_PLAN = among_three(
-    calibrate(Guarantee(5.0, 1e-5), {"step": 1.0, "others": 6.0}),
-    calibrated_for="one-corrupt",
-    hostile_clients="checked",
-)
-
-RUN = "sharing-intake"
 
 
 @dataclass(frozen=True)

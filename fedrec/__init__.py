@@ -45,7 +45,7 @@ _PLACES = {
     "account_of_person": _API + "persons",
     "text_vectors": "fedrec.run.data.texts",
     "verify": "fedrec.certificates.verifying",
-    "compare": "fedrec.run.comparing",
+    "compare": "fedrec.run.comparison_frame",
     "JsonLines": _API + "callbacks",
     "MLflow": _API + "callbacks",
     "recipe": "fedrec.registry",
@@ -71,7 +71,11 @@ keep_compiled(Path(__file__).parent)
 
 def __getattr__(name: str) -> Any:
     if name not in _PLACES:
-        raise AttributeError(f"module 'fedrec' has no attribute {name!r}")
+        if name.startswith("_"):
+            raise AttributeError(f"module 'fedrec' has no attribute {name!r}")
+        from fedrec.api.habits import unknown_name
+
+        raise unknown_name("module 'fedrec'", name, __all__)
     value = getattr(importlib.import_module(_PLACES[name]), name)
     globals()[name] = value
     return value

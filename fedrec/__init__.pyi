@@ -33,7 +33,7 @@ from fedrec.errors import UnusedColumnsWarning as UnusedColumnsWarning
 from fedrec.recipes import Prepared as Prepared
 from fedrec.recipes import RecipeFacts as RecipeFacts
 from fedrec.registry import recipe as recipe
-from fedrec.run.comparing import compare as compare
+from fedrec.run.comparison_frame import compare as compare
 from fedrec.run.data.texts import text_vectors as text_vectors
 from fedrec.settings import Scenario as Scenario
 

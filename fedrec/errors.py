@@ -2,6 +2,8 @@
 
     FedRecError                 1
       SettingsError             2   a scenario key or a flag is not what it must be
+        UnknownArgumentError    2   a function has no such argument; also a TypeError
+        UnknownNameError        2   an object has no such name; also an AttributeError
       DataError                 3   a file is missing, empty, malformed or inconsistent
         MalformedRowError       3   ... at a known file and line
         LeakageError            4   a split shows training what it must predict
@@ -28,9 +30,51 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+EXTRAS: Mapping[str, Sequence[str]] = {
+    "serve": (
+        "fastapi",
+        "google.protobuf",
+        "grpc",
+        "grpc_health",
+        "grpc_reflection",
+        "httptools",
+        "httpx",
+        "prometheus_client",
+        "starlette",
+        "uvicorn",
+        "uvloop",
+    ),
+    "deploy": ("flwr",),
+    "news": ("torch",),
+    "faiss": ("faiss",),
+    "store": ("fsspec",),
+    "cluster": ("ray",),
+    "postgres": ("psycopg",),
+    "telemetry": ("opentelemetry.sdk", "opentelemetry.exporter.otlp.proto.http"),
+    "ray": ("ray",),
+    "lenskit": ("lenskit",),
+    "mlflow": ("mlflow",),
+    "dpsgd": ("opacus",),
+    "plm": ("transformers",),
+    "bench": ("implicit",),
+}
+"""Modules by the extra that installs them; `deploy` and `ray` install those of `serve` as well."""
+_INCLUDED = {
+    "deploy": ("serve",),
+    "cluster": ("store",),
+    "ray": ("serve", "deploy"),
+    "dpsgd": ("news",),
+    "plm": ("news",),
+    "bench": ("news", "dpsgd"),
+}
+
 
 class FedRecError(Exception):
     """One line of cause, one line of remedy.
+
+    Args:
+        cause: What happened, in one line.
+        remedy: What to do, in one line.
 
     >>> import fedrec
     >>> try:
@@ -65,6 +109,14 @@ class SettingsError(FedRecError):
     """
 
     exit_code = 2
+
+
+class UnknownArgumentError(SettingsError, TypeError):
+    """A function has no such argument; the remedy says what to write."""
+
+
+class UnknownNameError(SettingsError, AttributeError):
+    """An object has no such name; the remedy says what to write."""
 
 
 class DataError(FedRecError):
@@ -217,47 +269,6 @@ def warn(said: DataWarning) -> None:
         frame = frame.f_back
         depth += 1
     warnings.warn(said, stacklevel=depth)
-
-
-EXTRAS: Mapping[str, Sequence[str]] = {
-    "serve": (
-        "fastapi",
-        "google.protobuf",
-        "grpc",
-        "grpc_health",
-        "grpc_reflection",
-        "httptools",
-        "httpx",
-        "prometheus_client",
-        "starlette",
-        "uvicorn",
-        "uvloop",
-    ),
-    "deploy": ("flwr",),
-    "news": ("torch",),
-    "plot": ("matplotlib",),
-    "faiss": ("faiss",),
-    "store": ("fsspec",),
-    "cluster": ("ray",),
-    "postgres": ("psycopg",),
-    "telemetry": ("opentelemetry.sdk", "opentelemetry.exporter.otlp.proto.http"),
-    "ray": ("ray",),
-    "lenskit": ("lenskit",),
-    "mlflow": ("mlflow",),
-    "dpsgd": ("opacus",),
-    "plm": ("transformers",),
-    "bench": ("implicit",),
-}
-"""Modules by the extra that installs them; `deploy` and `ray` install those of `serve` as well."""
-
-_INCLUDED = {
-    "deploy": ("serve",),
-    "cluster": ("store",),
-    "ray": ("serve", "deploy"),
-    "dpsgd": ("news",),
-    "plm": ("news",),
-    "bench": ("news", "dpsgd"),
-}
 
 
 def extra_of(module: str) -> str | None:

@@ -31,6 +31,9 @@ from fedrec.sharing.record import upload_bytes
 from fedrec.sharing.servers import ShareSums, accepted, coin_term, opening, projection, total
 from fedrec.sharing.shares import SEED_BYTES, fresh_seeds, share
 
+_BATCH_BYTES = 2**26
+"""Of plain numbers at a time; two shares are each as large."""
+
 
 @dataclass
 class Loopback:
@@ -39,7 +42,7 @@ class Loopback:
     The ledger is charged before noise is drawn, and refuses what the plan does not hold. `bytes_up`
     counts what all devices have sent so far. Where the plan has three aggregators, three noises are
     added to plain sums, and bytes are those of shares, which are not made: the releases are
-    `in_process.three_aggregators.ThreeAggregators`'s.
+    `in_process.ThreeAggregators`'s.
     """
 
     interactions: Shared
@@ -81,10 +84,6 @@ class Loopback:
         for start in range(0, self.interactions.num_users, self.users_per_batch):
             users = np.arange(start, min(start + self.users_per_batch, self.interactions.num_users))
             yield self.steps[question.step](question, self.interactions.users_subset(users))
-
-
-_BATCH_BYTES = 2**26
-"""Of plain numbers at a time; two shares are each as large."""
 
 
 @dataclass

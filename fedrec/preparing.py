@@ -10,7 +10,8 @@ from typing import Any, Literal, Protocol
 
 from fedrec.data.kinds import Kind
 from fedrec.errors import DataError, SettingsError
-from fedrec.factorization.facts import Model, PublicFacts
+from fedrec.factorization.facts import PublicFacts
+from fedrec.factorization.rankers import Model
 from fedrec.federation.hostile_clients import on_checked_grid
 from fedrec.federation.messages import ClientStep, Curated, Question, Recipe, State
 from fedrec.federation.releases import Limits, mean_weight, with_limits
@@ -23,6 +24,13 @@ from fedrec.storage import finite
 
 # of [model]; clients of version 1 refuse them, so defaults are left out
 LATER_KEYS = ("gradient_radius", "optimizer", "own_means", "own_vectors", "solve")
+_AS_KIND = {
+    "ratings": "Read ratings: data.columns.rating and data.rating_range (rating= and rating_range= "
+    "of Dataset.from_frame)",
+    "clicks": 'Read clicks: data.kind = "clicks" (Dataset.from_frame without rating=, or with '
+    "click_threshold=)",
+}
+"""How the same rows are read as another kind of data."""
 
 
 class TrainableRecipe(Recipe, Protocol):
@@ -34,8 +42,15 @@ class TrainableRecipe(Recipe, Protocol):
 
 @dataclass(frozen=True)
 class Prepared:
-    """A recipe, what runs on its devices, and the plan both obey. curated: of a recipe that needs
-    everybody's data in one place, what its curator computes in place of devices.
+    """A recipe, what runs on its devices, and the plan both obey.
+
+    Args:
+        recipe: The server's half, a state machine over releases.
+        steps: The devices' half: from a question and a person's events to a report, by the
+            step's name.
+        plan: The guarantee, divided over releases.
+        curated: Of a recipe that needs everybody's data in one place, what its curator computes
+            in place of devices.
 
     >>> from fedrec.factorization.facts import PublicFacts
     >>> from fedrec.randomness import Streams
@@ -57,8 +72,19 @@ class RecipeFacts(PublicFacts):
     """What the builder of a recipe knows: the public facts, what is to be promised, and how to
     divide it over releases.
 
-    three: of three aggregators, whom epsilon is calibrated for; None where one is trusted.
-    hostile_clients: whether three check clients. limits: personal epsilons, by announced share.
+    Args:
+        num_users: How many take part.
+        num_items: Of the catalogue.
+        kind: "ratings" or "clicks".
+        value_range: Lowest and highest value.
+        features: What is public of items, if anything.
+        streams: Of the run's public seed.
+        earlier: What an earlier training on other events released.
+        timed: Whether events have times, and lists are of what follows all of them.
+        guarantee: What is to be promised.
+        three: Of three aggregators, whom epsilon is calibrated for; None where one is trusted.
+        hostile_clients: Whether three check clients.
+        limits: Shares of users by their personal epsilon.
 
     >>> from fedrec.privacy.guarantee import Guarantee
     >>> from fedrec.randomness import Streams
@@ -79,6 +105,15 @@ class RecipeFacts(PublicFacts):
         calibrated plan runs.
 
         A recipe's own choices follow from epsilon alike, whoever aggregates.
+
+        Args:
+            shares: By the name of a release.
+
+        Returns:
+            The plan, each release of which has its mu.
+
+        Raises:
+            ValueError: A share is not positive and finite, or there is none.
         """
         plan = calibrate(self.guarantee, shares)
         return (
@@ -88,19 +123,19 @@ class RecipeFacts(PublicFacts):
         )
 
 
-_AS_KIND = {
-    "ratings": "Read ratings: data.columns.rating and data.rating_range (rating= and rating_range= "
-    "of Dataset.from_frame)",
-    "clicks": 'Read clicks: data.kind = "clicks" (Dataset.from_frame without rating=, or with '
-    "click_threshold=)",
-}
-"""How the same rows are read as another kind of data."""
-
-
 def prepare(scenario: Scenario, facts: PublicFacts) -> Prepared:
     """Everything public that a run needs.
 
-    Raises SettingsError on combinations that cannot work, DataError where there is no choice.
+    Args:
+        scenario: The run's settings.
+        facts: Numbers of users and items, kind, scale and public features.
+
+    Returns:
+        The server's half, the steps of its devices, and the plan.
+
+    Raises:
+        SettingsError: The combination cannot work.
+        DataError: There is no choice between items.
 
     >>> from fedrec.factorization.facts import PublicFacts
     >>> from fedrec.randomness import Streams
@@ -210,7 +245,7 @@ def client_steps(recipe: str, kind: Kind | Literal["news"]) -> Mapping[str, Clie
 
 def guarantee_of(privacy: PrivacySettings, *, users: int = 0) -> Guarantee:
     """What is promised to so many users (0: not known yet); example-level alternating
-    minimisation is not established (see `factorization.ssp`). Raises PrivacyError where delta
+    minimisation is not established (see `am_ssp.recipe`). Raises PrivacyError where delta
     promises nothing among so many (`with_sound_delta`)."""
     if privacy.epsilon == float("inf"):
         return non_private(privacy.delta, privacy.unit)

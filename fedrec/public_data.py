@@ -25,7 +25,7 @@ from fedrec.data.kinds import Kind
 from fedrec.errors import DataError, RunError
 from fedrec.factorization.facts import PublicFacts
 from fedrec.randomness import Streams
-from fedrec.storage import read_arrays, read_json, write_arrays, write_json
+from fedrec.storage import json_bytes, packed_arrays, read_arrays, read_json, write_files
 
 FORMAT = "fedrec-public/1"
 _REMEDY = "Write the folder of public data again."
@@ -39,7 +39,7 @@ class PublicData:
     row per item, None without any.
 
     titles: for those who are recommended items; they decide nothing in a training. None where
-    nothing but ids is known.
+    nothing but ids is known. timed: as in `PublicFacts`.
     """
 
     items: tuple[str, ...]
@@ -47,27 +47,42 @@ class PublicData:
     value_range: tuple[float, float]
     features: PublicFeatures | None
     titles: tuple[str, ...] | None = None
+    timed: bool = False
 
     @staticmethod
     def of(catalogue: Catalogue, facts: PublicFacts) -> PublicData:
         """What is public of a data set; user ids and the number of users stay out of it."""
         return PublicData(
-            catalogue.item_ids, facts.kind, facts.value_range, facts.features, catalogue.titles
+            catalogue.item_ids,
+            facts.kind,
+            facts.value_range,
+            facts.features,
+            catalogue.titles,
+            facts.timed,
         )
 
     def write(self, folder: Path) -> None:
         """Write what `read_public` reads."""
-        digest = write_arrays(folder / "features.safetensors", _arrays(self.features))
+        write_files(folder, self.files())
+
+    def files(self) -> dict[str, bytes]:
+        """What `write` writes, by name."""
+        arrays = packed_arrays(_arrays(self.features))
+        digest = hashlib.sha256(arrays).hexdigest()
         titles = {} if self.titles is None else {"titles": list(self.titles)}
-        write_json(
-            folder / "public.json",
-            {"format": FORMAT, "sha256": digest, **_description(self), **titles},
-        )
+        about = {"format": FORMAT, "sha256": digest, **_description(self), **titles}
+        return {"features.safetensors": arrays, "public.json": json_bytes(about)}
 
     def facts(self, *, num_users: int, seed: int) -> PublicFacts:
         """What everybody knows once it is known how many users take part."""
         return PublicFacts(
-            num_users, len(self.items), self.kind, self.value_range, self.features, Streams(seed)
+            num_users,
+            len(self.items),
+            self.kind,
+            self.value_range,
+            self.features,
+            Streams(seed),
+            timed=self.timed,
         )
 
     def without_features(self) -> PublicData:
@@ -103,7 +118,12 @@ def read_public(folder: Path) -> PublicData:
             f"{folder} has {len(described.titles)} titles of {len(described.items)} items", _REMEDY
         )
     return PublicData(
-        described.items, described.kind, described.value_range, features, described.titles
+        described.items,
+        described.kind,
+        described.value_range,
+        features,
+        described.titles,
+        described.timed,
     )
 
 
@@ -125,6 +145,7 @@ class _Described(BaseModel):
     items: Annotated[tuple[str, ...], Field(min_length=1)]
     bags: tuple[_Bag, ...] | None
     titles: tuple[str, ...] | None = None
+    timed: bool = False
 
 
 def _description(public: PublicData) -> dict[str, Any]:
@@ -144,6 +165,7 @@ def _description(public: PublicData) -> dict[str, Any]:
         "value_range": list(public.value_range),
         "items": list(public.items),
         "bags": bags,
+        **({"timed": True} if public.timed else {}),
     }
 
 

@@ -18,19 +18,42 @@ import numpy as np
 
 @dataclass(frozen=True)
 class Streams:
-    """Randomness derived from one seed. Reproducible, therefore not for deployed noise."""
+    """Randomness derived from one seed. Reproducible, therefore not for deployed noise.
+
+    Args:
+        seed: Public, or a secret of whoever repeats an experiment.
+    """
 
     seed: int
 
     def key(self, name: str, *, round: int = 0) -> bytes:
-        """32 bytes that belong to (seed, name, round)."""
+        """32 bytes that belong to (seed, name, round).
+
+        Args:
+            name: Of the stream.
+            round: Of the training.
+
+        Returns:
+            The key.
+        """
         return hashlib.sha256(f"fedrec/1/{self.seed}/{name}/{round}".encode()).digest()
 
     def numpy(self, name: str, *, round: int = 0) -> np.random.Generator:
-        """A NumPy generator that belongs to (seed, name, round)."""
-        return np.random.Generator(
-            np.random.Philox(key=np.frombuffer(self.key(name, round=round)[:16], dtype=np.uint64))
-        )
+        """A NumPy generator that belongs to (seed, name, round).
+
+        Args:
+            name: Of the stream.
+            round: Of the training.
+
+        Returns:
+            A new generator at the stream's beginning.
+        """
+        return generator_of(self.key(name, round=round))
+
+
+def generator_of(key: bytes) -> np.random.Generator:
+    """The NumPy generator of a stream's key, which tells nothing of its seed's other streams."""
+    return np.random.Generator(np.random.Philox(key=np.frombuffer(key[:16], dtype=np.uint64)))
 
 
 @dataclass(frozen=True)

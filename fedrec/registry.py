@@ -20,7 +20,8 @@ and noise is drawn by the aggregator for the radius that the plan states.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from importlib import import_module, metadata
 from typing import Any, Literal, TypeVar
@@ -33,6 +34,45 @@ from fedrec.errors import SettingsError
 GROUP = "fedrec.recipes"
 
 Build = TypeVar("Build", bound=Callable[..., Any])
+BUILT_IN = (
+    "default",
+    "published",
+    "dp-cmf",
+    "dpmf",
+    "noisy-descent",
+    "dp-gd",
+    "dp-sgd",
+    "am-dpsgd",
+    "encoder-descent",
+    "convex-ssp",
+    "dp-bias",
+    "dp-popularity",
+    "dp-item-item",
+    "privaterec",
+)
+"""Recipes that come with fedrec: each is a module of `fedrec.recipes`, loaded when its name is
+first asked for."""
+ALIASES: Mapping[str, str] = {
+    "ssp1": "published",
+    "ssp2": "published",
+    "am-ssp": "published",
+    "ada-dpals": "published",
+    "ada-dpgd": "dp-gd",
+}
+"""Names of the papers' methods, and the recipe that carries each one out. A run keeps the name that
+was asked for, in what it prints and in its folder."""
+
+MODELS: Mapping[str, str] = {
+    "default": "fedrec.factorization.default_ratings.model:DefaultModel",
+    "clicks": "fedrec.factorization.default_clicks.model:ClickModel",
+    "item-item": "fedrec.factorization.default_clicks.model:ItemItemModel",
+    "public-prior": "fedrec.factorization.default_clicks.model:PublicPriorModel",
+    "published": "fedrec.factorization.am_ssp.client:PublishedModel",
+    "fast-dpmf": "fedrec.factorization.least_squares:LocalStageModel",
+    "convex-ssp": "fedrec.recipes.convex_ssp:ConvexModel",
+}
+"""Kinds of models that fedrec's own recipes release, and the class of each: a name is known without
+its module, which is loaded when a model of that kind is."""
 
 
 class NoSettings(BaseModel):
@@ -45,20 +85,29 @@ class NoSettings(BaseModel):
 class RecipeSpec:
     """One recipe: all that the rest of fedrec knows of it.
 
-    build: from its settings and `fedrec.RecipeFacts` to a `fedrec.Prepared`. client_steps: from its
-    settings and the kind of data to what runs on devices; needed where clients are processes of
-    their own. kinds: what it learns from. models: kinds of models that it releases, by name, each
-    with `arrays()` and a static `of_arrays(arrays)`, where none of fedrec's own is meant. cohorts:
-    kinds of which every round may ask other users: each sum is divided by who reported, and none
-    needs the same users twice.
-
     Its settings are the table `[own]`, a pydantic model that refuses unknown keys. The recipes that
     had tables of their own before `[own]` was there give `read` instead, from a whole scenario to
-    settings; `keys` of `[model]` and whether it reads `[collective]` say which. whole_users: users
-    are protected, not single ratings, and accounting is exact. compares_published: the published
-    recipe may run beside it. curated: it needs everybody's data at one trusted curator.
-    check: why other choices of a scenario contradict each other, empty where they do not. implied:
-    a scenario's tables with what they leave to the recipe.
+    settings.
+
+    Args:
+        name: As scenarios give it.
+        build: From its settings and `fedrec.RecipeFacts` to a `fedrec.Prepared`.
+        client_steps: From its settings and the kind of data to what runs on devices; needed
+            where clients are processes of their own.
+        kinds: What it learns from.
+        models: Kinds of models that it releases, by name, each with `arrays()` and a static
+            `of_arrays(arrays)`, where none of fedrec's own is meant.
+        cohorts: Kinds of which every round may ask other users: each sum is divided by who
+            reported, and none needs the same users twice.
+        settings: Model of the table `[own]`.
+        read: Reads settings from a whole scenario instead.
+        keys: Keys of `[model]` that it reads.
+        collective: Whether it reads `[collective]`.
+        whole_users: Whether users are protected, not single ratings, and accounting is exact.
+        compares_published: Whether the published recipe may run beside it.
+        curated: Whether it needs everybody's data at one trusted curator.
+        check: Why other choices of a scenario contradict each other, empty where they do not.
+        implied: A scenario's tables with what they leave to the recipe.
 
     >>> from fedrec.registry import require
     >>> spec = require("dp-popularity")
@@ -85,7 +134,15 @@ class RecipeSpec:
     def chosen(self, scenario: Any) -> Any:
         """What `build` and `client_steps` take.
 
-        Raises pydantic's ValidationError where the table [own] is wrong."""
+        Args:
+            scenario: The whole one.
+
+        Returns:
+            Settings in the recipe's own type.
+
+        Raises:
+            ValidationError: The table `[own]` is wrong (pydantic's).
+        """
         return (
             self.settings.model_validate(scenario.own) if self.read is None else self.read(scenario)
         )
@@ -110,7 +167,18 @@ def recipe(
     """Register a builder under a name that scenarios may give as `recipe`; see `RecipeSpec`. A name
     is registered anew where it is known.
 
-    Raises SettingsError where the name is one of fedrec's own.
+    Args:
+        name: In small letters.
+        settings: Model of the table `[own]`.
+        kinds: What the recipe learns from.
+        models: Kinds of models of its own, by name.
+        client_steps: From its settings and the kind of data to what runs on devices.
+
+    Returns:
+        A decorator, which returns the builder as it is.
+
+    Raises:
+        SettingsError: The name is one of fedrec's own.
 
     >>> import fedrec
     >>> from fedrec.recipes.dp_popularity import CLIENT_STEPS, SHARES, PopularityRecipe
@@ -124,7 +192,7 @@ def recipe(
     5.0
     """
 
-    if name in BUILT_IN:
+    if name in BUILT_IN or name in ALIASES:
         raise SettingsError(f"recipe {name!r} is one of fedrec's own", "Choose another name.")
 
     def register(build: Build) -> Build:
@@ -145,15 +213,30 @@ def find(name: str) -> RecipeSpec | None:
     """The recipe of this name: one of fedrec's own, one that was registered, or one with an entry
     point, whose module is loaded.
 
-    Raises SettingsError where an entry point cannot be loaded.
+    Args:
+        name: As scenarios give it.
+
+    Returns:
+        The recipe, or None where there is none.
+
+    Raises:
+        SettingsError: An entry point cannot be loaded.
 
     >>> find("dp-bias").kinds
     ('ratings',)
+    >>> find("ssp2").name
+    'published'
     >>> find("unheard-of") is None
     True
     """
+    name = ALIASES.get(name, name)
     if name in BUILT_IN:
-        own: RecipeSpec = import_module(f"fedrec.recipes.{name.replace('-', '_')}").SPEC
+        try:
+            own: RecipeSpec = import_module(f"fedrec.recipes.{name.replace('-', '_')}").SPEC
+        except ModuleNotFoundError as failure:
+            raise SettingsError(
+                f"recipe {name!r} cannot be loaded: {failure}", "Reinstall fedrec."
+            ) from None
         return own
     if name not in _REGISTERED:
         for point in metadata.entry_points(group=GROUP, name=name):
@@ -172,7 +255,16 @@ def find(name: str) -> RecipeSpec | None:
 
 
 def require(name: str) -> RecipeSpec:
-    """Finds a recipe as `find` does. Raises SettingsError where there is no such recipe.
+    """Finds a recipe as `find` does.
+
+    Args:
+        name: As scenarios give it.
+
+    Returns:
+        The recipe.
+
+    Raises:
+        SettingsError: There is no such recipe.
 
     >>> require("dp-bias").name
     'dp-bias'
@@ -187,6 +279,9 @@ def require(name: str) -> RecipeSpec:
 def outside() -> tuple[str, ...]:
     """Names of all recipes from outside: registered, or installed.
 
+    Returns:
+        Registered ones first.
+
     >>> outside()
     ()
     """
@@ -195,51 +290,94 @@ def outside() -> tuple[str, ...]:
     )
 
 
+def _own() -> Iterator[tuple[str, RecipeSpec]]:
+    """Fedrec's own recipes; one that cannot be loaded is left out, and breaks itself alone."""
+    for name in BUILT_IN:
+        with suppress(SettingsError):
+            yield name, require(name)
+
+
 def fitting(kind: str) -> str:
     """Fedrec's own recipes that learn from this kind of data, in words.
+
+    Args:
+        kind: "ratings", "clicks" or "news".
+
+    Returns:
+        The names in quotation marks, joined by "or".
 
     >>> fitting("news")
     '"privaterec"'
     """
-    return ", ".join(f'"{name}"' for name in BUILT_IN if kind in require(name).kinds)
+    return ", ".join(f'"{name}"' for name, of in _own() if kind in of.kinds)
 
 
 def reading(key: str) -> str:
     """Fedrec's own recipes that read a key of [model], in words.
 
+    Args:
+        key: Without the table's name.
+
+    Returns:
+        The names in quotation marks, joined by "or".
+
     >>> reading("optimizer")
     '"published" or "dp-cmf"'
     """
-    return " or ".join(f'"{name}"' for name in BUILT_IN if key in require(name).keys)
+    return " or ".join(f'"{name}"' for name, of in _own() if key in of.keys)
 
 
-def model_kinds() -> dict[str, Any]:
-    """Kinds of models of fedrec's own recipes and of all registered ones, by name.
+def _outside_models() -> dict[str, Any]:
+    return {name: kind for known in _REGISTERED.values() for name, kind in known.models.items()}
 
-    >>> sorted(model_kinds())
-    ['clicks', 'convex-ssp', 'default', 'fast-dpmf', 'item-item', 'public-prior', 'published']
+
+def model_kinds() -> tuple[str, ...]:
+    """Names of the kinds of models of fedrec's own recipes and of all registered ones.
+
+    Returns:
+        Fedrec's own first.
+
+    >>> model_kinds()
+    ('default', 'clicks', 'item-item', 'public-prior', 'published', 'fast-dpmf', 'convex-ssp')
     """
-    return {
-        name: kind
-        for known in (*map(require, BUILT_IN), *_REGISTERED.values())
-        for name, kind in known.models.items()
-    }
+    return tuple(dict.fromkeys((*MODELS, *_outside_models())))
 
 
-BUILT_IN = (
-    "default",
-    "published",
-    "dp-cmf",
-    "dpmf",
-    "noisy-descent",
-    "dp-gd",
-    "dp-sgd",
-    "am-dpsgd",
-    "convex-ssp",
-    "dp-bias",
-    "dp-popularity",
-    "dp-item-item",
-    "privaterec",
-)
-"""Recipes that come with fedrec: each is a module of `fedrec.recipes`, loaded when its name is
-first asked for."""
+def model_class(kind: str) -> Any:
+    """The class of a kind of models, with `of_arrays`.
+
+    Args:
+        kind: As a model's file names it.
+
+    Returns:
+        The class.
+
+    Raises:
+        KeyError: There is no such kind.
+
+    >>> model_class("published").__name__
+    'PublishedModel'
+    """
+    if (registered := _outside_models().get(kind)) is not None:
+        return registered
+    module, _, name = MODELS[kind].partition(":")
+    return getattr(import_module(module), name)
+
+
+def kind_of(model: object) -> str | None:
+    """The kind of a model, by its class or one that it inherits from; None where nobody names it.
+
+    Args:
+        model: A released one.
+
+    Returns:
+        Its kind's name.
+
+    >>> kind_of(object()) is None
+    True
+    """
+    named = {path: kind for kind, path in MODELS.items()}
+    for known in type(model).__mro__:
+        if (kind := named.get(f"{known.__module__}:{known.__qualname__}")) is not None:
+            return kind
+    return next((name for name, of in _outside_models().items() if isinstance(model, of)), None)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Annotated, Any, Protocol
@@ -19,7 +19,7 @@ from pydantic import AfterValidator, Field, ValidationError, model_validator
 
 from fedrec.data.kinds import KINDS
 from fedrec.errors import SettingsError
-from fedrec.registry import BUILT_IN, RecipeSpec, find, fitting, outside, reading, require
+from fedrec.registry import ALIASES, BUILT_IN, RecipeSpec, find, fitting, outside, reading, require
 from fedrec.settings_tables import Table, apply, load_content
 from fedrec.settings_tables.data import (
     CompareSettings,
@@ -64,45 +64,48 @@ of it is as before there were three."""
 
 
 NAMES: Mapping[str, Mapping[str, Any]] = {
-    "ssp2": {"recipe": "published", "model.encoder": "features", "model.resamples": 1},
-    "am-ssp": {"recipe": "published", "model.encoder": "features", "model.resamples": 1},
-    "ssp1": {
-        "recipe": "published",
-        "model.encoder": "features",
-        "model.encoder_steps": 16,
-        "model.resamples": 16,
-    },
-    "ada-dpals": {"recipe": "published", "model.encoder": "id"},
-    "ada-dpgd": {"recipe": "dp-gd", "model.biases": False},
+    "ssp2": {"model.encoder": "features", "model.resamples": 1},
+    "am-ssp": {"model.encoder": "features", "model.resamples": 1},
+    "ssp1": {"model.encoder": "features", "model.encoder_steps": 16, "model.resamples": 16},
+    "ada-dpals": {"model.encoder": "id"},
+    "ada-dpgd": {"model.biases": False},
     "additive": {"recipe": "privaterec", "news.variant": "additive"},
     "central": {"recipe": "privaterec", "news.variant": "central"},
     "central-encoder": {"recipe": "privaterec", "news.variant": "central-encoder"},
+    "fedrec": {"recipe": "privaterec", "news.variant": "fedrec"},
+    "dp-fedrec": {"recipe": "privaterec", "news.variant": "dp-fedrec"},
 }
 """Further names of `recipe`, of the papers' methods and of ours on news, and the keys that each
 stands for. ssp1: as many resamples as steps, 16 in Figure 4 of AM-SSP."""
-OF_TWO_LAYERS = frozenset({"am-dpsgd"})
-"""Recipes whose encoder may have two layers."""
-RENAMED = {"fast-dpmf": "noisy-descent"}
-"""Former names of recipes. `dpmf` is the sampler of the paper that was meant."""
+MEANT = {
+    "fast-dpmf": "it is called 'noisy-descent' now, and the paper's sampler 'dpmf'. ",
+    "sgld": "the sampler of Fast DPMF is called 'dpmf'. ",
+    "dpals": "with adaptive weights it is 'ada-dpals'; with uniform ones set model.weights. ",
+    "ada-dpsgd": "Ada-DPALS Algorithm 2 is called 'ada-dpgd'. ",
+}
+"""What is said of names that are no recipe."""
 
 
 def resolved(content: dict[str, Any]) -> dict[str, Any]:
-    """Content whose `recipe` may be one of `NAMES`, with the keys that the name stands for, and
-    with what the recipe implies.
+    """Content whose `recipe` may be one of `NAMES`, in any case, with the keys that the name stands
+    for, and with what the recipe implies.
 
     Raises ValueError where a key says otherwise."""
     said = content.get("recipe")
     if not isinstance(said, str):
         return content
-    keys = NAMES.get(said.lower(), {})
-    content = {**content, "recipe": keys.get("recipe", said)}
+    known_as = said.lower()
+    keys = NAMES.get(known_as, {})
+    if keys or known_as in BUILT_IN:
+        content = {**content, "recipe": keys.get("recipe", known_as)}
     for key, value in keys.items():
         place, _, last = key.rpartition(".")
         if place and isinstance(table := content.get(place, {}), dict):
             if table.get(last, value) != value:
+                plain = keys.get("recipe", ALIASES.get(known_as))
                 raise ValueError(
                     f'recipe = "{said}" stands for {key} = {json.dumps(value)}, found '
-                    f'{table[last]!r}: leave {key} out, or say recipe = "{keys["recipe"]}"'
+                    f'{table[last]!r}: leave {key} out, or say recipe = "{plain}"'
                 )
             content[place] = {**table, last: value}
     known = find(content["recipe"])
@@ -113,10 +116,9 @@ def _known_recipe(name: str) -> str:
     if name in BUILT_IN or find(name) is not None:
         return name
     known = (*BUILT_IN, *NAMES, *outside())
-    near = get_close_matches(name, known, n=1)
+    near = get_close_matches(name.lower(), known, n=1)
     meant = f"did you mean {near[0]!r}? " if near else ""
-    if name in RENAMED:
-        meant = f"it is called {RENAMED[name]!r} now, and the paper's sampler 'dpmf'. "
+    meant = MEANT.get(name.lower(), meant)
     raise ValueError(f"there is no such recipe: {meant}there are {', '.join(known)}")
 
 
@@ -205,14 +207,14 @@ class Scenario(Table):
         json_schema_extra={"examples": [*BUILT_IN, *NAMES]},
         description="ratings and clicks: our default; published: AM-SSP and Ada-DPALS, made sound; "
         "dp-cmf: with public data, see [collective]; "
-        "noisy-descent, dp-gd: noisy gradient descent on item vectors; am-dpsgd: on an item "
-        "encoder; dp-sgd: at one curator, by Opacus; "
+        "noisy-descent, dp-gd: noisy gradient descent on item vectors; encoder-descent: on a "
+        "linear item encoder; am-dpsgd: AM-SSP Alg. 6; dp-sgd: at one curator, by Opacus; "
         "convex-ssp: clicks by logistic loss; dp-bias: ratings by item biases and own means; "
         "dp-popularity: clicks by counts; "
         "dp-item-item: clicks by one Gram of the most clicked items and EASE; "
         "privaterec: news, see [news]; or one that an extension registers, see [own]. ssp1, ssp2, "
-        "am-ssp, ada-dpals, ada-dpgd, additive, central and central-encoder stand for one of "
-        "these with keys of [model] or [news]",
+        "am-ssp, ada-dpals, ada-dpgd, additive, central, central-encoder, fedrec and dp-fedrec "
+        "stand for one of these with keys of [model] or [news]",
     )
     seed: int = Field(1, ge=0, description="seed of initialisation and of seeded noise")
     data: DataSettings = DataSettings()
@@ -265,11 +267,6 @@ class Scenario(Table):
             raise ValueError(
                 'model.weights = "constant" needs model.max_items_per_user: without a limit '
                 "no constant bounds a user"
-            )
-        if self.model.encoder == "two-layer" and self.recipe not in OF_TWO_LAYERS:
-            raise ValueError(
-                f'model.encoder = "two-layer" has no effect with recipe = "{self.recipe}": it '
-                'needs recipe = "am-dpsgd"'
             )
         if found := known.check(self):
             raise ValueError(found)
@@ -385,7 +382,11 @@ class Scenario(Table):
         )
 
     def digest(self) -> str:
-        """SHA-256 of everything but where results and budgets go and what is allowed."""
+        """SHA-256 of everything but where results and budgets go and what is allowed.
+
+        Returns:
+            64 hexadecimal digits.
+        """
         left_out: dict[str, Any] = {"run": True, "privacy": self.unsaid}
         content = self.model_dump(
             mode="json", exclude=left_out if self.own else {**left_out, "own": True}
@@ -393,23 +394,45 @@ class Scenario(Table):
         return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
     def run_id(self) -> str:
-        """Id of the run: the same scenario is the same run."""
+        """Id of the run: the same scenario is the same run.
+
+        Returns:
+            Words that a folder's name may have.
+        """
         return f"{self.recipe}-{self.digest()[:16]}"
 
     def written(self) -> dict[str, Any]:
-        """Keys that differ from their defaults, as JSON holds them."""
+        """Keys that differ from their defaults, as JSON holds them.
+
+        Returns:
+            Tables and keys, nested.
+        """
         return dict(json.loads(self.model_dump_json(exclude_defaults=True)))
 
     def as_published(self, *, features: bool) -> Scenario:
         """This scenario with the papers' recipe: AM-SSP with features, without any Ada-DPALS, whose
         item vectors are free; with item biases and users' own means, which no paper has, and
-        without which either is behind the global mean on small data."""
+        without which either is behind the global mean on small data.
+
+        Args:
+            features: Whether items have public features.
+
+        Returns:
+            A new scenario.
+        """
         encoder = self.model.encoder if features else "id"
         chosen = self.model.model_copy(update={"encoder": encoder, "own_means": True})
         return self.model_copy(update={"recipe": "published", "model": chosen})
 
     def with_epsilon(self, epsilon: float) -> Scenario:
-        """This scenario at another epsilon."""
+        """This scenario at another epsilon.
+
+        Args:
+            epsilon: Above 0; infinite for none.
+
+        Returns:
+            A new scenario.
+        """
         return self.model_copy(
             update={"privacy": self.privacy.model_copy(update={"epsilon": epsilon})}
         )
@@ -422,11 +445,45 @@ def load(path: Path | None, overrides: Sequence[str] = ()) -> Scenario:
     content: dict[str, Any] = {} if path is None else load_content(path)
     for override in overrides:
         apply(content, override)
+    said = {override.partition("=")[0].strip() for override in overrides}
+    if "data.path" in said:
+        content = without_comparisons(content, said=said)
+        planted = {"preset", "planted"} - {key.removeprefix("data.") for key in said}
+        data = {key: value for key, value in content["data"].items() if key not in planted}
+        content = {**content, "data": data}  # what the scenario planted is not this data
     return validated(content, source="the defaults" if path is None else str(path))
 
 
+def without_comparisons(content: dict[str, Any], *, said: Collection[str]) -> dict[str, Any]:
+    """Content of a scenario whose data was replaced by people's own, without the further trainings
+    that it makes to compare, but for those that `said`, keys, names.
+
+    Each of them would be charged to these people. With seeded noise nothing is released, and all
+    are kept."""
+    if content.get("privacy", {}).get("noise") == "seeded":
+        return content
+    kept = {
+        key: value
+        for key, value in content.get("compare", {}).items()
+        if key not in {"epsilons", "published"} or {"compare", f"compare.{key}"} & {*said}
+    }
+    return {**content, "compare": kept}
+
+
 def validated(content: dict[str, Any], *, source: str) -> Scenario:
-    """Raises SettingsError naming the first wrong key, what it must be and what was found."""
+    """A scenario of these keys, and of defaults for all others.
+
+    Args:
+        content: Tables and keys, nested, as TOML holds them.
+        source: Named in what is raised, for example the file's name.
+
+    Returns:
+        The scenario.
+
+    Raises:
+        SettingsError: A key is unknown or wrong; the message names the first one, what it must
+            be and what was found.
+    """
     try:
         return Scenario.model_validate(content)
     except ValidationError as failure:

@@ -3,12 +3,15 @@ moved there."""
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import os
+import stat
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
+from io import BufferedReader
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +23,10 @@ from fedrec.errors import RunError
 Arrays = Mapping[str, npt.NDArray[np.generic]]
 
 
+MOST_TEXT = 1 << 28
+"""Bytes of a file that is read as text: ids of ten million items have fewer."""
+MOST_BYTES = 1 << 36
+"""Bytes of a file of arrays, more than memory holds; a file of holes says any number."""
 PRIVATE = 0o600
 """Mode of files that their owner alone reads."""
 
@@ -42,6 +49,46 @@ def write_bytes(path: Path, content: bytes, *, mode: int = 0o666) -> None:
     finally:
         beside.unlink(missing_ok=True)  # a full disk is not filled further by what did not fit
     _sync_folder(path.parent)
+
+
+def open_plain(path: Path, most_bytes: int = MOST_BYTES) -> BufferedReader:
+    """A file that somebody else may have made, opened: of no more than so many bytes, and plain,
+    since a pipe or a device never ends. A link is what it leads to: caches of models are links.
+
+    Raises OSError."""
+    # a pipe is opened without waiting for who writes to it
+    file = open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb")  # noqa: SIM115
+    kind = os.fstat(file.fileno())
+    if stat.S_ISREG(kind.st_mode) and kind.st_size <= most_bytes:
+        return file
+    file.close()
+    if stat.S_ISREG(kind.st_mode):
+        raise OSError(errno.EFBIG, f"it has more than {most_bytes:,} bytes", str(path))
+    raise OSError(errno.EINVAL, "it is no plain file", str(path))
+
+
+def bounded_bytes(path: Path, most_bytes: int = MOST_TEXT) -> bytes:
+    """All bytes of a file that somebody else may have made. Raises OSError, as `open_plain`."""
+    with open_plain(path, most_bytes) as file:
+        return file.read(most_bytes)  # of a file that grows meanwhile, no more
+
+
+def sha256_of(path: Path) -> str:
+    """SHA-256 of a plain file. Raises OSError."""
+    with open_plain(path) as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def parsed_json(content: bytes | str) -> Any:
+    """Strict JSON: numbers that are numbers. Raises ValueError, also on what nests too deep."""
+
+    def refuse(word: str) -> Any:
+        raise ValueError(f"{word} is no number")
+
+    try:
+        return json.loads(content, parse_constant=refuse)
+    except RecursionError:
+        raise ValueError("it nests too deep") from None
 
 
 @contextmanager
@@ -73,7 +120,18 @@ def _sync_folder(folder: Path) -> None:
 
 def write_json(path: Path, content: Any) -> None:
     """`write_bytes` of readable JSON; infinite numbers become the string "inf"."""
-    write_bytes(path, (json.dumps(finite(content), indent=2, sort_keys=True) + "\n").encode())
+    write_bytes(path, json_bytes(content))
+
+
+def json_bytes(content: Any) -> bytes:
+    """The one JSON file that fedrec writes of a content."""
+    return (json.dumps(finite(content), indent=2, sort_keys=True) + "\n").encode()
+
+
+def write_files(folder: Path, files: Mapping[str, bytes]) -> None:
+    """Files of a folder, by name, each as `write_bytes`."""
+    for name, content in files.items():
+        write_bytes(folder / name, content)
 
 
 def finite(content: Any) -> Any:
@@ -107,11 +165,15 @@ def unreadable(path: Path, failure: Exception, remedy: str) -> RunError:
     return UnreadableError(cause, said)
 
 
-def read_json(path: Path) -> Any:
-    """Raises RunError where the file is missing or is not JSON, UnreadableError where it may be
+def read_json(path: Path, kind: type = dict) -> Any:
+    """What a file holds: an object, or a list where that is its `kind`.
+
+    Raises RunError where the file is missing or holds none, UnreadableError where it may be
     whole."""
     try:
-        return json.loads(path.read_text())
+        if isinstance(found := json.loads(bounded_bytes(path)), kind):
+            return found
+        raise ValueError(f"it holds no JSON {'object' if kind is dict else 'list'}")
     except (OSError, ValueError, RecursionError) as failure:
         raise unreadable(path, failure, "Start the run again without --resume.") from failure
 
@@ -137,8 +199,9 @@ def read_arrays(path: Path) -> dict[str, npt.NDArray[np.generic]]:
     from safetensors.numpy import load_file
 
     try:
+        open_plain(path).close()  # safetensors would wait for a pipe
         return dict(load_file(path))
-    except (OSError, SafetensorError) as failure:
+    except (OSError, SafetensorError, MemoryError) as failure:
         raise unreadable(path, failure, "Start the run again without --resume.") from failure
 
 

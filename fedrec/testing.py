@@ -28,7 +28,8 @@ from fedrec.data.kinds import Kind
 from fedrec.data.planted import SHAPES, planted
 from fedrec.evaluation.ranking import evaluate_ranking
 from fedrec.evaluation.toplists import dot_product
-from fedrec.factorization.facts import PublicFacts, predict, ranker_of
+from fedrec.factorization.facts import PublicFacts, predict
+from fedrec.factorization.rankers import ranker_of
 from fedrec.federation.messages import Question, RoundDone, train
 from fedrec.federation.releases import noise_stds, release
 from fedrec.federation.reports import ExactSums, within_radius
@@ -41,6 +42,7 @@ from fedrec.settings import validated
 _LEVEL = 1e-9
 """Of the Kolmogorov-Smirnov tests: the chance of a false alarm is below it for each block."""
 _NUMBERS = 3_000
+"""At so many draws noise of 2/3 or 3/2 of its std is told apart with certainty."""
 
 
 class RecipeContract:
@@ -60,7 +62,14 @@ class RecipeContract:
     delta: ClassVar[float] = 1e-5
 
     def data(self, seed: int = 1) -> Interactions:
-        """Planted events, some users of which have one event or none: what the tests run on."""
+        """Planted events, some users of which have one event or none: what the tests run on.
+
+        Args:
+            seed: Of the events.
+
+        Returns:
+            The events.
+        """
         found = planted(replace(SHAPES["small"], kind=self.kind), seed=seed).interactions
         few = np.random.default_rng(seed).random(found.num_users)[found.users]
         first = np.zeros(len(found), np.bool_)
@@ -69,14 +78,32 @@ class RecipeContract:
 
     def plain(self, data: Interactions) -> Mapping[str, npt.NDArray[np.floating]]:
         """Sums without noise of the first round's blocks, by name, (rows, columns), computed in
-        another way than the recipe does."""
+        another way than the recipe does.
+
+        Args:
+            data: What `data` gave.
+
+        Returns:
+            The sums.
+
+        Raises:
+            NotImplementedError: The test class does not give it.
+        """
         raise NotImplementedError(
             f"{type(self).__name__}.plain: return the sums that the first round releases, by "
             "block name"
         )
 
     def prepared(self, data: Interactions, epsilon: float) -> Prepared:
-        """The recipe for this data at an epsilon."""
+        """The recipe for this data at an epsilon.
+
+        Args:
+            data: What `data` gave.
+            epsilon: Infinite for no noise.
+
+        Returns:
+            Both halves of the recipe, and its plan.
+        """
         scenario = validated(
             {
                 "recipe": self.recipe,
@@ -93,7 +120,15 @@ class RecipeContract:
         )
 
     def rounds(self, data: Interactions, made: Prepared) -> Iterator[RoundDone]:
-        """All rounds of one training."""
+        """All rounds of one training.
+
+        Args:
+            data: What `data` gave.
+            made: What `prepared` gave.
+
+        Returns:
+            What each round asked and released, as it is done.
+        """
         link = Loopback(data, made.steps, made.plan, Streams(1), Ledger(made.plan.guarantee))
         yield from train(made.recipe, link, made.recipe.begin())
 
@@ -108,6 +143,7 @@ class RecipeContract:
         )
         for block in done.question.blocks:
             cut = 2 * data.num_users * (block.coefficient_step + block.vector_step)
+            # each user's coefficient and vector are rounded to a grid, by less than a step each
             np.testing.assert_allclose(
                 done.answer.values[block.name], plain[block.name], rtol=0, atol=cut
             )
@@ -137,6 +173,7 @@ class RecipeContract:
             )
             planned = noise_stds(wide, made.plan)
             for spec in wide.releases:
+                # what a grid adds to the noise (8 step^2) is within
                 assert (
                     abs(planned[spec.name] - spec.radius / made.plan[spec.name].mu)
                     <= 1e-5 * planned[spec.name]
@@ -168,7 +205,8 @@ class RecipeContract:
                 "the plan must hold exactly the releases that are asked for"
             )
             mu = math.sqrt(sum((radii[name] / stds[name]) ** 2 for name in stds))
-            assert abs(epsilon_of(mu, self.delta) - epsilon) <= 1e-4 * epsilon
+            assert abs(epsilon_of(mu, self.delta) - epsilon) <= 1e-4 * epsilon  # rounded as above
+        # the second accountant's grid of losses is pessimistic, by up to a thousandth
         assert 20.0 * (1 - 1e-6) <= made.plan.opinions().pld <= 20.0 * 1.001
 
     def test_a_planted_answer_is_found(self) -> None:

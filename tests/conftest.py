@@ -8,6 +8,7 @@ whatever other marker it has.
 import atexit
 import gc
 import hashlib
+import importlib
 import os
 import re
 import shutil
@@ -17,6 +18,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +29,8 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import pytest
 from hypothesis import settings
+
+from tests import rooms
 
 MEMORY = Path("/dev/shm")
 if (
@@ -66,6 +70,29 @@ counted as skipped."""
 
 settings.register_profile("fedrec", deadline=None, derandomize=True)
 settings.load_profile("fedrec")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.pluginmanager.register(rooms)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection(session: pytest.Session) -> None:
+    """Where a whole tree is collected by several workers, each imports its share of the files
+    first: what pytest makes of a file is kept beside it, and in a fresh clone every worker would
+    make all of it, half of what collecting takes. Errors are told where the file is collected."""
+    worker = os.environ.get("PYTEST_XDIST_WORKER", "")
+    many = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
+    whole = all(Path(name).is_dir() for name in session.config.args)
+    if worker and whole and not sys.dont_write_bytecode:
+        root = session.config.rootpath
+        files = sorted(
+            {file for name in session.config.args for file in Path(name).rglob("test_*.py")}
+        )
+        for file in files[int(worker.removeprefix("gw")) :: many]:
+            steps = file.resolve().relative_to(root).with_suffix("").parts
+            with suppress(Exception, pytest.skip.Exception):
+                importlib.import_module(".".join(steps))
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -110,6 +137,15 @@ def _remembered(start_basis: Any) -> Any:
 
 
 THREATS = Path(__file__).parents[1] / "docs" / "privacy.md"
+LONGEST = (
+    "tests/test_architecture.py",
+    "tests/simulations/test_flower_app.py",
+    "tests/simulations/test_demos.py",
+    "tests/simulation/test_s",
+    "tests/processes/",
+)
+"""Files that take longest and are one worker's each begin first: at the end, all others would wait
+for that worker."""
 COMMAND = "fedrec.cli"
 PARTIES = {"aggregator", "client", "server"}
 _started = list[str]()
@@ -121,8 +157,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.nodeid.partition("[")[0] in named:
             item.add_marker("threat")
-    # the longest file that cannot be divided begins first: at the end, one worker would wait for it
-    items.sort(key=lambda item: not item.nodeid.startswith("tests/test_architecture.py"))
+    items.sort(key=lambda item: not item.nodeid.startswith(LONGEST))
 
 
 def _watched(begin: Any) -> Any:

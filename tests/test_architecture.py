@@ -3,18 +3,24 @@ is one line in a copy of the graph."""
 
 from __future__ import annotations
 
+import ast
 import gc
 import re
 from collections import Counter
 from collections.abc import Iterator
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 
-from tests.architecture import choices, docstrings, graph, measure, reach
+from tests import rooms
+from tests.architecture import choices, cohesion, docstrings, graph, measure, reach, reasons
 
 ROOT = Path(__file__).parents[1]
 TREE = graph.sources((*graph.PACKAGES, *graph.BENCHMARKS))
+MOST_DIVIDED = 0.075
+MOST_LATE = 0.05
+"""Shares of modules: one that reads better divided, or with a constant beside its use, may be."""
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -70,6 +76,11 @@ def test_what_only_an_import_or_an_unreached_definition_names_is_unreached() -> 
             "fedrec.factorization.least_squares, which fedrec.privacy may not",
         ),
         ("fedrec.privacy.clipping", "import uvicorn", "imports uvicorn"),
+        (
+            "fedrec.data.read",
+            "import polars as pl\n\ndef rows(path):\n    return pl.read_csv(path)",
+            "opens a file by polars.read_csv",
+        ),
         ("fedrec.federation.wire", "def f():\n    import httpx", "imports httpx"),
         (
             "fedrec_client.participant",
@@ -288,3 +299,120 @@ def test_no_test_decides_by_a_clock_of_its_own() -> None:
         for hit in short.finditer(path.read_text())
     ]
     assert not found
+
+
+_PART = "def {0}():\n" + "    {1}\n" * cohesion.LEAST
+
+
+@pytest.mark.parametrize(
+    ("text", "parts"),
+    [
+        (_PART.format("one", "pass") + _PART.format("two", "pass"), 2),
+        (_PART.format("one", "pass") + _PART.format("two", "one()"), 1),
+        ("K = 1\n" + _PART.format("one", "print(K)") + _PART.format("two", "print(K)"), 1),
+        (_PART.format("one", "pass") + "def two(): pass\n", 1),
+        (_PART.format("one", "x: 'two'") + _PART.format("two", "pass"), 1),
+        (_PART.format("one", "pass") + "@dataclass\nclass Two:\n" + "    a: int\n" * 15, 1),
+        (_PART.format("one", "pass") + "class Two:\n" + "    a: int\n" * 15, 2),
+    ],
+)
+def test_parts_of_a_module_never_name_each_other(text: str, parts: int) -> None:
+    assert len(cohesion.parts(text)) == parts
+
+
+def test_a_constant_is_late_unless_it_needs_a_definition_of_its_module() -> None:
+    text = "A = 1\ndef f(): ...\nB = A\nC = f\nD = [C]\nclass E: ...\nF: int = 2\n"
+    assert cohesion.late_constants(text) == ["B", "F"]
+
+
+def test_modules_hold_one_idea_and_their_constants_stand_first() -> None:
+    product = {name: text for name, text in TREE.items() if name.startswith("fedrec")}
+    divided = [name for name, text in product.items() if len(cohesion.parts(text)) > 1]
+    late = [name for name, text in product.items() if cohesion.late_constants(text)]
+    assert len(divided) <= MOST_DIVIDED * len(product), divided
+    assert len(late) <= MOST_LATE * len(product), late
+
+
+def test_reasons_stand_beside_locks_waits_tolerances_roundings_and_numbers() -> None:
+    product = re.compile(r"fedrec(?!_research)")
+    tree = {name: text for name, text in TREE.items() if product.match(name)}
+    assert [*reasons.without_reason(tree)] == []
+
+
+@pytest.mark.parametrize(
+    ("text", "kinds"),
+    [
+        ("A = 7\nB = 8  # digits of a code\nC = 'x'\n", ["number"]),
+        ('A = 7\nB = 2**3\n"""Sizes of both."""\n', []),
+        ("# why\nA = 7\n\nB = (1, 2)\n", ["number"]),
+        ("x = 1  # one\nlock = Lock()\n", ["lock"]),
+        ("# two threads add\nlock = Lock()\n", []),
+        ("def f():\n    for attempt in range(3):\n        sleep(1)\n", ["wait", "wait"]),
+        ('def f():\n    """Tries again."""\n    sleep(1)\n', []),
+        ("x = a > 1e-9 * b\ny = allclose(a, b)\n", ["tolerance", "tolerance"]),
+        ("x = np.rint(a)\ny = round(b, 3)\nstate.round(4)\n", ["rounding"]),
+        ("if round(x):\n    # of the branch\n    y = 1\n", ["rounding"]),
+    ],
+)
+def test_a_line_without_a_reason_is_found(text: str, kinds: list[str]) -> None:
+    found = reasons.without_reason({"planted": text})
+    assert [line.split(": ")[1] for line in found] == kinds
+
+
+def test_every_room_has_a_budget_and_all_of_them_fit_into_four_minutes() -> None:
+    """Two cores do 480 seconds of work in four minutes. Budgets have about a fifth of slack, which
+    is what imports and collecting take. Those of `make test-rest` are 1,200 seconds, ten minutes."""
+    budgets = rooms.budgets("test")
+    files = {path.relative_to(ROOT).as_posix() for path in (ROOT / "tests").rglob("test_*.py")}
+    assert {rooms.room_of(file) for file in files} == set(budgets)
+    assert sum(budgets.values()) <= 480
+    rest = rooms.budgets("rest")
+    assert set(rest) <= set(budgets)
+    assert sum(rest.values()) <= 1_200
+
+
+_DOTTED = re.compile(r"`([A-Za-z_]\w*(?:\.[A-Za-z_]\w*)+)(?:\(\))?`")
+_FILES = re.compile(
+    r"\.(py|pyi|toml|md|js|html|sqlite|proto|pem|key|gz|csv|tsv|txt|json|jsonl|npz|dat|item"
+    r"|parquet|safetensors|vec|base|test)$"
+)
+
+
+def test_every_dotted_name_in_a_docstring_is_one_of_code() -> None:
+    """`module.name` is defined or used in a module of that name; other names are of packages that
+    are installed, or of files."""
+    held = dict[str, set[str]]()
+    for module, text in TREE.items():
+        held[module] = {
+            str(getattr(node, field))
+            for node in ast.walk(graph.parsed(text))
+            for field in ("name", "id", "attr", "arg")
+            if hasattr(node, field)
+        }
+    every = set[str]().union(*held.values())
+    unknown = []
+    for module, text in TREE.items():
+        for node in ast.walk(graph.parsed(text)):
+            if not (isinstance(node, ast.Constant) and isinstance(node.value, str)):
+                continue
+            for name in _DOTTED.findall(node.value):
+                first, *_, last = name.split(".")
+                if _FILES.search(name) or (first in every and last in every):
+                    continue
+                if not (_is_ours(name, held) or (first != "fedrec" and find_spec(first))):
+                    unknown.append(f"{module}: {name}")
+    assert not unknown
+
+
+def _is_ours(name: str, held: dict[str, set[str]]) -> bool:
+    """Whether the name is a module, a package, or a name in a module, each perhaps without the
+    packages that hold it."""
+    steps = name.split(".")
+    for cut in range(len(steps), 0, -1):
+        head = ".".join(steps[:cut])
+        modules = [one for one in held if f".{one}".endswith(f".{head}")]
+        if any(cut == len(steps) or steps[cut] in held[one] for one in modules):
+            return True
+        if cut == len(steps) and any(f".{head}." in f".{one}" for one in held):
+            return True
+    return False

@@ -18,7 +18,9 @@ def test_every_shipped_scenario_is_valid() -> None:
         "ml1m_ssp2.toml",
     }
     for path in SCENARIOS:
-        assert isinstance(load(path), Scenario)
+        scenario = load(path)
+        # parties are given all of it, every default too
+        assert Scenario.model_validate(scenario.model_dump(mode="json")) == scenario
 
 
 @pytest.mark.parametrize("path", SCENARIOS, ids=lambda path: path.name)

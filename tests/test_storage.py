@@ -69,6 +69,22 @@ def test_a_file_that_cannot_be_opened_now_is_not_taken_for_a_missing_one(tmp_pat
         assert not isinstance(refused.value, UnreadableError)
 
 
+def test_a_file_that_is_opened_once_and_not_twice_is_not_taken_for_a_missing_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_arrays(tmp_path / "x.safetensors", {"x": np.ones(2)})
+
+    def none_left_by_then(path: Path) -> None:
+        raise FileNotFoundError(f"No such file or directory: {path}")  # as safetensors says it
+
+    monkeypatch.setattr("safetensors.numpy.load_file", none_left_by_then)
+    with pytest.raises(UnreadableError):
+        read_arrays(tmp_path / "x.safetensors")
+    with pytest.raises(RunError) as refused:
+        read_arrays(tmp_path / "no-x.safetensors")
+    assert not isinstance(refused.value, UnreadableError)
+
+
 def test_infinite_numbers_stay_readable_json(tmp_path: Path) -> None:
     write_json(
         tmp_path / "x.json", {"epsilon": float("inf"), "list": (np.float64(1.5), np.int64(2))}

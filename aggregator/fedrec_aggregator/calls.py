@@ -40,6 +40,23 @@ from fedrec.transport.aggregator_api.methods import RpcMethod
 from fedrec_aggregator.credentials import Caller, Roster
 from fedrec_aggregator.settings_tables import TrafficSettings
 
+P = ParamSpec("P")
+R = TypeVar("R")
+_STATUS = {
+    Refusal.BUSY: grpc.StatusCode.RESOURCE_EXHAUSTED,
+    Refusal.FORBIDDEN: grpc.StatusCode.PERMISSION_DENIED,
+    Refusal.NOT_ENROLLED: grpc.StatusCode.PERMISSION_DENIED,
+    Refusal.RUN_UNKNOWN: grpc.StatusCode.NOT_FOUND,
+    Refusal.ROUND_UNKNOWN: grpc.StatusCode.NOT_FOUND,
+    Refusal.MALFORMED: grpc.StatusCode.INVALID_ARGUMENT,
+    Refusal.TOO_LARGE: grpc.StatusCode.INVALID_ARGUMENT,
+}
+"""For tools that know gRPC and not us; every other refusal is FAILED_PRECONDITION.
+
+The code in the metadata decides."""
+_PUSHBACK = ("grpc-retry-pushback-ms", "1000")
+"""When a caller that was turned away may come back, as gRPC says it."""
+
 
 class Traffic:
     """Calls of peers that run now, and the announced bytes of all uploads among them."""
@@ -121,26 +138,6 @@ class TrafficShare:
 
 def _busy(cause: str) -> Exception:
     return refused(Refusal.BUSY, cause, "Send it again in a moment.")
-
-
-P = ParamSpec("P")
-R = TypeVar("R")
-
-_STATUS = {
-    Refusal.BUSY: grpc.StatusCode.RESOURCE_EXHAUSTED,
-    Refusal.FORBIDDEN: grpc.StatusCode.PERMISSION_DENIED,
-    Refusal.NOT_ENROLLED: grpc.StatusCode.PERMISSION_DENIED,
-    Refusal.RUN_UNKNOWN: grpc.StatusCode.NOT_FOUND,
-    Refusal.ROUND_UNKNOWN: grpc.StatusCode.NOT_FOUND,
-    Refusal.MALFORMED: grpc.StatusCode.INVALID_ARGUMENT,
-    Refusal.TOO_LARGE: grpc.StatusCode.INVALID_ARGUMENT,
-}
-"""For tools that know gRPC and not us; every other refusal is FAILED_PRECONDITION.
-
-The code in the metadata decides."""
-
-_PUSHBACK = ("grpc-retry-pushback-ms", "1000")
-"""When a caller that was turned away may come back, as gRPC says it."""
 
 
 @dataclass(frozen=True)

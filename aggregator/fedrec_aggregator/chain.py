@@ -21,6 +21,11 @@ from fedrec.ledgers.chain import EntryType
 from fedrec.privacy.accounting import GaussianEvent
 from fedrec.privacy.guarantee import Neighbours, Unit
 
+RESTORE = (
+    "Restore the newest backup of the ledger. Never go on from an older one: what was released "
+    "since would not be counted."
+)
+
 
 @dataclass(frozen=True)
 class Birth:
@@ -130,10 +135,6 @@ def _read(_: int, content: str, head: str) -> LedgerLink:
     return LedgerLink(kind(**fields), number, float(time_s), content, head)
 
 
-RESTORE = (
-    "Restore the newest backup of the ledger. Never go on from an older one: what was released "
-    "since would not be counted."
-)
 LINKS = EntryType("", _head, _read, RESTORE)
 
 

@@ -28,6 +28,7 @@ from fedrec.federation.protocol import (
     LedgerGrowth,
     LedgerHead,
     Opening,
+    OwnLedger,
     Phase,
     Receipt,
     Refusal,
@@ -165,10 +166,6 @@ class Aggregator:
 
     def enrolled(self) -> int:
         """Users enrolled now."""
-        return self.known_enrolled()
-
-    def known_enrolled(self) -> int:
-        """Users enrolled as far as this process knows, without asking anybody."""
         return len(self.ledger.owners())
 
     def collections(self) -> tuple[Collection, ...]:
@@ -198,7 +195,7 @@ class Aggregator:
         with self._one_at_a_time:
             known = self.ledger.plan(run)
             if known is None:
-                self._check_budget(plan)
+                require_room(plan, self.ledger)
                 self.ledger.keep_plan(run, plan)
             elif known.digest() != plan.digest():
                 raise refused(
@@ -291,9 +288,6 @@ class Aggregator:
 
     # --- opening ---
 
-    def _check_budget(self, plan: Plan) -> None:
-        require_room(plan, self.ledger)
-
     def _known(self, opening: Opening) -> RoundStatus | None:
         """The final status of a released round.
 
@@ -314,8 +308,8 @@ class Aggregator:
             )
         return self.ledger.released(opening.run, opening.round)
 
-    def _opened(self, opening: Opening, *, attempt: int | None = None) -> Collection:
-        """A collection of zeros; `attempt` is its number where another party counts them."""
+    def _opened(self, opening: Opening) -> Collection:
+        """A collection of zeros."""
         question, plan = self._question(opening)
         held = sum(
             accumulator_bytes(c.question.blocks)
@@ -323,7 +317,7 @@ class Aggregator:
             if c.sums is not None
         )
         sums = zero_sums(question, limits=self.limits, held_bytes=held)
-        number = self.ledger.begin(opening.run, opening.round, opening.digest, number=attempt)
+        number = self.ledger.begin(opening.run, opening.round, opening.digest)
         deadline_s = self._clock() + min(opening.timeout_s, self.limits.max_round_s)
         needed = max(self.limits.min_cohort, opening.quorum)
         collection = Collection(
@@ -346,14 +340,12 @@ class Aggregator:
         plan = self.ledger.plan(opening.run)
         assert plan is not None
         question = question_of(opening, plan)
-        self._afford(question, opening.run, plan)
-        return question, plan
-
-    def _afford(self, question: Question, run: str, plan: Plan) -> None:
+        names = [spec.name for spec in question.releases]
         try:
-            self.ledger.afford(run, question.round, plan, [spec.name for spec in question.releases])
+            self.ledger.afford(opening.run, question.round, plan, names)
         except PrivacyError as failure:
             raise refused(Refusal.BUDGET, failure.cause, failure.remedy) from failure
+        return question, plan
 
     # --- ending ---
 
@@ -412,7 +404,7 @@ class Aggregator:
                 raise refused(Refusal.BUDGET, failure.cause, failure.remedy) from failure
             noised, _ = release(question, collection.sums.blocks, plan, account, noise=self._noise)
             sha256 = ledger.store(run, question.round, pack_release(noised))
-            counted = collection.status(now_s=self._clock(), enrolled=self.known_enrolled())
+            counted = collection.status(now_s=self._clock(), enrolled=self.enrolled())
             ledger.publish(counted, sha256, bytes_in=collection.bytes_in)
         self._forget(collection)
 
@@ -441,7 +433,7 @@ class Aggregator:
         if (done := self.ledger.released(run, round)) is not None:
             return done
         if collection is not None:
-            return collection.status(now_s=self._clock(), enrolled=self.known_enrolled())
+            return collection.status(now_s=self._clock(), enrolled=self.enrolled())
         raise refused(
             self._absent(run, round),
             f"round {round} of run {run!r} is not open here",
@@ -459,8 +451,8 @@ class _ClientEndpoint:
     def enroll(self, tokens: Sequence[bytes]) -> int:
         return self.aggregator.enroll(self.sender, tokens, max_users=self.max_users)
 
-    def growth(self, since: LedgerHead, charged: int) -> LedgerGrowth:
-        self.aggregator.ledger.heed(self.sender, charged)
+    def growth(self, since: LedgerHead, own: OwnLedger) -> LedgerGrowth:
+        self.aggregator.ledger.heed(self.sender, own)
         return self.aggregator.growth(since)
 
     def report(self, run: str, round: int, batch: bytes) -> Receipt:

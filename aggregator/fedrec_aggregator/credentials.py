@@ -20,7 +20,10 @@ from fedrec.federation.protocol import Refusal, refused
 from fedrec.operations.certificates import Identity, identity, pins
 from fedrec.transport.channel import AUTHORIZATION, BEARER, NAME_KEY, ROLE_KEY, Role
 from fedrec_aggregator.settings import AggregatorSettings
-from fedrec_aggregator.settings_tables import ROOT, TokenEntry
+from fedrec_aggregator.settings_tables import TokenEntry
+
+Metadata: TypeAlias = Mapping[str, str | bytes]
+AuthContext: TypeAlias = Mapping[str, Iterable[bytes]]
 
 
 @dataclass(frozen=True)
@@ -29,10 +32,6 @@ class Caller:
 
     role: Role
     name: str
-
-
-Metadata: TypeAlias = Mapping[str, str | bytes]
-AuthContext: TypeAlias = Mapping[str, Iterable[bytes]]
 
 
 class Authenticator(Protocol):
@@ -60,8 +59,6 @@ class Roster:
         """Callers as the operator listed them; a token for a client lists it too."""
         three = settings.three_party
         by_pin = {} if three is None else {peer.pin: str(peer.place) for peer in three.peers}
-        if settings.leaf is not None:
-            by_pin |= {settings.leaf.root_pin: ROOT}
         by_certificate = Certificates(settings.keys, by_pin)
         authenticator: Authenticator = (
             said_by_caller
@@ -75,8 +72,6 @@ class Roster:
         }
         servers = {t.name for t in settings.tokens if t.role == "server"} | set(settings.servers)
         peers = {str(peer.place) for peer in three.peers} if three else set[str]()
-        if settings.leaf:
-            peers.add(ROOT)
         return Roster(
             authenticator, frozenset(servers), clients, settings.any_client, frozenset(peers)
         )

@@ -1,4 +1,4 @@
-"""The HTTPS endpoint of light devices in an aggregator's or a leaf's process: uvicorn in a thread
+"""The HTTPS endpoint of light devices in an aggregator's process: uvicorn in a thread
 of its own.
 
 HTTP for light devices: what everybody asks for, by its digest, and one person's reports, handed
@@ -7,7 +7,7 @@ to the aggregator.
 Content is the same for everybody and immutable, so that any cache may keep it: whoever fetches it
 checks its digest. A device is known by a bearer secret of its own; the aggregator sees a hash of it
 as the sender's name, and a pseudonym belongs to the sender that enrolled it first. Nothing here
-says that a device is a person: whoever operates the leaf admits secrets by `admits`. TLS ends in
+says that a device is a person: whoever operates it admits secrets by `admits`. TLS ends in
 front of this, at uvicorn or at a reverse proxy.
 
 Content that light devices read, as a server published it: from a folder, or over HTTPS with
@@ -49,9 +49,15 @@ from fedrec_aggregator.core import Aggregator
 from fedrec_aggregator.settings_tables import DevicesTable
 
 _DIGEST = re.compile(r"[0-9a-f]{64}")
-_MOST_BYTES = 1 << 30
-_KEPT_BYTES = 1 << 28
-_TIMEOUT_S = 20.0
+_MOST_BYTES = 1 << 30  # of a file of the server's: as devices take at most
+_KEPT_BYTES = 1 << 28  # of memory: a round's content for thousands of devices is fetched once
+_TIMEOUT_S = 20.0  # of the server, which a device waits for
+_FOR_EVER = {"Cache-Control": "public, max-age=31536000, immutable"}
+_NEVER = {"Cache-Control": "no-store"}
+_PIECE_BYTES = 2**16  # sent at a time, so that slow devices hold no copies
+log = logging.getLogger(__name__)
+_CALLS_AT_ONCE = 1_000  # of all peers: what one event loop answers without delay
+_LOOK_S = 0.01  # until the thread listens; it tells nobody
 
 
 class PublishedContent:
@@ -66,7 +72,7 @@ class PublishedContent:
         self._get = get
         self._most = most_bytes
         self._kept = OrderedDict[str, bytes]()
-        self._lock = Lock()
+        self._lock = Lock()  # requests come on several threads; what is kept is ordered by use
 
     def told(self) -> bytes:
         """The round that is open, as JSON; "{}" where there is none, or none can be read."""
@@ -126,11 +132,6 @@ def _opener(address: str, ca: str) -> OpenerDirector:
         HTTPSHandler(context=ssl.create_default_context(cafile=ca or None)),
         ProxyHandler({} if local else None),
     )
-
-
-_FOR_EVER = {"Cache-Control": "public, max-age=31536000, immutable"}
-_NEVER = {"Cache-Control": "no-store"}
-_PIECE_BYTES = 2**16
 
 
 class DeviceIntake:
@@ -253,12 +254,6 @@ def _secret(request: Request) -> str:
 def _refusal(refusal: RefusedError, status: int = 403) -> Response:
     told = json.dumps({"code": refusal.code, "cause": refusal.cause}).encode()
     return Response(told, status, headers=_NEVER, media_type="application/json")
-
-
-log = logging.getLogger(__name__)
-
-_CALLS_AT_ONCE = 1_000
-_LOOK_S = 0.01
 
 
 @contextmanager

@@ -2,10 +2,10 @@
 released.
 
     ledger.sqlite                           users, runs, rounds (digest and attempt), entries (the
-                                            chain: `fedrec_aggregator.chain`), senders (how many
-                                            entries each client's own ledger had when it last said
-                                            so), removed (releases whose files are not kept any
-                                            more)
+                                            chain: `fedrec_aggregator.chain`), senders and
+                                            sender_heads (how far each client's own ledger reached
+                                            when it last said so), removed (releases whose files are
+                                            not kept any more)
     releases/<run>/round-003.safetensors    what left, or may leave
 
 A round becomes durable in this order: its attempt (`begin`), its charges (`charge`), the release's
@@ -32,11 +32,12 @@ from fedrec.federation.protocol import (
     RESTORE_LEDGER,
     LedgerGrowth,
     LedgerHead,
+    OwnLedger,
     Refusal,
     RoundStatus,
 )
 from fedrec.federation.wire import refused
-from fedrec.ledgers.chain import FileLock
+from fedrec.ledgers.file_lock import FileLock
 from fedrec.ledgers.sqlite_ledger import DurableLedger, connected
 from fedrec.operations import logs
 from fedrec.operations.clock import LEAST_S, ClockJump
@@ -54,14 +55,8 @@ from fedrec_aggregator.chain import (
     RoundReleased,
     link,
 )
-from fedrec_aggregator.ledger_tables import (
-    TABLES,
-    BegunAttempt,
-    Spends,
-    account_of,
-    read_rows,
-    spends_of,
-)
+from fedrec_aggregator.ledger_tables import TABLES, BegunAttempt, read_rows
+from fedrec_aggregator.spending import Spends, account_of, spends_of
 
 _DAY_S = 86_400.0
 ENTRIES_AT_ONCE = 8_192
@@ -104,6 +99,7 @@ class ReleaseLedger(DurableLedger):
         self._runs_kept = releases_of_runs
         super().__init__()
         self._clock = clock
+        # two aggregators on one ledger would each release what is left
         self._guard = FileLock(
             folder / "lock",
             f"another aggregator uses {folder}",
@@ -204,32 +200,40 @@ class ReleaseLedger(DurableLedger):
             raise refused(Refusal.STALE_LEDGER, cause, RESTORE_LEDGER)
         return growth
 
-    def heed(self, sender: str, charged: int) -> None:
-        """A client's own ledger has so many entries now.
+    def heed(self, sender: str, own: OwnLedger) -> None:
+        """A client's own ledger is this one now.
 
-        Raises RefusedError (`STALE_LEDGER`) where it had more: it was put back."""
+        Raises RefusedError (`STALE_LEDGER`) where it does not follow from what it was: it was put
+        back, and may have gone on."""
         with self._lock:
-            known = self._rows.charged_by.get(sender, 0)
-            if charged < known:
+            known = self._rows.seen_of.get(sender, LedgerHead())
+            if not own.follows(known):
+                fewer = f"has {own.number} entries, it had {known.number}"
+                other = f"does not hold the {known.number} entries that it had"
                 cause = (
-                    f"the ledger of client {sender!r} has {charged} entries, it had {known}: it "
-                    "was restored from an older backup"
+                    f"the ledger of client {sender!r} "
+                    f"{fewer if own.number < known.number else other}: it was restored from an "
+                    "older backup"
                 )
                 remedy = (
                     "Put back its newest state folder. Where it is gone, what its users have "
                     "spent is not known."
                 )
                 raise refused(Refusal.STALE_LEDGER, cause, remedy)
-            if charged > known:
-                # a disk that fails here must not cost the client its round: the next, larger number
+            if own.end != known:
+                # a disk that fails here must not cost the client its round: the next, longer ledger
                 # is written then
                 with suppress(RunError), self._durably() as db:
-                    db.execute(
-                        "INSERT INTO senders VALUES (?, ?) ON CONFLICT (sender) "
-                        "DO UPDATE SET charged = excluded.charged",
-                        (sender, charged),
-                    )
-                self._rows.charged_by[sender] = charged
+                    for table, name, value in (
+                        ("senders", "charged", own.number),
+                        ("sender_heads", "head", own.end.head),
+                    ):
+                        db.execute(
+                            f"INSERT INTO {table} VALUES (?, ?) ON CONFLICT (sender) "
+                            f"DO UPDATE SET {name} = excluded.{name}",
+                            (sender, value),
+                        )
+                self._rows.seen_of[sender] = own.end
 
     def knows(self, head: str) -> bool:
         """Whether this ledger ever had that head; one that does not has gone back in time, or is

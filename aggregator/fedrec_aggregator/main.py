@@ -20,26 +20,23 @@ from fedrec.operations import logs
 from fedrec.operations.addresses import Address
 from fedrec.operations.certificates import pins
 from fedrec.operations.clock import ClockJump, Clocks
-from fedrec.operations.metrics import Metrics, watch_machine
+from fedrec.operations.machine import watch_machine
+from fedrec.operations.metrics import Metrics
 from fedrec.operations.party_settings import insecure_name, require_three_keys
 from fedrec.operations.party_state import Doing
-from fedrec.operations.pins import LOOK_S, WatchedFiles
+from fedrec.operations.watched_files import LOOK_S, WatchedFiles
 from fedrec.storage import write_json
 from fedrec.transport.channel import Access
-from fedrec.transport.leaf_client import RemoteLeaf, RemotePeer
 from fedrec.transport.server_tls import say_where_out_of_time, server_credentials
+from fedrec.transport.three_party_client import RemotePeer
 from fedrec_aggregator.core import Aggregator
 from fedrec_aggregator.credentials import Roster
-from fedrec_aggregator.leaf import LeafAggregator
-from fedrec_aggregator.leaf_attempt import ListedLeaf
 from fedrec_aggregator.ledger import ReleaseLedger
 from fedrec_aggregator.postgres_ledger import PostgresLedger
-from fedrec_aggregator.root import RootAggregator
 from fedrec_aggregator.service import MAX_RPCS, OPTIONS, AggregatorService
 from fedrec_aggregator.settings import AggregatorSettings, load
-from fedrec_aggregator.settings_tables import PeerTable, ThreePartyTable, token_range
+from fedrec_aggregator.settings_tables import PeerTable, ThreePartyTable
 from fedrec_aggregator.three_party import ThreePartyAggregator
-from fedrec_aggregator.three_party_root import LeafOfThreeAggregator, RootOfThreeAggregator
 
 _CALLERS = ("clients", "servers", "any_client", "keys", "tokens", "pins")
 """Keys of the settings that are read again while it runs."""
@@ -134,41 +131,13 @@ def _renewed(ledger: PostgresLedger, log: logging.Logger) -> Iterator[None]:
 
 
 def _core(settings: AggregatorSettings, ledger: ReleaseLedger, stack: ExitStack) -> Aggregator:
-    """The one that sums alone, a leaf, a root, one of three, or a leaf or root of three.
-
-    Raises SettingsError where two of three have one key."""
+    """The one that sums alone, or one of three. Raises SettingsError where two of three have one
+    key."""
     limits = settings.limits.limits()
-    three = settings.three_party
-    leaf = settings.leaf
-    if leaf is not None and three is None:
-        return LeafAggregator(ledger, limits, name=leaf.name, range=token_range(leaf))
-    own = (settings.tls.certificate, settings.tls.key) if settings.tls else (None, None)
-    leaves = [
-        ListedLeaf(
-            each.name,
-            stack.enter_context(RemoteLeaf(each.access(*own))),
-            token_range(each),
-            each.max_users,
-        )
-        for each in settings.leaves
-    ]
-    below: dict[str, Any] = {"leaves": leaves, "patience_s": settings.leaf_patience_s}
-    root: RootAggregator | RootOfThreeAggregator
-    if three is None and not leaves:
+    if (three := settings.three_party) is None:
         return Aggregator(ledger, limits, noise=settings.noise)
-    if three is None:
-        root = RootAggregator(ledger, limits, noise=settings.noise, **below)
-        stack.callback(root.shut)
-        return root
     party = _of_three(settings, three, stack)
-    if leaf is not None:
-        of_leaf: dict[str, Any] = {"name": leaf.name, "range": token_range(leaf)}
-        return LeafOfThreeAggregator(ledger, limits, **of_leaf, **party)
-    if not leaves:
-        return ThreePartyAggregator(ledger, limits, noise=settings.noise, **party)
-    root = RootOfThreeAggregator(ledger, limits, noise=settings.noise, **below, **party)
-    stack.callback(root.shut)
-    return root
+    return ThreePartyAggregator(ledger, limits, noise=settings.noise, **party)
 
 
 def _of_three(
@@ -271,7 +240,7 @@ async def _follow(
     """Let in whom the settings file and its pins name now; a file that cannot be used is logged,
     and changes nothing."""
     while True:
-        await asyncio.sleep(LOOK_S)
+        await asyncio.sleep(LOOK_S)  # a changed file tells nobody
         if not watched.due():
             continue
         try:

@@ -32,6 +32,11 @@ from fedrec.privacy.calibration import Aggregation, Plan
 from fedrec.privacy.guarantee import Guarantee
 from fedrec_aggregator.ledger import RUN, ReleaseLedger
 
+_SLACK = 1e-6
+"""A report is scaled to (1 - slack) times its radius.
+
+The norm of n numbers in float64 is right to n 2^-53, below the slack for any n."""
+
 
 @dataclass(frozen=True)
 class Limits:
@@ -157,12 +162,6 @@ def question_of(opening: Opening, plan: Plan) -> Question:
     return question
 
 
-_SLACK = 1e-6
-"""A report is scaled to (1 - slack) times its radius.
-
-The norm of n numbers in float64 is right to n 2^-53, below the slack for any n."""
-
-
 @dataclass(frozen=True)
 class CheckedBatch:
     """Reports that may be added once no one else's and no earlier one is among them. clipped:
@@ -242,6 +241,7 @@ def _scaled(
     part: BlockReports, spec: BlockSpec, factor: npt.NDArray[np.float64], reports: Reports
 ) -> BlockReports:
     per_coefficient = factor if spec.rows == 1 else np.repeat(factor, np.diff(reports.user_ptr))
+    # towards zero: what is clipped must not become longer
     return BlockReports(
         np.trunc(part.coefficients * per_coefficient).astype(np.int32), part.vectors
     )

@@ -41,7 +41,7 @@ class OutputStore:
     def __init__(self, ledger: ReleaseLedger, *, enrolled: Callable[[], int] | None = None) -> None:
         """enrolled: users, for the entry of a release; without it the ledger's own."""
         self._ledger = ledger
-        self._lock = RLock()
+        self._lock = RLock()  # handlers run on threads, and calls here call each other
         self._enrolled = enrolled or (lambda: len(ledger.owners()))
         self._read = dict[tuple[str, int], KeptOutput]()
         self.quorums = dict[tuple[str, int], int]()

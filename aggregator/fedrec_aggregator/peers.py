@@ -9,14 +9,13 @@ answer that is kept for a moment is an answer that came late, which the rules of
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from fedrec.errors import FedRecError, ProtocolError, UnreachableError
 from fedrec.sharing.protocol import Standing
-from fedrec.sharing.root_of_three import LISTED_BYTES, ListedRange, listed_range
-from fedrec.sharing.shares import COMMITTED_BYTES, Committed, Listed, committed
+from fedrec.sharing.shares import COMMITTED_BYTES, Committed, committed
 
 Round = tuple[str, int]
 
@@ -42,8 +41,8 @@ class PeerEndpoint(Protocol):
         """Its terms of the checks, as `sharing.protocol.Peer`. Raises as `standing`."""
 
 
-def packed_list(listed: Sequence[Listed]) -> bytes:
-    """Every user's ids and hashes, or every range, one after the other."""
+def packed_list(listed: Sequence[Committed]) -> bytes:
+    """Every user's ids and hashes, one after the other."""
     return b"".join(one.packed for one in listed)
 
 
@@ -52,13 +51,6 @@ def read_list(content: bytes) -> tuple[Committed, ...]:
     return tuple(
         committed(content[at : at + COMMITTED_BYTES])
         for at in range(0, len(content), COMMITTED_BYTES)
-    )
-
-
-def read_ranges(content: bytes) -> tuple[ListedRange, ...]:
-    """What a root lists. Raises as `read_list`."""
-    return tuple(
-        listed_range(content[at : at + LISTED_BYTES]) for at in range(0, len(content), LISTED_BYTES)
     )
 
 
@@ -122,15 +114,13 @@ class CoreAsPeer:
 
 @dataclass
 class HeardPeer:
-    """A `sharing.protocol.Peer` that says what `endpoint` said when `listen` was called last. read:
-    its lists.
+    """A `sharing.protocol.Peer` that says what `endpoint` said when `listen` was called last.
 
     One thread listens at a time."""
 
     endpoint: PeerEndpoint
-    read: Callable[[bytes], tuple[Listed, ...]] = read_list
     _standings: dict[Round, Standing | FedRecError] = field(default_factory=dict)
-    _held: dict[tuple[str, int, int], tuple[Listed, ...]] = field(default_factory=dict)
+    _held: dict[tuple[str, int, int], tuple[Committed, ...]] = field(default_factory=dict)
     _keys: dict[tuple[str, int, int], bytes] = field(default_factory=dict, repr=False)
     _openings: dict[tuple[str, int, int], bytes] = field(default_factory=dict, repr=False)
     _explicit: dict[Round, tuple[tuple[int, int, int], bytes]] = field(
@@ -232,8 +222,8 @@ class HeardPeer:
         }
         self._keys = {key: found for key, found in self._keys.items() if key[:2] != (run, round)}
 
-    def _list(self, run: str, round: int, attempt: int) -> tuple[Listed, ...]:
+    def _list(self, run: str, round: int, attempt: int) -> tuple[Committed, ...]:
         """Once for an attempt: what was said first stays."""
         if (run, round, attempt) not in self._held:
-            self._held[run, round, attempt] = self.read(self.endpoint.held(run, round, attempt))
+            self._held[run, round, attempt] = read_list(self.endpoint.held(run, round, attempt))
         return self._held[run, round, attempt]

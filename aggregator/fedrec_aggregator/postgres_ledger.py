@@ -232,8 +232,9 @@ class _Connection:
 
     def __init__(self, conninfo: str, lease_s: float) -> None:
         psycopg = import_module("psycopg")
-        patience_ms = round(1_000 * max(lease_s, PATIENCE_S))
+        patience_ms = round(1_000 * max(lease_s, PATIENCE_S))  # PostgreSQL takes integers
         given = psycopg.conninfo.conninfo_to_dict(conninfo)
+        # libpq takes whole seconds
         bounds = {"connect_timeout": round(patience_ms / 1_000), "tcp_user_timeout": patience_ms}
         self._real: Any = psycopg.connect(
             **{**bounds, **given}, autocommit=True, prepare_threshold=None

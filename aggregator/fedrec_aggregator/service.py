@@ -20,7 +20,15 @@ import grpc
 from google.protobuf.message import Message
 
 from fedrec.errors import RefusedError
-from fedrec.federation.protocol import LedgerHead, Opening, Phase, Receipt, Refusal, RoundStatus
+from fedrec.federation.protocol import (
+    LedgerHead,
+    Opening,
+    OwnLedger,
+    Phase,
+    Receipt,
+    Refusal,
+    RoundStatus,
+)
 from fedrec.federation.report_batches import announced_users
 from fedrec.federation.wire import refused
 from fedrec.operations import logs
@@ -32,12 +40,10 @@ from fedrec.transport.aggregator_api.methods import RpcMethod
 from fedrec_aggregator.calls import Call, Calls
 from fedrec_aggregator.core import Aggregator
 from fedrec_aggregator.credentials import Roster
-from fedrec_aggregator.leaf import LeafAggregator
 from fedrec_aggregator.settings_tables import TlsSettings, TrafficSettings
 from fedrec_aggregator.statement import signed_statement
 from fedrec_aggregator.three_party import ThreePartyAggregator
-from fedrec_aggregator.three_party_root import LeafOfThreeAggregator
-from fedrec_aggregator.three_party_service import LeafCalls, ThreePartyCalls
+from fedrec_aggregator.three_party_service import ThreePartyCalls
 
 REPORT_THREADS = 2
 SERVER_THREADS = 4
@@ -48,6 +54,24 @@ _LONGEST_WAIT_S = 25.0
 _LOOK_AGAIN_S = 0.05
 """A waiting server is answered after at most this long, and asks again; meanwhile no thread waits
 for it."""
+OPTIONS: Mapping[str, int] = {
+    "grpc.max_receive_message_length": methods.MESSAGE_BYTES,
+    "grpc.max_send_message_length": methods.MESSAGE_BYTES,
+    "grpc.max_metadata_size": 16 * 2**10,
+    "grpc.absolute_max_metadata_size": 16 * 2**10,
+    "grpc.max_concurrent_streams": 32,  # on one connection
+    "grpc.server_handshake_timeout_ms": 10_000,
+    "grpc.so_reuseport": 0,  # a port that is taken is an error, not shared
+    "grpc.keepalive_time_ms": 30_000,
+    "grpc.keepalive_timeout_ms": 10_000,
+    "grpc.keepalive_permit_without_calls": 1,
+    "grpc.http2.min_recv_ping_interval_without_data_ms": 10_000,
+    "grpc.http2.bdp_probe": 0,  # a stream may hold 64 KiB unread, not what the line could carry
+}
+"""Of the server's channel: what gRPC itself holds for a peer."""
+MAX_RPCS = 4_096
+"""Calls that run at once, whoever makes them; our own bounds end far below, this one holds what
+they do not see."""
 
 
 class AggregatorService:
@@ -78,11 +102,9 @@ class AggregatorService:
         )
         self._opened = dict[tuple[str, int], float]()
         self._latest: tuple[str, int, int] | None = None  # run, round, needed: of the last tick
-        self._others = list[ThreePartyCalls | LeafCalls]()
-        if isinstance(core, ThreePartyAggregator):
-            self._others.append(ThreePartyCalls(self._calls, core))
-        if isinstance(core, LeafAggregator | LeafOfThreeAggregator):
-            self._others.append(LeafCalls(self._calls, core))
+        self._of_three = (
+            ThreePartyCalls(self._calls, core) if isinstance(core, ThreePartyAggregator) else None
+        )
 
     def handlers(self) -> tuple[grpc.GenericRpcHandler, grpc.GenericRpcHandler]:
         """Ours, and the standard health check."""
@@ -98,13 +120,12 @@ class AggregatorService:
             methods.GET_ROUND: self._get_round,
             methods.CLOSE_ROUND: self._close_round,
         }
-        for others in self._others:
-            unary |= others.unary()
         streams: dict[RpcMethod, Callable[[Call], Awaitable[None]]] = {
             methods.GET_RELEASE: self._get_release
         }
-        for others in self._others:
-            streams |= others.streams()
+        if self._of_three is not None:
+            unary |= self._of_three.unary()
+            streams |= self._of_three.streams()
         table = {method.name: self._calls.unary(method, answer) for method, answer in unary.items()}
         table |= {method.name: self._calls.stream(method, send) for method, send in streams.items()}
         ours = grpc.method_handlers_generic_handler(methods.SERVICE, table)
@@ -113,8 +134,8 @@ class AggregatorService:
     def close(self) -> None:
         """End the threads when their work is done."""
         self._report_threads.shutdown()
-        for others in self._others:
-            others.close()
+        if self._of_three is not None:
+            self._of_three.close()
         self._server_threads.shutdown()
 
     async def tick(self) -> None:
@@ -132,7 +153,7 @@ class AggregatorService:
         rounds = [
             each for each in self.core.collections() if each.phase in {Phase.OPEN, Phase.RELEASING}
         ]
-        state.enrolled(self.core.known_enrolled())
+        state.enrolled(self.core.enrolled())
         open_ones = [each for each in rounds if each.phase is Phase.OPEN]
         state.doing(Doing.COLLECTING if open_ones else Doing.RELEASING if rounds else Doing.IDLE)
         state.waiting(
@@ -163,9 +184,10 @@ class AggregatorService:
         since = LedgerHead(asked.number, asked.head)
         if peer.role == "client":
             endpoint = self.core.client_endpoint(peer.name)
+            own = OwnLedger(asked.charged, tuple(head.hex() for head in asked.charged_heads))
             return methods.growth_message(
                 await self._calls.in_threads(
-                    self._report_threads, call, endpoint.growth, since, asked.charged
+                    self._report_threads, call, endpoint.growth, since, own
                 )
             )
         return methods.growth_message(
@@ -271,7 +293,7 @@ class AggregatorService:
                 or self.stopping.is_set()
             ):
                 return self._told(status)
-            await asyncio.sleep(_LOOK_AGAIN_S)
+            await asyncio.sleep(_LOOK_AGAIN_S)  # a round ends on another thread
 
     async def _close_round(self, call: Call) -> Message:
         asked = await self._calls.first(call, pb.CloseRoundRequest)
@@ -345,24 +367,3 @@ async def _gathered(first: pb.ReportFrame, context: Any) -> bytes:
     if len(batch) != first.total_bytes:
         raise refused(Refusal.MALFORMED, "the batch is not as long as it announced")
     return bytes(batch)
-
-
-OPTIONS: Mapping[str, int] = {
-    "grpc.max_receive_message_length": methods.MESSAGE_BYTES,
-    "grpc.max_send_message_length": methods.MESSAGE_BYTES,
-    "grpc.max_metadata_size": 16 * 2**10,
-    "grpc.absolute_max_metadata_size": 16 * 2**10,
-    "grpc.max_concurrent_streams": 32,  # on one connection
-    "grpc.server_handshake_timeout_ms": 10_000,
-    "grpc.so_reuseport": 0,  # a port that is taken is an error, not shared
-    "grpc.keepalive_time_ms": 30_000,
-    "grpc.keepalive_timeout_ms": 10_000,
-    "grpc.keepalive_permit_without_calls": 1,
-    "grpc.http2.min_recv_ping_interval_without_data_ms": 10_000,
-    "grpc.http2.bdp_probe": 0,  # a stream may hold 64 KiB unread, not what the line could carry
-}
-"""Of the server's channel: what gRPC itself holds for a peer."""
-
-MAX_RPCS = 4_096
-"""Calls that run at once, whoever makes them; our own bounds end far below, this one holds what
-they do not see."""

@@ -29,8 +29,6 @@ from fedrec_aggregator.settings_tables import (
     ClientEntry,
     DevicesTable,
     FilePath,
-    LeafOfRoot,
-    LeafTable,
     LimitSettings,
     Name,
     PostgresTable,
@@ -40,8 +38,6 @@ from fedrec_aggregator.settings_tables import (
     TlsSettings,
     TokenEntry,
     TrafficSettings,
-    require_tree,
-    tree_pinned,
 )
 
 EXAMPLE = """\
@@ -118,37 +114,12 @@ class AggregatorSettings(PinnedTable):
     three_party: ThreePartyTable | None = Field(
         None, description="set where this is one of three aggregators (docs/three-party.md)"
     )
-    leaf: LeafTable | None = Field(
-        None, description="set where this is a leaf of a tree of aggregators (docs/scale.md)"
-    )
-    leaves: tuple[LeafOfRoot, ...] = Field(
-        (), description="set where this is the root of a tree of aggregators: its leaves"
-    )
-    leaf_patience_s: float = Field(
-        30.0, ge=0, description="how long a root waits for sums of a leaf that does not answer"
-    )
     postgres: PostgresTable | None = Field(
         None, description="the ledger in PostgreSQL; without it, in files in state"
     )
-    devices: DevicesTable | None = Field(
-        None, description="the endpoint of light devices, of an aggregator or a leaf"
-    )
+    devices: DevicesTable | None = Field(None, description="the endpoint of light devices")
     limits: LimitSettings = LimitSettings()
     traffic: TrafficSettings = TrafficSettings()
-
-    @model_validator(mode="before")
-    @classmethod
-    def _a_leaf_releases_nothing(cls, content: Any) -> Any:
-        if isinstance(content, dict) and content.get("leaf") is not None:
-            if given := [name for name in ("privacy", "servers") if name in content]:
-                raise ValueError(
-                    f"a leaf releases nothing and is asked by its root alone: leave out {given[0]}"
-                )
-            return content | {
-                "privacy": {"max_epsilon": math.inf, "without_noise": True},
-                "servers": (),
-            }
-        return content
 
     @classmethod
     def with_pins(cls, content: dict[str, Any], pins: Mapping[str, str]) -> dict[str, Any]:
@@ -170,7 +141,7 @@ class AggregatorSettings(PinnedTable):
                 for peer in peers
             ]
             content |= {"three_party": three | {"peers": filled}}
-        return {"keys": callers} | tree_pinned(content, known)
+        return {"keys": callers} | content
 
     @field_validator("log", mode="before")
     @classmethod
@@ -204,21 +175,13 @@ class AggregatorSettings(PinnedTable):
             )
         self._check_credentials()
         self._check_three()
-        require_tree(self.leaf, self.leaves, insecure=self.insecure, tokens=bool(self.tokens))
-        sisters = self.three_party.peers if self.leaf and self.three_party else ()
-        if self.leaf and self.leaf.root_pin in {peer.pin for peer in sisters} - {""}:
+        if self.postgres and self.three_party:
             raise ValueError(
-                "leaf.root_pin is a sister leaf's key: it could take this leaf's term, which "
-                "with its own tells reports"
+                "postgres is for an aggregator that sums alone: leave the table out here"
             )
-        if self.postgres and (self.leaf or self.three_party):
+        if self.devices and self.three_party:
             raise ValueError(
-                "postgres is for an aggregator that sums alone, or a root: leave the table out here"
-            )
-        if self.devices and (self.leaves or self.three_party):
-            raise ValueError(
-                "devices report to an aggregator that sums alone, or to a leaf: leave the "
-                "table devices out here"
+                "devices report to an aggregator that sums alone: leave the table devices out here"
             )
         return self
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from fedrec.errors import FedRecError
 from fedrec.federation.protocol import STATEMENT, Refusal, SignedStatement, refused, signed_bytes
-from fedrec.operations.certificates import sign
+from fedrec.operations.signatures import sign
 from fedrec_aggregator.chain import Charge, LedgerLink, RoundReleased
 from fedrec_aggregator.ledger import ReleaseLedger
 from fedrec_aggregator.outputs import MAGIC, output_head

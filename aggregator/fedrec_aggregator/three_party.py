@@ -29,6 +29,7 @@ from fedrec.federation.protocol import (
     LedgerGrowth,
     LedgerHead,
     Opening,
+    OwnLedger,
     Phase,
     Receipt,
     Refusal,
@@ -39,18 +40,16 @@ from fedrec.federation.releases import PartyStreams
 from fedrec.federation.wire import refused, report_digest
 from fedrec.operations import logs
 from fedrec.randomness import Streams, SystemStreams
-from fedrec.sharing.agreement import Agreement
 from fedrec.sharing.layout import plan_layout
 from fedrec.sharing.one_of_three import OneOfThree
 from fedrec.sharing.protocol import AttemptProgress, Standing
 from fedrec.sharing.shared_users import TOO_FEW
-from fedrec.sharing.shares import Listed
 from fedrec_aggregator.collection import Collection
 from fedrec_aggregator.core import Aggregator
 from fedrec_aggregator.ledger import ReleaseLedger
 from fedrec_aggregator.opening_checks import Limits
 from fedrec_aggregator.outputs import OutputStore
-from fedrec_aggregator.peers import HeardPeer, PeerEndpoint, packed_list, read_list
+from fedrec_aggregator.peers import HeardPeer, PeerEndpoint, packed_list
 from fedrec_aggregator.share_intake import ShareIntake, ThreePartyAttempt
 
 log = logging.getLogger(__name__)
@@ -64,8 +63,6 @@ class ThreePartyAggregator(Aggregator):
     other two, by place."""
 
     aggregation = "three-party"
-    read_list: Callable[[bytes], tuple[Listed, ...]] = staticmethod(read_list)
-    """Lists of peers."""
 
     def __init__(
         self,
@@ -82,23 +79,19 @@ class ThreePartyAggregator(Aggregator):
         super().__init__(ledger, limits, noise=noise, clock=clock)
         self.place = place
         self._sleep = sleep
-        self._store = OutputStore(ledger, enrolled=self.known_enrolled)
-        self._peers = {i: HeardPeer(endpoint, self.read_list) for i, endpoint in peers.items()}
-        self._party = self._rules(names)
+        self._store = OutputStore(ledger, enrolled=self.enrolled)
+        self._peers = {i: HeardPeer(endpoint) for i, endpoint in peers.items()}
+        rounds_noise = PartyStreams(self._noise, place)
+        self._party = OneOfThree(
+            place, names, self._peers, self._store, rounds_noise, folder=ledger.folder
+        )
         self._shares = dict[tuple[str, int], ThreePartyAttempt]()
         self._away = dict[int, str]()
-        self._turn = threading.RLock()  # the rules; nobody holds it while a peer or a leaf is asked
+        self._turn = threading.RLock()  # the rules; nobody holds it while a peer is asked
         self._intake = ShareIntake(
             self._party, self._turn, ledger, limits, place=place, attempts=self._shares
         )
         self._asking = threading.Lock()  # one thread asks the peers at a time
-
-    def _rules(self, names: Sequence[bytes]) -> Agreement:
-        """What this aggregator applies: it takes shares and releases."""
-        noise = PartyStreams(self._noise, self.place)
-        return OneOfThree(
-            self.place, names, self._peers, self._store, noise, folder=self.ledger.folder
-        )
 
     # --- the clients' side ---
 
@@ -204,7 +197,6 @@ class ThreePartyAggregator(Aggregator):
         """`record.packed_output` of a published round, the same bytes every time.
 
         Raises RefusedError (`BUSY`: not published yet)."""
-        assert isinstance(self._party, OneOfThree)
         try:
             with self._turn:
                 return self._party.output(run, round)
@@ -281,7 +273,7 @@ class ThreePartyAggregator(Aggregator):
         question, plan = self._question(opening)
         run = opening.run
         key = (opening.run, opening.round)
-        needed = self._needed(opening)
+        needed = max(self.limits.min_cohort, opening.quorum)
         named = bytes.fromhex(report_digest(opening.digest, opening.quorum))
         try:
             length = plan_layout(question, plan).length
@@ -308,10 +300,6 @@ class ThreePartyAggregator(Aggregator):
             deadline_s = self._clock() + min(opening.timeout_s, self.limits.max_round_s)
             numbers = opening.digest, opening.attempt, opening.quorum, needed
             self._shares[key] = ThreePartyAttempt(question, plan, *numbers, deadline_s, length)
-
-    def _needed(self, opening: Opening) -> int:
-        """People, without whom nothing is summed."""
-        return max(self.limits.min_cohort, opening.quorum)
 
     def _advance(self, run: str, round: int) -> None:
         """Ask the peers and do what follows; nothing where another thread is at it."""
@@ -431,7 +419,7 @@ class ThreePartyAggregator(Aggregator):
                     digest,
                     Phase.RELEASING,
                     kept.attempt,
-                    self.known_enrolled(),
+                    self.enrolled(),
                     kept.users,
                     quorum=quorum,
                 )
@@ -447,9 +435,8 @@ class ThreePartyAggregator(Aggregator):
                     f"attempt {progress.attempt} at round {round} ended: {progress.ended}",
                     "Open it again.",
                 )
-            # as heard last: threads that ask leaves wait for this turn to hand a term in
             return self._seen(run, attempt, progress).status(
-                now_s=self._clock(), enrolled=self.known_enrolled()
+                now_s=self._clock(), enrolled=self.enrolled()
             )
 
 
@@ -462,8 +449,8 @@ class _ShareEndpoint:
     def enroll(self, tokens: Sequence[bytes]) -> int:
         return self.aggregator.enroll(self.sender, tokens, max_users=self.max_users)
 
-    def growth(self, since: LedgerHead, charged: int) -> LedgerGrowth:
-        self.aggregator.ledger.heed(self.sender, charged)
+    def growth(self, since: LedgerHead, own: OwnLedger) -> LedgerGrowth:
+        self.aggregator.ledger.heed(self.sender, own)
         return self.aggregator.growth(since)
 
     def attempt(self, run: str, round: int) -> AttemptNonce:

@@ -50,15 +50,13 @@ Private = Interactions | Impressions
 """What a site's users have: ratings and clicks, or impressions of news."""
 Check = Callable[[Reports], object]
 """What else reports must pass: it raises where they do not."""
+OF_DIRECTIONS = ("base", "pull")
+"""Public arrays of (d, d) and (d,), d the width of V: the sum of a convex loss over the whole
+catalogue (`factorization.convex.Catalogue`)."""
 
 
 def _passed(reports: Reports) -> None:
     """Nothing else."""
-
-
-OF_DIRECTIONS = ("base", "pull")
-"""Public arrays of (d, d) and (d,), d the width of V: the sum of a convex loss over the whole
-catalogue (`factorization.convex.Catalogue`)."""
 
 
 @dataclass(frozen=True)

@@ -27,6 +27,9 @@ from fedrec.serving.bundle import Bundle, read, sha256_of
 from fedrec.storage import read_json, write_json
 
 _REMEDY = "Nothing was asked and nothing was charged. Do not use this server."
+MAX_BUNDLE_BYTES = 4 * 2**30
+"""A server must not fill a device's disk; 10 million items of 100 numbers in float32 have 4 GB."""
+_CURRENT = "current.json"
 
 
 @dataclass(frozen=True)
@@ -103,6 +106,7 @@ def _require_attention(bundle: Bundle, bounds: BundleBounds) -> None:
         if value.shape or not least <= float(value) <= most:
             raise _refused(f"{name} is {value}, expected {least:g} to {most:g}")
     moved = math.sqrt(2) * min(float(bundle.more["theta"].item()), 1.0)
+    # the server rounds the same product, maybe upwards
     if not moved <= bundle.about.sensitivity <= moved * (1 + 1e-9):
         raise _refused(
             f"its attention can move by {moved:g}, it states {bundle.about.sensitivity:g}"
@@ -142,10 +146,6 @@ def _refused(cause: str) -> ProtocolError:
     return ProtocolError(f"the server's bundle cannot be used: {cause}", _REMEDY)
 
 
-MAX_BUNDLE_BYTES = 4 * 2**30
-_CURRENT = "current.json"
-
-
 class BundleCache:
     """A folder with the bundle in use and the one before it."""
 
@@ -182,6 +182,10 @@ class BundleCache:
         except ProtocolError:
             path.unlink(missing_ok=True)
             return None
+
+    def bytes_of(self, version: str) -> int:
+        """Size of a bundle that is here."""
+        return self._path(version).stat().st_size
 
     def fetch(self, version: str, pieces: Iterable[bytes]) -> Bundle:
         """Keep what a server sends.

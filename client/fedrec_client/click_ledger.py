@@ -37,6 +37,21 @@ from fedrec.privacy.mixtures import Event, PaddedEvent, epsilon_of_events
 from fedrec.privacy.selection import PureEvent
 from fedrec_client.ledger import SECRET_SCHEMA, kept_secret
 
+_EVENTS: Mapping[str, Callable[..., Event]] = {
+    "pure": PureEvent,
+    "padded": PaddedEvent,
+    "gaussian": partial(GaussianEvent, unit="click", neighbours="replace"),
+}
+"""By the word in a row of `_row`."""
+_SCHEMA = f"""
+{SECRET_SCHEMA}
+CREATE TABLE IF NOT EXISTS entries (
+    number INTEGER PRIMARY KEY, time_s REAL NOT NULL, run TEXT NOT NULL, kind TEXT NOT NULL,
+    content TEXT NOT NULL, head TEXT NOT NULL
+);
+"""
+_ROUNDING = 1e-9  # relative; a calibrated release reaches the limit up to the last bits
+
 
 @dataclass(frozen=True)
 class RunBinding:
@@ -141,14 +156,6 @@ def _row(event: Event) -> list[str]:
     return ["gaussian", event.name, event.mu.hex()]
 
 
-_EVENTS: Mapping[str, Callable[..., Event]] = {
-    "pure": PureEvent,
-    "padded": PaddedEvent,
-    "gaussian": partial(GaussianEvent, unit="click", neighbours="replace"),
-}
-"""By the word in a row of `_row`."""
-
-
 def _event(row: list[str]) -> Event:
     kind, name, *numbers = row
     event: Event = _EVENTS[kind](name, *map(float.fromhex, numbers))
@@ -170,16 +177,6 @@ CLICKS = LedgerTable(
         genesis("fedrec click ledger 2"), lambda before, row: head_after(before, *row), _read
     ),
 )
-
-
-_SCHEMA = f"""
-{SECRET_SCHEMA}
-CREATE TABLE IF NOT EXISTS entries (
-    number INTEGER PRIMARY KEY, time_s REAL NOT NULL, run TEXT NOT NULL, kind TEXT NOT NULL,
-    content TEXT NOT NULL, head TEXT NOT NULL
-);
-"""
-_ROUNDING = 1e-9  # relative; a calibrated release reaches the limit up to the last bits
 
 
 class ClickLedger(SqliteLedger[ClickEntry]):

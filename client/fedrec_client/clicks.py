@@ -1,8 +1,9 @@
 """One person's own history, from a file of theirs: item ids, oldest first, with ratings and times
 where there are any.
 
-Either one id a line, or CSV with a header that names `item` and perhaps `rating` and `timestamp`
-(seconds, or ISO dates and instants); with timestamps the file may be in any order. Ids are kept as
+Either one id a line, or CSV with a header, or Parquet, that names `item` and perhaps `rating` and
+`timestamp` (seconds, or ISO dates and instants); with timestamps it may be in any order. A pipe is
+read once. Ids are kept as
 they stand, blanks too, as in training. Nothing of it is written anywhere else.
 """
 
@@ -12,7 +13,9 @@ import csv
 import hashlib
 import json
 import math
+import os
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from io import StringIO
@@ -20,10 +23,13 @@ from pathlib import Path
 
 from fedrec.data.columns import USUAL
 from fedrec.data.delimited import decoded
+from fedrec.data.opening import parquet_of, understood
 from fedrec.data.table_files import JSON_LINES
 from fedrec.data.text_tables import require_text
 from fedrec.errors import DataError, MalformedRowError
+from fedrec.storage import MOST_TEXT, bounded_bytes
 
+_PARQUET = b"PAR1"
 _ITEM, _RATING, _TIME = (USUAL[role] for role in ("item", "rating", "timestamp"))
 
 
@@ -38,7 +44,12 @@ class Click:
 
 @dataclass(frozen=True)
 class Clicks:
-    """Private: one person's events, oldest first, and the file they came from."""
+    """Private: one person's events, oldest first, and the file they came from.
+
+    Args:
+        events: Oldest first.
+        path: The file they came from.
+    """
 
     events: tuple[Click, ...]
     path: Path = Path("history")
@@ -55,7 +66,14 @@ class Clicks:
 
     @staticmethod
     def of(items: Sequence[str]) -> Clicks:
-        """Clicks on plain ids, oldest first."""
+        """Clicks on plain ids, oldest first.
+
+        Args:
+            items: Ids as the catalogue has them.
+
+        Returns:
+            The clicks.
+        """
         return Clicks(tuple(Click(item, line=line) for line, item in enumerate(items, start=1)))
 
 
@@ -63,16 +81,39 @@ def read_clicks(path: Path) -> Clicks:
     """Raises DataError where the file is missing or empty, MalformedRowError at the first wrong
     line."""
     try:
-        content = path.read_bytes()
+        if str(path) == "-":
+            path = Path("/dev/stdin")
+        content = _piped(path) if path.is_fifo() else bounded_bytes(path)
     except OSError as failure:
         raise DataError(
             f"{path} cannot be read: {failure.strerror or failure}",
             "Check the path of your history (--history).",
         ) from None
+    if content.startswith(_PARQUET):
+        with understood(path, "Write one item id a row, in a column named item."):
+            content = parquet_of(content, path.name).write_csv().encode()
     require_text(path, content[:64])
     raws = enumerate(content.splitlines(keepends=True), start=1)
     text = "".join(decoded(raw, path, line) for line, raw in raws)
     lines = text.splitlines()
+    with understood(path, "Write one item id a line, or a table with commas."):
+        return _read(path, text, lines)
+
+
+def _piped(path: Path) -> bytes:
+    """What a shell writes into a pipe that it names. Raises OSError."""
+    first = b""
+    with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
+        with suppress(BlockingIOError):  # somebody will write
+            if not (first := os.read(file.fileno(), 1)):
+                raise OSError("nobody writes into this pipe")
+        os.set_blocking(file.fileno(), True)
+        if len(rest := file.read(MOST_TEXT)) == MOST_TEXT:
+            raise OSError(f"it has {MOST_TEXT:,} bytes or more")
+    return first + rest
+
+
+def _read(path: Path, text: str, lines: list[str]) -> Clicks:
     header = [name.strip().lower() for name in next(csv.reader(lines[:1]), [])]
     named = bool(set(header) & set(_ITEM))
     if lines and not named and _is_table(path, lines[0], header):

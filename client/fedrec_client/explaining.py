@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from google.protobuf.message import Message
 
-from fedrec.serving.asking import HIDDEN, told
+from fedrec.serving.asking import HIDDEN
 from fedrec.transport.serving_api import serving_pb2 as pb
 from fedrec_client.recommending import Answered, Recommender
 from fedrec_client.serving_link import Left
@@ -25,7 +25,7 @@ _MESSAGES: dict[str, type[Message]] = {
 def promise(answered: Answered, recommender: Recommender) -> str:
     """What is promised of the answer, with unit and neighbours in words."""
     if answered.answer is None:
-        return "made on this device from the clicks themselves: nothing about them left it"
+        return "ranked on this device by the clicks themselves: nothing of them was sent"
     guarantee = recommender.guarantee
     if not guarantee.private:
         return str(guarantee)
@@ -41,7 +41,7 @@ def promise(answered: Answered, recommender: Recommender) -> str:
 def cost(answered: Answered, recommender: Recommender) -> str:
     """Cost of this call, in words."""
     if answered.answer is None:
-        return "nothing"
+        return "nothing: ranked on this device, exact; nothing of the history was sent"
     if not answered.fresh:
         return f"nothing: answer {answered.answer.number} was sent again, as it was drawn"
     earlier = [
@@ -62,12 +62,12 @@ def shown(answered: Answered, recommender: Recommender) -> str | None:
     knows."""
     if answered.answer is None:
         return (
-            "what everybody gets: this model says nothing else of these clicks"
+            "everybody's: this model says nothing else of these clicks"
             if answered.everybodys
             else None
         )
-    share = told(answered.bundle, answered.clicks, guarantee=recommender.guarantee)
-    if share is None or not recommender.guarantee.private:
+    share = answered.share
+    if share is None:
         return None
     clicks = "1 click says" if answered.clicks == 1 else f"{answered.clicks} clicks say"
     left = (
@@ -77,8 +77,8 @@ def shown(answered: Answered, recommender: Recommender) -> str | None:
     if share >= HIDDEN:
         return left
     return (
-        f"{left}: this list is nearly what everybody gets. More clicks, a larger epsilon or "
-        "--local would show yours"
+        f"everybody's, made on this device: {left}. More clicks, a larger epsilon or --via device "
+        "would show yours"
     )
 
 

@@ -1,27 +1,18 @@
-"""Requests over Flower, by its public interfaces: the ClientApp of a participant
-(`fedrec_server.flower` says how a message is written)."""
+"""Requests over Flower, by its public interfaces (`fedrec_server.flower` says how a message is
+written)."""
 
 from __future__ import annotations
 
 from flwr.app import Array, ArrayRecord, ConfigRecord, Message, RecordDict
-from flwr.clientapp import ClientApp
 
 from fedrec.federation.protocol import Refusal
-from fedrec.federation.round_messages import KINDS, RoundMessage
+from fedrec.federation.round_messages import RoundMessage
 from fedrec_client.requests import Requests, refusing
 
 SAID = "fedrec"
 ARRAYS = "public"
 CODED = "fedrec.coding"
 """Flower's word for how an array is written."""
-
-
-def client_app(requests: Requests) -> ClientApp:
-    """The app that answers for this client."""
-    installed = ClientApp()
-    for kind in KINDS:
-        installed.query(kind)(lambda message, _context: answered(requests, message))
-    return installed
 
 
 def answered(requests: Requests, message: Message) -> Message:

@@ -7,9 +7,9 @@ exactly over all runs (`fedrec.privacy.accounting`). The entries form a SHA-256 
 also kept in a small file beside the database.
 
 It is noticed where an entry was changed or dropped, and where the ledger is older than its head
-file (`fedrec.ledgers` says what is not). How many entries there are is told to the aggregator,
-which notices where a whole folder was put back. Entries follow each other by their numbers; their
-times are written down and decide nothing, since clocks jump.
+file (`fedrec.ledgers` says what is not). How far it reaches is told to the aggregator, which
+notices where a whole folder was put back, also where it went on since. Entries follow each other by
+their numbers; their times are written down and decide nothing, since clocks jump.
 
 Beside the entries lies the newest head that was seen of the aggregator's own ledger
 (`fedrec.federation.protocol`): it is lost or put back with them alone.
@@ -38,7 +38,14 @@ import numpy as np
 
 from fedrec.arrays import UInt8s
 from fedrec.errors import BudgetExceededError, RefusedError, UnitMismatchError
-from fedrec.federation.protocol import TOKEN_BYTES, HeadMemory, LedgerHead, Refusal
+from fedrec.federation.protocol import (
+    OWN_HEADS,
+    TOKEN_BYTES,
+    HeadMemory,
+    LedgerHead,
+    OwnLedger,
+    Refusal,
+)
 from fedrec.ledgers import sqlite_ledger
 from fedrec.ledgers.chain import EntryType, genesis, head_after
 from fedrec.ledgers.sqlite_ledger import LedgerTable, SqliteLedger, reading
@@ -46,8 +53,29 @@ from fedrec.privacy.accounting import GaussianEvent, Ledger, epsilon_of, mu_for
 from fedrec.privacy.calibration import Plan
 from fedrec.privacy.guarantee import Guarantee, said_down
 
-SECRET_BYTES = 32
+SECRET_BYTES = 32  # 256 bits: nobody guesses it
 SECRET_SCHEMA = "CREATE TABLE IF NOT EXISTS secret (value BLOB NOT NULL);"
+_SCHEMA = f"""
+{SECRET_SCHEMA}
+CREATE TABLE IF NOT EXISTS entries (
+    number INTEGER PRIMARY KEY, time_s REAL NOT NULL, run TEXT NOT NULL, round INTEGER NOT NULL,
+    question TEXT NOT NULL, plan TEXT NOT NULL,
+    releases TEXT NOT NULL, head TEXT NOT NULL, UNIQUE (run, round)
+);
+CREATE TABLE IF NOT EXISTS aggregators (
+    place INTEGER PRIMARY KEY, number INTEGER NOT NULL, head TEXT NOT NULL
+);
+CREATE TABLE IF NOT EXISTS aggregator (
+    one INTEGER PRIMARY KEY CHECK (one = 1), number INTEGER NOT NULL, head TEXT NOT NULL
+);
+"""
+_ATTEMPTS = (
+    "CREATE TABLE IF NOT EXISTS attempts (run TEXT, round INTEGER, ticket BLOB, PRIMARY KEY "
+    "(run, round, ticket))"
+)
+"""Made where checks of hostile clients are charged, so that other ledgers stay as they are."""
+_CLEARLY = 1e-6
+"""Relative, of mu: a limit that is passed by more is passed by any plan of such a guarantee."""
 
 
 def kept_secret(database: sqlite3.Connection) -> bytes:
@@ -116,31 +144,6 @@ ROUNDS = LedgerTable(
 )
 
 
-_SCHEMA = f"""
-{SECRET_SCHEMA}
-CREATE TABLE IF NOT EXISTS entries (
-    number INTEGER PRIMARY KEY, time_s REAL NOT NULL, run TEXT NOT NULL, round INTEGER NOT NULL,
-    question TEXT NOT NULL, plan TEXT NOT NULL,
-    releases TEXT NOT NULL, head TEXT NOT NULL, UNIQUE (run, round)
-);
-CREATE TABLE IF NOT EXISTS aggregators (
-    place INTEGER PRIMARY KEY, number INTEGER NOT NULL, head TEXT NOT NULL
-);
-CREATE TABLE IF NOT EXISTS aggregator (
-    one INTEGER PRIMARY KEY CHECK (one = 1), number INTEGER NOT NULL, head TEXT NOT NULL
-);
-"""
-
-_ATTEMPTS = (
-    "CREATE TABLE IF NOT EXISTS attempts (run TEXT, round INTEGER, ticket BLOB, PRIMARY KEY "
-    "(run, round, ticket))"
-)
-"""Made where checks of hostile clients are charged, so that other ledgers stay as they are."""
-
-_CLEARLY = 1e-6
-"""Relative, of mu: a limit that is passed by more is passed by any plan of such a guarantee."""
-
-
 class ClientLedger(SqliteLedger[RoundCharge]):
     """An open ledger. One process at a time; safe to call from several threads."""
 
@@ -163,6 +166,12 @@ class ClientLedger(SqliteLedger[RoundCharge]):
         self._seen = LedgerHead(*found) if found else LedgerHead()
         of_three = self._db.execute("SELECT place, number, head FROM aggregators")
         self._seen_of = {place: LedgerHead(number, head) for place, number, head in of_three}
+
+    @property
+    def told(self) -> OwnLedger:
+        """What an aggregator is told of it."""
+        heads = (entry.head for entry in self._entries[-OWN_HEADS:])
+        return OwnLedger(len(self._entries), tuple(heads))
 
     @property
     def secret(self) -> bytes:
@@ -203,7 +212,7 @@ class ClientLedger(SqliteLedger[RoundCharge]):
         """Durably charge each user for these releases of `plan`; `question` is the digest. False
         where this was charged before: a resend.
 
-        weight: of this site's reports (`federation.personal`), which cost so much of each release's
+        weight: of this site's reports (`federation.releases`), which cost so much of each release's
         mu. There must be room for all that is left of the plan: a run that cannot be finished is
         refused before its first round.
         Raises RefusedError: WRONG_PLAN where the run had another plan, ALREADY_REPORTED where the

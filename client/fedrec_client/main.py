@@ -22,10 +22,11 @@ from types import FrameType
 
 import fedrec
 from fedrec.errors import SettingsError
-from fedrec.ledgers.chain import FileLock
+from fedrec.ledgers.file_lock import FileLock
 from fedrec.operations import logs
 from fedrec.operations.addresses import Address
-from fedrec.operations.metrics import Metrics, keep_little, watch_machine
+from fedrec.operations.machine import keep_little, watch_machine
+from fedrec.operations.metrics import Metrics
 from fedrec.storage import write_json
 from fedrec.transport.channel import Access
 from fedrec.transport.rounds_client import RoundsConnection
@@ -75,9 +76,10 @@ def run(
         )
         metrics, metrics_address = _metrics(settings.metrics, stack)
         own = [settings.server.certificate, settings.server.ca]
-        for table in (settings.aggregator, *settings.aggregators, *settings.leaves):
+        for table in (settings.aggregator, *settings.aggregators):
             own += [table.certificate, table.ca] if table else []
         watch_machine(metrics.registry, state=folder, certificates=own)
+        # two clients on one ledger would each spend what is left
         lock = FileLock(
             folder / "client.lock",
             f"{folder} is in use by another process",

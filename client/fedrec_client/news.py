@@ -124,6 +124,7 @@ class NewsParticipant:
         self._notes = Notes(folder)
         self._trust = trust or NewsTrust()
         self._seed = seed
+        # a question asked twice at once must be paid once and answered by the same report
         self._mutex = threading.Lock()
         self._run: _Run | None = None
         self._renew = renew
@@ -162,12 +163,12 @@ class NewsParticipant:
                 f"the terms of run {terms.run} changed",
                 "A run keeps its terms; begin a new one.",
             )
-        self._notes.keep_terms(terms)
-        self._run = known
         unknown = self.users.unknown_events(terms)
         self._notes.keep_translation(
             terms.run, users=self.users.num_users, events=len(known.data), unknown_events=unknown
         )
+        self._notes.keep_terms(terms)
+        self._run = known
         return Reply(Answer(self.name, self.users.num_users))
 
     def _look_again(self, run: str) -> None:

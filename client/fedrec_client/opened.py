@@ -24,19 +24,16 @@ from fedrec.operations.party_settings import AggregatorAccess, names_of_three
 from fedrec.operations.party_state import Awaited, PartyState, noting
 from fedrec.transport.aggregator_client import RemoteReportEndpoint, Retry
 from fedrec.transport.channel import Access
-from fedrec.transport.leaf_client import RemoteShareEndpoint
-from fedrec_client.delivery import LeafEndpoints
+from fedrec.transport.three_party_client import RemoteShareEndpoint
 from fedrec_client.ledger import ClientLedger
 from fedrec_client.participant import Participant, SiteUsers
 from fedrec_client.settings import (
     NEWS_FORMATS,
     ClientData,
     ClientSettings,
-    range_of,
-    three_by_range,
 )
 from fedrec_client.store import read_users
-from fedrec_client.three_way import LeavesOfThree, ThreeWay, names_of
+from fedrec_client.three_way import ThreeWay, names_of
 
 if TYPE_CHECKING:
     from fedrec_client.news import NewsParticipant
@@ -130,32 +127,12 @@ def open_participant(
 
 def _endpoint(
     settings: ClientSettings, retry: Retry | None, stack: ExitStack
-) -> ReportEndpoint | ThreeWay | LeafEndpoints | LeavesOfThree:
-    """Endpoint of the one aggregator, of leaves, of three, or of their leaves."""
+) -> ReportEndpoint | ThreeWay:
+    """Endpoint of the one aggregator, or of three."""
 
     def way(one: AggregatorAccess) -> Access:
         return Access(**one.called_by(settings.name))
 
-    if any(leaf.place for leaf in settings.leaves):
-        by_range = three_by_range(settings.leaves)
-        shares = [
-            [
-                stack.enter_context(RemoteShareEndpoint(way(three[place]), retry=retry))
-                for three in by_range.values()
-            ]
-            for place in range(3)
-        ]
-        keys = [names_of(names_of_three(three)) for three in by_range.values()]
-        by_place = [[of_range[place] for of_range in keys] for place in range(3)]
-        return LeavesOfThree.of(list(by_range), shares, by_place)
-    if settings.leaves:
-        return LeafEndpoints(
-            [
-                stack.enter_context(RemoteReportEndpoint(way(leaf), retry=retry))
-                for leaf in settings.leaves
-            ],
-            [range_of(leaf) for leaf in settings.leaves],
-        )
     if settings.aggregators:
         endpoints = [
             stack.enter_context(RemoteShareEndpoint(way(one), retry=retry))

@@ -2,11 +2,12 @@
 no with a reason.
 
 Order in a round: the plan and the question are checked, and that the aggregator's ledger still
-holds what was seen of it; the own ledger is charged, durably; the reports are made and handed to
-the aggregator in batches. A crash anywhere costs nothing twice: the same question again is charged
-once, and its reports are the same bytes under the same ids, which the aggregator counts once. The
-server gets an `Answer` and nothing else: counts, a stable code, and words that no user's event has
-any part in. What the operator should know goes to the log.
+holds what was seen of it; the own ledger is charged, durably, and the aggregator told of the
+charge; the reports are made and handed to the aggregator in batches. A crash anywhere costs nothing
+twice: the same question again is charged once, and its reports are the same bytes under the same
+ids, which the aggregator counts once. The server gets an `Answer` and nothing else: counts, a
+stable code, and words that no user's event has any part in, but that none of many has an item of
+the catalogue. What the operator should know goes to the log.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ from fedrec.privacy.guarantee import Guarantee
 from fedrec.recipes import guarantee_of
 from fedrec.settings import validated
 from fedrec_client.answering import AnswerBounds, Private, require_answerable
-from fedrec_client.delivery import Delivery, LeafDelivery, LeafEndpoints
+from fedrec_client.delivery import Delivery
 from fedrec_client.ledger import ClientLedger, report_ids, user_tokens
 from fedrec_client.refusals import from_the_aggregator, guarded, public_words
 from fedrec_client.run_record import (
@@ -62,8 +63,6 @@ from fedrec_client.run_record import (
     step_of,
 )
 from fedrec_client.three_way import (
-    LeavesOfThree,
-    RangesDelivery,
     SharedDelivery,
     ThreeWay,
     sharing_check,
@@ -71,7 +70,7 @@ from fedrec_client.three_way import (
 
 log = logging.getLogger(__name__)
 
-TOKENS_PER_PIECE = 10_000
+TOKENS_PER_PIECE = 10_000  # 160 KB: far below the 4 MB that gRPC takes by default
 
 
 class SiteUsers(Protocol):
@@ -104,7 +103,7 @@ class Participant:
         name: str,
         users: SiteUsers,
         ledger: ClientLedger,
-        endpoint: ReportEndpoint | ThreeWay | LeafEndpoints | LeavesOfThree,
+        endpoint: ReportEndpoint | ThreeWay,
         folder: Path,
         *,
         users_per_batch: int = 256,
@@ -134,6 +133,7 @@ class Participant:
         self._tokens = user_tokens(ledger.secret, users.user_ids)
         self._renew = renew
         self._known: tuple[Terms, Private] | None = None
+        # a question asked twice at once must be paid once and answered by the same report
         self._mutex = threading.Lock()
 
     def join(self, terms: Terms) -> Answer:
@@ -163,12 +163,12 @@ class Participant:
         require_sound(terms, self._bounds)
         self._look_again(terms.run)
         mine = self._translated(terms)
-        self._notes.keep_terms(terms)
-        self._known = terms, mine
         unknown = self.users.unknown_events(terms)
         self._notes.keep_translation(
             terms.run, users=mine.num_users, events=len(mine), unknown_events=unknown
         )
+        self._notes.keep_terms(terms)
+        self._known = terms, mine
         if self.ledger.plan_of(terms.run) is None:  # once it is known, the plan decides
             promised = guarantee_of(
                 validated(json.loads(terms.recipe), source="the run's recipe").privacy
@@ -195,11 +195,11 @@ class Participant:
         """Raises RefusedError (`STALE_LEDGER`) where it, or this client's own, has gone back in
         time."""
         endpoint = self._endpoint
-        charged = len(self.ledger.entries)
-        if isinstance(endpoint, ThreeWay | LeavesOfThree):
-            endpoint.follow([self.ledger.of_aggregator(place) for place in range(3)], charged)
+        own = self.ledger.told
+        if isinstance(endpoint, ThreeWay):
+            endpoint.follow([self.ledger.of_aggregator(place) for place in range(3)], own)
         else:
-            follow(lambda since: endpoint.growth(since, charged), self.ledger)
+            follow(lambda since: endpoint.growth(since, own), self.ledger)
 
     def _enroll(self) -> None:
         try:
@@ -217,7 +217,7 @@ class Participant:
         header = question_header(question, run=invitation.run, plan=plan.digest())
         read_header(header)  # names and sizes, as if it had come as bytes
         step = step_of(question, terms)
-        shared = isinstance(self._endpoint, ThreeWay | LeavesOfThree)
+        shared = isinstance(self._endpoint, ThreeWay)
         require_plan(
             plan,
             question,
@@ -239,6 +239,9 @@ class Participant:
             [release.name for release in question.releases],
             weight=own,
         )
+        # the aggregator knows of this charge before a report of it counts: put back to before it,
+        # this ledger is refused
+        self._see_the_aggregators_ledger()
         ids = report_ids(
             self.ledger.secret,
             self._tokens,
@@ -300,21 +303,14 @@ class Participant:
             else None
         )
         about = (run, question, named, step, mine, ids, self._tokens)
-        if isinstance(self._endpoint, ThreeWay | LeavesOfThree):
-
-            def counted(where: str) -> Callable[[bytes], None]:
-                if not plan.checked:
-                    return SharedDelivery.keep_attempt
-                return partial(self.ledger.keep_attempt, where, question.round, most=ATTEMPTS)
-
+        if isinstance(self._endpoint, ThreeWay):
+            keep_attempt: Callable[[bytes], None] = (
+                partial(self.ledger.keep_attempt, run, question.round, most=ATTEMPTS)
+                if plan.checked
+                else SharedDelivery.keep_attempt
+            )
             own: dict[str, Any] = {"keep": keep, "plan": plan, "secret": self.ledger.secret}
-            if isinstance(self._endpoint, LeavesOfThree):
-                # by range: a user shares in the attempts of its own range alone
-                count = lambda of: counted(f"{run}/{of}")  # noqa: E731
-                return RangesDelivery(*about, **own, leaves=self._endpoint, count=count)
-            return SharedDelivery(*about, **own, three=self._endpoint, keep_attempt=counted(run))
-        if isinstance(self._endpoint, LeafEndpoints):
-            return LeafDelivery(*about, keep=keep, leaves=self._endpoint)
+            return SharedDelivery(*about, **own, three=self._endpoint, keep_attempt=keep_attempt)
         return Delivery(*about, self._endpoint, keep)
 
     def _deliver(self, delivery: Delivery, header: bytes, quorum: int) -> Answer:

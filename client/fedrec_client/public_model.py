@@ -24,7 +24,7 @@ import numpy.typing as npt
 from fedrec.data.columns import plain_id
 from fedrec.data.interactions import Interactions
 from fedrec.errors import SettingsError
-from fedrec.factorization.facts import Model, ranker_of
+from fedrec.factorization.rankers import Model, ranker_of
 from fedrec.factorization.released import model_of
 from fedrec.numerics.segments import tie_keys
 from fedrec.privacy.accounting import mu_for
@@ -36,6 +36,9 @@ from fedrec.serving.bundle import Bundle
 from fedrec.serving.ranking import Exact, Query
 from fedrec_client.clicks import Click, Clicks
 from fedrec_client.serving_ledger import Event, ServingQuestion, event_of
+
+Clicked = tuple[int, float | None]
+"""Row of an item, and its rating where there is one."""
 
 
 @dataclass(frozen=True)
@@ -167,7 +170,7 @@ class PublicModel:
         rows = self.window(clicks)
         rows = rows[rows >= 0]
         if self.bundle.about.form != "additive":
-            return len(rows)
+            return int((rows < self.bundle.size).sum())  # without the anonymous item
         return int(self.bundle.rows[rows].any(axis=1).sum())
 
     @property
@@ -200,10 +203,6 @@ class PublicModel:
         return click.rating is None or click.rating >= self.bundle.about.liked
 
 
-Clicked = tuple[int, float | None]
-"""Row of an item, and its rating where there is one."""
-
-
 def best(
     bundle: Bundle,
     window: npt.NDArray[np.int32],
@@ -211,21 +210,45 @@ def best(
     *,
     k: int,
     categories: int,
+    allowed: Sequence[int] | None = None,
+    keep_seen: bool = False,
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float64]]:
-    """Rows and scores of the k best items that are not in `events`, best first. window: (H,) rows;
-    categories: bits, 0 for all."""
-    seen = {row for row, _ in events}
+    """Rows and scores of the k best items, best first; those in `events` are left out unless
+    `keep_seen`. window: (H,) rows; categories: bits, 0 for all; allowed: rows of the only items."""
+    depth = k if allowed is None else bundle.size
+    if not events:
+        rows, scores = everybodys(bundle, k=depth, categories=categories)
+        fine = np.ones(len(rows), np.bool_) if allowed is None else np.isin(rows, allowed)
+        return rows[fine][:k], scores[fine][:k]
     model = released_model(bundle)
+    seen = {row for row, _ in events}
     if model is None:
-        found = Exact(bundle)(
-            [Query(_unnoised(bundle, window), min(k + len(seen), bundle.size), categories)]
-        )[0]
-        rows = found.items.astype(np.int64)
-        scores = found.scores.astype(np.float64)
+        sent = _unnoised(bundle, window)
+        rows, scores = _by_query(bundle, sent, k=depth + len(seen), categories=categories)
     else:
         rows, scores = _by_local_solve(model, bundle, events, categories)
-    unseen = ~np.isin(rows, list(seen))
-    return rows[unseen][:k], scores[unseen][:k]
+    fine = ~np.isin(rows, [] if keep_seen else list(seen))
+    fine &= True if allowed is None else np.isin(rows, allowed)
+    return rows[fine][:k], scores[fine][:k]
+
+
+def everybodys(
+    bundle: Bundle, *, k: int, categories: int
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float64]]:
+    """Rows and scores of the k best items for a reader of whom nothing is known: the same for
+    everybody. It is what a query becomes as its noise grows without end, the mean of the
+    population."""
+    query = np.zeros(bundle.coefficients, np.float32)
+    if bundle.about.form == "attention":  # whose queries are shares, also those of no click
+        query = _unnoised(bundle, np.full(bundle.about.history, -1, np.int32))
+    return _by_query(bundle, query, k=k, categories=categories)
+
+
+def _by_query(
+    bundle: Bundle, query: npt.NDArray[np.float32], *, k: int, categories: int
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float64]]:
+    found = Exact(bundle)([Query(query, min(k, bundle.size), categories)])[0]
+    return found.items.astype(np.int64), found.scores.astype(np.float64)
 
 
 def is_everybodys(
@@ -234,8 +257,7 @@ def is_everybodys(
     """Whether these rows, best first, are those that a reader of nothing gets, less what is in
     `events`."""
     seen = [row for row, _ in events]
-    nothing = np.full(bundle.about.history, -1, np.int32)
-    found, _ = best(bundle, nothing, (), k=len(rows) + len(seen), categories=categories)
+    found, _ = everybodys(bundle, k=len(rows) + len(seen), categories=categories)
     return bool(np.array_equal(rows, found[~np.isin(found, seen)][: len(rows)]))
 
 
@@ -284,7 +306,10 @@ def _interactions(bundle: Bundle, events: Sequence[Clicked]) -> Interactions:
 
     Of two events on an item the later counts; a rating that is missing is the best there is, and
     none is off the scale."""
-    kept = dict(events)
+    kept = dict[int, float | None]()
+    for row, rating in events:
+        kept.pop(row, None)  # what is clicked again is as recent as that
+        kept[row] = rating
     clicked = bundle.about.family == "clicks"
     given = [rating for rating in kept.values() if rating is not None]
     scale = bundle.more.get(
@@ -300,4 +325,5 @@ def _interactions(bundle: Bundle, events: Sequence[Clicked]) -> Interactions:
         num_items=bundle.size,
         value_range=(low, high),
         kind="clicks" if clicked else "ratings",
+        times=np.arange(len(kept)),  # in the order in which they were made
     )

@@ -3,7 +3,11 @@
     with Recommender("grpcs://recommender.example.org:7443", state=Path("state")) as recommender:
         answer = recommender.recommend(Clicks.of(["1193", "661", "914"]), k=10)
 
-The server's public bundle is fetched once. What leaves is a version, B noised coefficients, k, and
+The server's public bundle is fetched once. It holds all that ranking takes, so where it is small
+(`device_mb`) this device ranks by itself: no query leaves, and nothing is spent. Whether it does is
+decided by the size of the bundle, never by the history.
+
+Where it asks, what leaves is a version, B noised coefficients, k, and
 categories that the person names; everything else happens here: windows, noise, the ledger, leaving
 out what was seen. The same question is asked again with the same bytes and costs nothing, in
 another process too; so does a new model with the same public rows. `k + H` items are asked for
@@ -20,8 +24,10 @@ leaves at all:
 - Whether an answer is repeated depends on when the history changed, on the bundle and on the
   guarantee (`ServingLedger.edit_of`).
 
-A `GenericListWarning` comes before an answer is paid for that says nearly nothing of the person.
-Whoever makes an error of it decides by the number of clicks whether a query leaves.
+An answer whose noise leaves next to nothing of the clicks is a list at random. Then the list shown
+is everybody's, made here; the query has left, and is paid for, as for any other history. A
+`GenericListWarning` comes before that. Whoever makes an error of it decides by the number of clicks
+whether a query leaves.
 
 What is left is time: how long an answer takes depends a little on how many clicks there are.
 """
@@ -35,17 +41,19 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import TracebackType
-from typing import Protocol, Self
+from typing import Any, Literal, Protocol, Self
 
 import numpy as np
 import numpy.typing as npt
 
+from fedrec.data.columns import require_named
 from fedrec.errors import (
     BudgetExceededError,
     GenericListWarning,
     ProtocolError,
     RefusedError,
     SettingsError,
+    UnreachableError,
     warn,
 )
 from fedrec.operations import logs
@@ -57,7 +65,7 @@ from fedrec.serving.asking import HIDDEN, ask, query, told
 from fedrec.serving.bundle import Bundle
 from fedrec_client.bundle_cache import BundleCache, rehearse
 from fedrec_client.clicks import Clicks
-from fedrec_client.public_model import PublicModel
+from fedrec_client.public_model import PublicModel, best, everybodys, is_everybodys
 from fedrec_client.serving_http import connect
 from fedrec_client.serving_ledger import Drawn, PaidAnswer, ServingLedger
 from fedrec_client.serving_link import (
@@ -70,6 +78,12 @@ from fedrec_client.serving_link import (
 )
 
 log = logging.getLogger(__name__)
+
+Via = Literal["auto", "device", "server"]
+"""Who ranks; auto: this device, where the bundle is a small download."""
+
+DEVICE_MB = 20.0
+"""A small download: seconds on a slow line, and ranked in less than one on a small device."""
 
 _ATTEMPTS = 3
 """Models that may be retired between two questions before this gives up."""
@@ -97,11 +111,12 @@ class Answered:
 
     answer: what was paid for, None for a list made on this device. fresh: whether it was paid for
     now. asked: items asked for; hidden: how many of them had been seen. clicks: how many a query is
-    made of; unknown: how many more are of items that the catalogue lacks. without_blanks: how many
+    made of; share: which share of what they say the noise leaves, None where nobody
+    knows; unknown: how many more are of items that the catalogue lacks. without_blanks: how many
     ids were found without the blanks around them; off_scale: how many ratings are outside the
     model's scale. left: every message that left in this call. first_unknown: one of the ids that
-    the catalogue lacks, empty for none. everybodys: whether a list of this device is the one that a
-    reader of nothing gets.
+    the catalogue lacks, empty for none. everybodys: whether the list is the one that a reader of
+    nothing gets.
     """
 
     items: tuple[Recommendation, ...]
@@ -117,6 +132,7 @@ class Answered:
     left: tuple[Left, ...]
     first_unknown: str = ""
     everybodys: bool = False
+    share: float | None = None
 
 
 def _require_above_0(flag: str, value: float) -> None:
@@ -138,18 +154,34 @@ class Recommender:
         delta: float = 1e-5,
         renew_every_s: float | None = None,
         max_user_epsilon: float = math.inf,
+        via: Via = "auto",
+        device_mb: float = DEVICE_MB,
         trust: Trust | None = None,
         timeout_s: float = 10.0,
         keys: Keys | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        """epsilon: of a fresh answer; limit: of all answers together, or of those of any
-        `renew_every_s` seconds; both at `delta`.
+        """Open the ledger in `state` and the connection.
 
-        max_user_epsilon: of the same answers, per user (replace), whatever the history.
+        Args:
+            server: Its address, or a connection that is open.
+            state: A folder of this person, with the ledger and bundles.
+            epsilon: Of a fresh answer, per click (replace).
+            limit: Epsilon of all answers together, or of those of any `renew_every_s` seconds.
+            delta: Of both.
+            renew_every_s: After so many seconds an answer counts no more; never without it.
+            max_user_epsilon: Of the same answers, per user (replace), whatever the history.
+            via: Who ranks: "auto", "device" or "server".
+            device_mb: The largest bundle in MB that this device ranks by itself when `via` is
+                "auto".
+            trust: Certificates and secrets for the connection.
+            timeout_s: Of a call.
+            keys: Of the noise; the operating system's generator without them.
+            clock: Seconds since 1970; a test's to replace.
 
-        Raises SettingsError on what cannot be, RunError where `state` is in use or its ledger is
-        damaged.
+        Raises:
+            SettingsError: An argument cannot be.
+            RunError: `state` is in use, or its ledger is damaged.
         """
         _require_above_0("--epsilon", epsilon)
         _require_above_0("--limit", limit)
@@ -167,8 +199,11 @@ class Recommender:
         )
         self._name = server if isinstance(server, str) else "server"
         self._cache = BundleCache(state / "bundles")
+        self._via = via
+        self._device_bytes = 1e6 * device_mb
         self._used: PublicModel | None = None
         self._rehearsed = ""
+        self._shares = dict[tuple[str, int], float | None]()
         state.mkdir(parents=True, exist_ok=True, mode=0o700)
         self.ledger = ServingLedger(
             state / "ledger.sqlite",
@@ -202,18 +237,50 @@ class Recommender:
         categories: Sequence[str] = (),
         candidates: int | None = None,
         last: bool = False,
+        items: Sequence[str] | None = None,
+        keep_seen: bool = False,
     ) -> Answered:
-        """The k best items that are not among the clicks, by the server's ranking of noised
-        coefficients; fewer where most were seen.
+        """The k best items that are not among the clicks; fewer where most were seen. Ranked by
+        this device (`local`), or by the server from noised coefficients (`via`).
 
-        candidates: items to ask for, at least k + H; a public choice. last: ask with the last
-        answer, whatever the clicks are now. Raises BudgetExceededError, ProtocolError, RunError,
-        SettingsError; none of them because of what the clicks are.
+        Args:
+            clicks: The person's history, which stays here.
+            k: Length of the list.
+            categories: Names of public categories to choose from; none for all.
+            candidates: Items to ask the server for, at least k + H; a public choice. The server
+                is asked then.
+            last: Ask the server with the last answer, whatever the clicks are now.
+            items: Ids of the only items that are ranked, by this device whatever the bundle's size.
+            keep_seen: Whether items of the clicks may be listed.
+
+        Returns:
+            The list, and what was asked, paid and left out for it.
+
+        Raises:
+            BudgetExceededError: A fresh answer would pass the limit.
+            ProtocolError: The server cannot be reached, or does not keep to the protocol.
+            RunError: The ledger cannot be written.
+            SettingsError: An argument is wrong; never because of what the clicks are.
+            DataError: The model has none of `items`.
         """
+        asks = last or candidates is not None
+        if items is not None and (asks or self._via == "server"):
+            raise SettingsError(
+                "--items are ranked by this device, so that no server learns which they are",
+                "Leave out --demo, --via server, --last and --candidates.",
+            )
+        if asks and self._via == "device":
+            raise SettingsError(
+                "--last and --candidates are of queries, and this device ranks by itself",
+                "Leave them out, or give --via server.",
+            )
+        if not asks and (items is not None or self._ranks_here()):
+            return self.local(clicks, k=k, categories=categories, items=items, keep_seen=keep_seen)
         began = len(self._server.journal)
         paid = False
         # of every call, so that what comes back later is known to have been away
         edit = self.ledger.edit_of(clicks.digest)
+        # the server may have taken a new model since: it is fetched, and asked again
         for attempt in range(_ATTEMPTS):
             model = self._model(edit, may_be_old=attempt == 0, last=last)
             self._rehearse(model)
@@ -228,12 +295,17 @@ class Recommender:
                     raise
                 continue
             rows = _checked(reply, model.bundle, asked)
+            scores = reply.scores
             seen = model.rows(clicks)
-            kept = ~np.isin(rows, seen)
-            items = _listed(model.bundle, rows[kept][:k], reply.scores[kept][:k])
+            share = self._share_told(model, clicks)
+            hidden = share is not None and share < HIDDEN
+            if hidden:
+                rows, scores = everybodys(model.bundle, k=asked, categories=bits)  # type: ignore[assignment]
+            kept = ~np.isin(rows, [] if keep_seen else seen)
+            listed = _listed(model.bundle, rows[kept][:k], scores[kept][:k])
             journal = tuple(self._server.journal[began:])
             return Answered(
-                items,
+                listed,
                 model.bundle,
                 answer,
                 paid,
@@ -245,21 +317,42 @@ class Recommender:
                 model.off_scale(clicks),
                 journal,
                 model.first_unknown(clicks),
+                hidden,
+                share,
             )
         raise ProtocolError(
             "the server retires models faster than they can be asked",
             "Ask again later: what was paid for is kept.",
         )
 
-    def local(self, clicks: Clicks, *, k: int = 10, categories: Sequence[str] = ()) -> Answered:
+    def local(
+        self,
+        clicks: Clicks,
+        *,
+        k: int = 10,
+        categories: Sequence[str] = (),
+        items: Sequence[str] | None = None,
+        keep_seen: bool = False,
+    ) -> Answered:
         """The k best by the clicks themselves, ranked on this device.
 
-        Nothing about them leaves, and nothing is spent."""
-        # brings the solvers of all factorisation models
-        from fedrec_client.public_model import best, is_everybodys
+        Nothing about them leaves, and nothing is spent.
 
+        Args:
+            clicks: The person's history.
+            k: Length of the list.
+            categories: Names of public categories to choose from; none for all.
+            items: Ids of the only items that are ranked; None for all.
+            keep_seen: Whether items of the clicks may be listed.
+
+        Returns:
+            The list.
+
+        Raises:
+            DataError: The model has none of `items`.
+        """
         began = len(self._server.journal)
-        model = self._current() or self._newest()
+        model = self._newest_here()
         seen = model.rows(clicks)
         events = [
             (int(row), click.rating)
@@ -267,7 +360,14 @@ class Recommender:
             if row >= 0
         ]
         bits = model.category_bits(categories)
-        rows, scores = best(model.bundle, model.window(clicks), events, k=k, categories=bits)
+        allowed = None
+        if items is not None:
+            require_named(items, model.bundle.ids.all(), "the model", what="items of --items")
+            allowed = [row for row in model.rows(Clicks.of(items)).tolist() if row >= 0]
+        chosen: dict[str, Any] = {"k": k, "categories": bits, "allowed": allowed}
+        window = model.window(clicks)
+        rows, scores = best(model.bundle, window, events, **chosen, keep_seen=keep_seen)
+        plain = allowed is None and not keep_seen
         journal = tuple(self._server.journal[began:])
         return Answered(
             _listed(model.bundle, rows, scores),
@@ -282,8 +382,26 @@ class Recommender:
             model.off_scale(clicks),
             journal,
             model.first_unknown(clicks),
-            is_everybodys(model.bundle, events, rows, categories=bits),
+            is_everybodys(model.bundle, events, rows, categories=bits)
+            if plain
+            else np.array_equal(rows, best(model.bundle, model.nothing, [], **chosen)[0]),
         )
+
+    def _ranks_here(self) -> bool:
+        """By the size of the bundle alone."""
+        if self._via != "auto":
+            return self._via == "device"
+        model = self._newest_here()
+        return self._cache.bytes_of(model.version) <= self._device_bytes
+
+    def _newest_here(self) -> PublicModel:
+        """The newest model, or the one that is here where the server does not answer."""
+        try:
+            return self._newest()
+        except UnreachableError:
+            if (model := self._current()) is None:
+                raise
+            return model
 
     def _rehearse(self, model: PublicModel) -> None:
         if self._rehearsed != model.bundle.sha256:
@@ -341,8 +459,7 @@ class Recommender:
     def _warn_of_a_generic_list(self, model: PublicModel, clicks: Clicks) -> None:
         """Before an answer is paid for whose noise hides the clicks; said on this device alone."""
         counted = model.counted(clicks)
-        telling = model.telling(clicks)
-        if counted and not telling:
+        if counted and not model.telling(clicks):
             warn(
                 GenericListWarning(
                     f"nothing is known of the {counted} items of this history: the list will be "
@@ -350,16 +467,25 @@ class Recommender:
                 )
             )
             return
-        share = told(model.bundle, telling, guarantee=self.guarantee)
-        if share is None or share >= HIDDEN or not self.guarantee.private:
+        share = self._share_told(model, clicks)
+        if share is None or share >= HIDDEN:
             return
         said = (
             f"noise of epsilon {self.guarantee.epsilon:g} per click leaves about {share:.0%} of "
             f"what {counted} {'click says' if counted == 1 else 'clicks say'}: the list will be "
-            "nearly what everybody gets, and costs as much as another. More clicks, a larger "
-            "epsilon, or the list of this device (--local) show more"
+            "what everybody gets, and costs as much as another. More clicks, a larger "
+            "epsilon, or the list of this device (--via device) show more"
         )
         warn(GenericListWarning(said))
+
+    def _share_told(self, model: PublicModel, clicks: Clicks) -> float | None:
+        """Which share of what the clicks say a fresh answer leaves; None where nobody knows."""
+        if not self.guarantee.private:
+            return None
+        of = (model.version, model.telling(clicks))
+        if of not in self._shares:  # readers may be invented for it, which takes a while
+            self._shares[of] = told(model.bundle, of[1], guarantee=self.guarantee)
+        return self._shares[of]
 
     def _drawn(self, model: PublicModel, clicks: Clicks) -> Drawn:
         # past the limits: a refusal says nothing of the history

@@ -27,11 +27,12 @@ from fedrec_client.refusals import FAILED, UNREACHABLE
 from fedrec_client.store import HeldArrays
 
 MAX_PUBLIC_BYTES = 2**30
-"""Most bytes of public arrays in one question: that of `answering.Bounds`."""
+"""Most bytes of public arrays in one question: that of `answering.AnswerBounds`."""
 
-_CAUSE_CHARACTERS = 500
+_CAUSE_CHARACTERS = 500  # what the server's log and page show of it
 
 log = logging.getLogger(__name__)
+_Request = TypeVar("_Request")
 
 
 class Answering(Protocol):
@@ -150,9 +151,6 @@ def _array(name: str, content: bytes) -> npt.NDArray[Any]:
             Refusal.MALFORMED,
             f"array {name[:100]!r} is not a numeric .npy file of its announced length",
         ) from None
-
-
-_Request = TypeVar("_Request")
 
 
 def _answered(

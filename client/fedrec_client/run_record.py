@@ -1,20 +1,20 @@
-"""Record of runs that a client keeps besides its ledger: their terms, and what it sent.
+"""Runs as a client takes part in them: checks of their terms and plans before anything is charged,
+and the record of terms and of what was sent, besides the ledger.
 
-Losing it costs a second `join`, and no privacy: a ledger of clicks knows the terms of every run
-that it charged (`click_ledger`), and reports on ratings carry no noise of this client's, are
+Losing the record costs a second `join`, and no privacy: a ledger of clicks knows the terms of every
+run that it charged (`click_ledger`), and reports on ratings carry no noise of this client's, are
 charged by their question and what it cost, and counted once by the aggregator.
 
-Checks of a run's terms and plan by a client, before anything is charged.
-
-The server is not trusted with either. Terms are kept where this version knows their recipe; what
-they promise counts only until the plan is known. A plan is answered where it protects a user, its
-aggregation is this client's, and it has every release that the question asks for: only those are
-charged. A question's numbers are checked in `answering`.
+The server is not trusted with terms or plans. Terms are kept where this version knows their recipe;
+what they promise counts only until the plan is known. A plan is answered where it protects a user,
+its aggregation is this client's, and it has every release that the question asks for: only those
+are charged. A question's numbers are checked in `answering`.
 """
 
 from __future__ import annotations
 
 import json
+import logging
 import math
 import re
 from dataclasses import asdict, replace
@@ -25,14 +25,28 @@ from fedrec.federation.messages import ClientStep, Question
 from fedrec.federation.protocol import Receipt, Refusal, Terms, refused
 from fedrec.federation.releases import announced
 from fedrec.federation.wire import pack_terms, question_digest, read_terms
+from fedrec.operations import logs
 from fedrec.privacy.accounting import epsilon_of, mu_for
 from fedrec.privacy.calibration import Aggregation, Plan
 from fedrec.privacy.guarantee import Guarantee
 from fedrec.recipes import client_steps
 from fedrec.settings import validated
-from fedrec.storage import PRIVATE, write_bytes, write_json
+from fedrec.storage import PRIVATE, read_json, write_bytes, write_json
 from fedrec_client.answering import AnswerBounds
 from fedrec_client.three_way import require_shareable
+
+log = logging.getLogger(__name__)
+
+TRANSLATION = "translation.json"
+NO_ITEM = "no-item-known.json"
+"""Beside it, once a catalogue was refused: a refusal tells a server one bit, and a second catalogue
+would be another one."""
+MANY_USERS = 20
+"""Sites with fewer take part where they know no item: a refusal would be about one of few."""
+MOST_RUNS = 10_000
+"""A server that begins runs without end must not fill the disk."""
+# it names a folder: nothing that could lead out of it
+_RUN = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,119}")
 
 
 def require_sound(terms: Terms, bounds: AnswerBounds) -> None:
@@ -143,13 +157,6 @@ def charged(terms: Terms, promised: Guarantee, *, own: float, delta: float) -> G
     return replace(promised, epsilon=limit)
 
 
-MOST_RUNS = 10_000
-"""A server that begins runs without end must not fill the disk."""
-
-# it names a folder: nothing that could lead out of it
-_RUN = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,119}")
-
-
 class Notes:
     """The folders `terms` and `sent` of a client's state."""
 
@@ -188,9 +195,28 @@ class Notes:
             return None
 
     def keep_translation(self, run: str, *, users: int, events: int, unknown_events: int) -> None:
-        """How much of the site's data the run's catalogue names: for the site's own eyes."""
-        content = {"users": users, "events": events, "unknown_events": unknown_events}
-        write_json(self._sent / run / "translation.json", content)
+        """How much of the site's data the newest run's catalogue names: for the site's own eyes.
+
+        Raises RefusedError (`UNKNOWN_ITEM`) where it names nothing of what many users have: they
+        would pay for empty reports. Of few users that would tell the server what they have. From
+        then on every catalogue is refused, until the site's operator takes the note away.
+        """
+        refused_once = self._terms.parent / NO_ITEM
+        remedy = (
+            "Write item ids as the server's catalogue does: compare one of each. Then remove "
+            f"{refused_once}."
+        )
+        if refused_once.exists():
+            raise _refused(Refusal.UNKNOWN_ITEM, "this site has no item of the catalogue", remedy)
+        content: dict[str, str | int] = {"run": run, "users": users, "events": events}
+        content["unknown_events"] = unknown_events
+        write_json(self._terms.parent / TRANSLATION, content)
+        if not unknown_events:
+            return
+        logs.say(log, "items-unknown", level=logging.WARNING, **content, remedy=remedy)
+        if not events and users >= MANY_USERS:
+            write_json(refused_once, content)
+            raise _refused(Refusal.UNKNOWN_ITEM, "this site has no item of the catalogue", remedy)
 
     def keep_batch(self, run: str, round: int, number: int, batch: bytes) -> None:
         """One message to the aggregator, as it left."""
@@ -219,6 +245,17 @@ class Notes:
 
     def _round(self, run: str, round: int) -> Path:
         return self._sent / run / f"round-{round:03d}.json"
+
+
+def unknown_of(folder: Path) -> tuple[int, int]:
+    """Events that the newest run's catalogue did not name, and all, of a client's state folder;
+    (0, 0) before its first run.
+
+    Raises RunError where the note is damaged."""
+    if not (note := folder / TRANSLATION).exists():
+        return 0, 0
+    kept = read_json(note)
+    return int(kept["unknown_events"]), int(kept["unknown_events"]) + int(kept["events"])
 
 
 def require_name(run: str) -> None:

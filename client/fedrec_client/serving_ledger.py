@@ -58,6 +58,20 @@ _COLUMNS = (
 
 Event = GaussianEvent | PaddedEvent
 """What an answer may cost."""
+_SCHEMA = """
+CREATE TABLE IF NOT EXISTS history (
+    one INTEGER PRIMARY KEY CHECK (one = 1), edit INTEGER NOT NULL, digest TEXT NOT NULL
+);
+CREATE TABLE IF NOT EXISTS answers (
+    number INTEGER PRIMARY KEY, time_s REAL NOT NULL, version TEXT NOT NULL,
+    asked_with TEXT NOT NULL, history TEXT NOT NULL,
+    mu TEXT NOT NULL, padding TEXT NOT NULL, noise_std TEXT NOT NULL,
+    raw BLOB NOT NULL, sent BLOB NOT NULL, head TEXT NOT NULL
+);
+"""
+# relative; an answer that takes all that is left reaches the limit up to the last bits
+_ROUNDING = 1e-9
+_CLICK = Guarantee(1.0, 0.5, "click", "replace")
 
 
 @dataclass(frozen=True)
@@ -136,23 +150,6 @@ ANSWERS = LedgerTable(
         genesis("fedrec serving ledger 1"), lambda before, row: head_after(before, *row), _read
     ),
 )
-
-
-_SCHEMA = """
-CREATE TABLE IF NOT EXISTS history (
-    one INTEGER PRIMARY KEY CHECK (one = 1), edit INTEGER NOT NULL, digest TEXT NOT NULL
-);
-CREATE TABLE IF NOT EXISTS answers (
-    number INTEGER PRIMARY KEY, time_s REAL NOT NULL, version TEXT NOT NULL,
-    asked_with TEXT NOT NULL, history TEXT NOT NULL,
-    mu TEXT NOT NULL, padding TEXT NOT NULL, noise_std TEXT NOT NULL,
-    raw BLOB NOT NULL, sent BLOB NOT NULL, head TEXT NOT NULL
-);
-"""
-
-
-# relative; an answer that takes all that is left reaches the limit up to the last bits
-_ROUNDING = 1e-9
 
 
 class ServingLedger(SqliteLedger[PaidAnswer]):
@@ -346,7 +343,7 @@ class ServingLedger(SqliteLedger[PaidAnswer]):
             raise BudgetExceededError(
                 cause,
                 (
-                    f"A smaller --epsilon costs less; {last}--local ranks on this device and "
+                    f"A smaller --epsilon costs less; {last}--via device ranks on this device and "
                     "spends nothing."
                 ),
             )
@@ -365,7 +362,7 @@ class ServingLedger(SqliteLedger[PaidAnswer]):
             "--last repeats the last answer for nothing" if self.last(question.asked_with) else ""
         )
         return "; ".join(
-            [way for way in ways if way] + ["--local ranks on this device and spends nothing."]
+            [way for way in ways if way] + ["--via device ranks on this device and spends nothing."]
         )
 
 
@@ -374,9 +371,6 @@ def read_answers(path: Path) -> tuple[PaidAnswer, ...]:
 
     Raises RunError where it is missing or damaged."""
     return sqlite_ledger.read_entries(path, ANSWERS)
-
-
-_CLICK = Guarantee(1.0, 0.5, "click", "replace")
 
 
 def _rounded_down(epsilon: float) -> str:

@@ -7,73 +7,31 @@ Relative paths start at the file's folder. `EXAMPLE` is a complete file with mut
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
 from fedrec.data.kinds import KINDS, assumed
-from fedrec.federation.leaves import TokenRange, require_all_once
 from fedrec.operations.party_settings import (
     AggregatorAccess,
     AggregatorOfThree,
     FilePath,
-    LeafAccess,
     PartyTable,
     PinnedTable,
     checked,
-    leaves_pinned,
     pinned,
     read,
     require_pin,
     require_three,
-    require_three_keys,
     three_pinned,
 )
 from fedrec.privacy.guarantee import Guarantee
 from fedrec.settings_tables.data import Epsilon
 
-
-def range_of(leaf: LeafAccess) -> TokenRange:
-    """Raises ValueError where it is none."""
-    return TokenRange(int(leaf.first, 16), int(leaf.last, 16))
-
-
-def require_leaves(leaves: Sequence[LeafAccess]) -> None:
-    """Raises ValueError unless every pseudonym is of one leaf; or of one of each of three parties,
-    with the same ranges, and three keys each."""
-    if {leaf.place for leaf in leaves} == {0}:
-        return require_all_once([range_of(leaf) for leaf in leaves])
-    by_place = {place: [leaf for leaf in leaves if leaf.place == place] for place in (1, 2, 3)}
-    if any(leaf.place == 0 for leaf in leaves) or not all(by_place.values()):
-        raise ValueError(
-            "leaves: of three parties, each has its place, 1, 2 or 3; of one, none has"
-        )
-    for own in by_place.values():
-        require_all_once([range_of(leaf) for leaf in own])
-    by_range = three_by_range(leaves)
-    if any(len(three) != 3 for three in by_range.values()):
-        raise ValueError("leaves: the three parties have the same ranges, each a leaf of its own")
-    for three in by_range.values():
-        if len({leaf.insecure for leaf in three}) != 1:
-            raise ValueError("leaves: all insecure, in a trial, or none")
-        keys = [leaf.address if leaf.insecure else leaf.pin for leaf in three]
-        require_three_keys(keys, insecure=three[0].insecure)
-    return None
-
-
-def three_by_range(leaves: Sequence[LeafAccess]) -> dict[TokenRange, list[LeafAccess]]:
-    """Leaves of three parties by rising range, in the order of their places."""
-    found: dict[TokenRange, list[LeafAccess]] = {}
-    for leaf in sorted(leaves, key=lambda each: (each.first, each.place)):
-        found.setdefault(range_of(leaf), []).append(leaf)
-    return found
-
-
 NEWS_FORMATS = ("mind", "news-shard")
 """Values of data.format that are about news."""
-
 EXAMPLE = """
 name = "library"
 state = "/var/lib/fedrec/client"
@@ -259,6 +217,11 @@ class ServerAccess(PartyTable):
 class ClientSettings(PinnedTable):
     """One client."""
 
+    former: ClassVar[Mapping[str, str]] = {
+        "superlink": "server",
+        "server.root_certificates": "ca",
+    }
+
     name: str = Field(
         pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$",
         description="how server and aggregator know this client",
@@ -269,17 +232,12 @@ class ClientSettings(PinnedTable):
     data: ClientData
     privacy: ClientPrivacy = ClientPrivacy()
     aggregator: AggregatorAccess | None = Field(
-        None, description='needed where privacy.unit = "user", unless there are leaves, or three'
+        None, description='needed where privacy.unit = "user", unless there are three'
     )
     aggregators: tuple[AggregatorOfThree, ...] = Field(
         (),
         description="in place of aggregator: three, in the order of their places; this client then "
         "takes part in three-party runs only (docs/three-party.md; not yet reviewed from outside)",
-    )
-    leaves: tuple[LeafAccess, ...] = Field(
-        (),
-        description="in place of aggregator: the leaves of a tree of aggregators, or of three "
-        "parties, each with its place (docs/scale.md)",
     )
     server: ServerAccess
     users_per_batch: int = Field(
@@ -313,13 +271,13 @@ class ClientSettings(PinnedTable):
     @classmethod
     def with_pins(cls, content: dict[str, Any], pins: Mapping[str, str]) -> dict[str, Any]:
         """The aggregator's key, and the server's."""
-        content = leaves_pinned(three_pinned(content, pins), pins)
+        content = three_pinned(content, pins)
         return pinned(pinned(content, "aggregator", "aggregator", pins), "server", "server", pins)
 
     @property
     def three(self) -> bool:
-        """Whether it takes part with three aggregators, or their leaves."""
-        return bool(self.aggregators) or any(leaf.place for leaf in self.leaves)
+        """Whether it takes part with three aggregators."""
+        return bool(self.aggregators)
 
     @model_validator(mode="after")
     def _one_way_to_noise(self) -> ClientSettings:
@@ -336,18 +294,11 @@ class ClientSettings(PinnedTable):
             )
         news = self.data.format in NEWS_FORMATS
         require_three(self.aggregators)
-        if (self.aggregator is not None) + bool(self.aggregators) + bool(self.leaves) > 1:
+        if self.aggregator is not None and self.aggregators:
             raise ValueError(
-                "aggregator is one that sums alone, aggregators are three, leaves are a "
-                "tree: give one of them"
+                "aggregator is one that sums alone, aggregators are three: give one of the two"
             )
-        if self.leaves:
-            require_leaves(self.leaves)
-        if (
-            self.privacy.unit == "user"
-            and self.aggregator is None
-            and not (self.aggregators or self.leaves)
-        ):
+        if self.privacy.unit == "user" and self.aggregator is None and not self.aggregators:
             raise ValueError(
                 'privacy.unit = "user" needs the table aggregator, leaves, or three '
                 "aggregators: noise is added there"

@@ -30,6 +30,8 @@ from fedrec.storage import PRIVATE, read_arrays, write_arrays, write_bytes
 from fedrec_client.settings import ClientData
 
 SHARD_FORMAT = "fedrec-shard/1"
+HELD = "public.safetensors"
+"""Its name in a client's state."""
 
 
 @dataclass(frozen=True)
@@ -251,10 +253,6 @@ def _unpacked(content: npt.NDArray[Any]) -> tuple[str, ...]:
     if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
         raise ValueError("ids must be a list of texts")
     return tuple(names)
-
-
-HELD = "public.safetensors"
-"""Its name in a client's state."""
 
 
 @dataclass

@@ -5,13 +5,6 @@ three: `fedrec.sharing`, NOT YET REVIEWED from outside. This client's part in it
 share to the aggregator whose key is pinned at its place, it shares only under a ticket that it
 computed itself, of its own question, quorum and pins and the three nonces, and it never uses a seed
 for two rows (`record.addressed`).
-
-Leaves of three parties as one client sees them: each user's report is shared among the three
-leaves that own the user's pseudonym.
-
-Guarantee: that of `three_way`, in every range by itself: each share goes to the leaf whose key is
-pinned at its place and range, and a ticket names the range. A user is in one range, so that nobody
-is shared twice. Where clients are checked, attempts are counted by range.
 """
 
 from __future__ import annotations
@@ -20,18 +13,17 @@ import struct
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from fedrec.arrays import UInt8s
 from fedrec.errors import PrivacyError, RefusedError, UnreachableError
-from fedrec.federation.leaves import TokenRange
 from fedrec.federation.messages import Question, Reports
 from fedrec.federation.protocol import (
     AttemptNonce,
     HeadMemory,
+    OwnLedger,
     Receipt,
     Refusal,
     ShareEndpoint,
@@ -48,10 +40,10 @@ from fedrec.sharing.layout import (
     with_own_noise,
 )
 from fedrec.sharing.record import addressed, noise_keys, pack_shares, user_bytes
-from fedrec.sharing.shares import named_range, ticket
+from fedrec.sharing.shares import ticket
 from fedrec.sharing.site_sums import SiteSum, pack_site, row_names, site_rows
 from fedrec_client.answering import Check, answered, batches
-from fedrec_client.delivery import Delivery, LeafEndpoints
+from fedrec_client.delivery import Delivery
 
 MESSAGE_BYTES = 8 * 2**20
 """Of the shares in one message, about: half of what an aggregator takes unless its operator says
@@ -63,13 +55,11 @@ class ThreeWay:
     """The three, in the order of their places. names: with their keys, as the aggregators name each
     other (`names_of`).
 
-    patience_s: for all three to state one ticket. range: where they are the leaves of a range of
-    pseudonyms, which their tickets name. Raises ValueError where two have one name.
+    patience_s: for all three to state one ticket. Raises ValueError where two have one name.
     """
 
     endpoints: Sequence[ShareEndpoint]
     names: Sequence[bytes]
-    range: TokenRange | None = None
     patience_s: float = 60.0
     pause_s: float = 0.05
     sleep: Callable[[float], None] = time.sleep
@@ -83,12 +73,12 @@ class ThreeWay:
         """At all three."""
         return min(endpoint.enroll(tokens) for endpoint in self.endpoints)
 
-    def follow(self, memories: Sequence[HeadMemory], charged: int) -> None:
+    def follow(self, memories: Sequence[HeadMemory], own: OwnLedger) -> None:
         """See that none of the three ledgers has gone back.
 
         Raises RefusedError (`STALE_LEDGER`)."""
         for endpoint, memory in zip(self.endpoints, memories, strict=True):
-            follow(lambda since, endpoint=endpoint: endpoint.growth(since, charged), memory)  # type: ignore[misc]
+            follow(lambda since, endpoint=endpoint: endpoint.growth(since, own), memory)  # type: ignore[misc]
 
     def ticket(self, run: str, round: int, named: str) -> bytes:
         """The ticket of the attempt that takes shares, computed here. named: `wire.report_digest`
@@ -108,6 +98,7 @@ class ThreeWay:
                     "the three aggregators have not agreed on a ticket",
                     "See that all three reach each other.",
                 )
+            # each of the three hears of a new attempt by itself; no message says that all have
             self.sleep(self.pause_s)
 
     def report(self, run: str, round: int, messages: Sequence[bytes]) -> Receipt:
@@ -120,10 +111,8 @@ class ThreeWay:
 
     def _checked(self, run: str, round: int, named: str, said: Sequence[AttemptNonce]) -> bytes:
         try:
-            of = bytes.fromhex(named)
-            if self.range is not None:
-                of = named_range(of, self.range.first, self.range.last, said[0].attempt)
-            found = ticket(run, round, of, self.names, [one.nonce for one in said])
+            nonces = [one.nonce for one in said]
+            found = ticket(run, round, bytes.fromhex(named), self.names, nonces)
         except (ValueError, struct.error):
             raise RefusedError(
                 Refusal.MALFORMED.value,
@@ -277,94 +266,3 @@ def require_shareable(question: Question, plan: Plan) -> None:
         noise_mu(question, plan)
     except PrivacyError as failure:
         raise RefusedError(Refusal.WRONG_QUESTION.value, failure.cause, failure.remedy) from None
-
-
-@dataclass(frozen=True)
-class LeavesOfThree:
-    """parties: the leaves of each of the three, in the order of their places, all with the same
-    ranges in one order. ways: of each range to its three leaves."""
-
-    parties: Sequence[LeafEndpoints]
-    ways: Sequence[ThreeWay]
-
-    @staticmethod
-    def of(
-        ranges: Sequence[TokenRange],
-        endpoints: Sequence[Sequence[ShareEndpoint]],
-        names: Sequence[Sequence[bytes]],
-        **patience: Any,
-    ) -> LeavesOfThree:
-        """endpoints, names: of every place, by range. Raises ValueError where two of the three
-        leaves of a range have one name, and unless every pseudonym is of exactly one range."""
-        parties = [LeafEndpoints(each, ranges) for each in endpoints]
-        ways = [
-            ThreeWay(
-                [each[k] for each in endpoints], [each[k] for each in names], range=one, **patience
-            )
-            for k, one in enumerate(ranges)
-        ]
-        return LeavesOfThree(parties, ways)
-
-    def enroll(self, tokens: Sequence[bytes]) -> int:
-        """Each user at the three leaves of its range."""
-        return min(leaves.enroll(tokens) for leaves in self.parties)
-
-    def follow(self, memories: Sequence[HeadMemory], charged: int) -> None:
-        """See that none of the three roots' ledgers has gone back, as their leaves tell.
-
-        Raises RefusedError (`STALE_LEDGER`)."""
-        for leaves, memory in zip(self.parties, memories, strict=True):
-            follow(lambda since, leaves=leaves: leaves.growth(since, charged), memory)  # type: ignore[misc]
-
-
-@dataclass
-class RangesDelivery(Delivery):
-    """One round's reports on their way to leaves of three. plan, secret: as `SharedDelivery`'s.
-
-    count: of a range, by its name, what `SharedDelivery.keep_attempt` is."""
-
-    leaves: LeavesOfThree | None = None
-    plan: Plan | None = None
-    secret: bytes = field(default=b"", repr=False)
-    count: Callable[[str], Callable[[bytes], None]] = lambda of: SharedDelivery.keep_attempt
-
-    def hand_in(self, *, users_per_batch: int, batch_bytes: int) -> None:
-        """Range by range, also where one cannot be reached.
-
-        Raises at the end what was raised of the first such range."""
-        assert self.leaves is not None
-        places = self.leaves.parties[0].places(self.tokens)
-        failures = list[UnreachableError | RefusedError]()
-        for number, way in enumerate(self.leaves.ways):
-            users = np.flatnonzero(places == number)
-            if not len(users):
-                continue
-            part = self._part(way, users)
-            try:
-                part.hand_in(users_per_batch=users_per_batch, batch_bytes=batch_bytes)
-            except (UnreachableError, RefusedError) as failure:
-                failures.append(failure)
-            self.batches = self.batches + part.batches
-            self.bytes_sent = self.bytes_sent + part.bytes_sent
-            self._count(Receipt(part.accepted, part.rejected))
-        if failures:
-            raise failures[0]
-
-    def _part(self, way: ThreeWay, users: npt.NDArray[np.int64]) -> SharedDelivery:
-        """Delivery of the users of one range."""
-        keep = self.keep
-        before = self.batches
-        return SharedDelivery(
-            self.run,
-            self.question,
-            self.digest,
-            self.step,
-            self.mine.users_subset(users),
-            self.ids[users],
-            self.tokens[users],
-            keep=keep and (lambda number, batch: keep(before + number, batch)),
-            three=way,
-            plan=self.plan,
-            secret=self.secret,
-            keep_attempt=self.count(str(way.range)),
-        )

@@ -33,7 +33,7 @@ from fedrec_client.settings import ClientSettings
 
 MAIN = "fedrec_client.worker_main"
 
-_GRACE_S = 10.0
+_GRACE_S = 10.0  # for the answer in work to be written; then the child is killed
 
 log = logging.getLogger(__name__)
 

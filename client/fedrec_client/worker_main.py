@@ -31,6 +31,7 @@ from fedrec_client.opened import open_participant
 from fedrec_client.participant import Participant
 from fedrec_client.refusals import UNREACHABLE
 from fedrec_client.requests import Requests
+from fedrec_client.run_record import unknown_of
 from fedrec_client.store import HELD, HeldArrays
 from fedrec_client.worker import Begin, WorkerMessage
 
@@ -46,8 +47,11 @@ log = logging.getLogger(__name__)
 class Counted:
     """A participant whose answers and budget are counted for Prometheus."""
 
-    def __init__(self, participant: Participant | NewsParticipant, metrics: Metrics) -> None:
+    def __init__(
+        self, participant: Participant | NewsParticipant, metrics: Metrics, folder: Path
+    ) -> None:
         self._participant = participant
+        self._folder = folder
         self._metrics = metrics
         metrics.state.enrolled(participant.users.num_users)
         self._rest()
@@ -61,7 +65,9 @@ class Counted:
     def join(self, terms: Terms) -> Answer:
         """Joins as the participant does."""
         self._work(terms.run)
-        return self._counted(self._participant.join(terms))
+        answer = self._counted(self._participant.join(terms))
+        self._metrics.items(*unknown_of(self._folder))
+        return answer
 
     def answer(self, invitation: Invitation) -> Answer:
         """Answers as the participant does, and counts how long it took."""
@@ -149,7 +155,7 @@ class _Lines(logging.Handler):
 def serve(connection: Connection) -> None:
     """Open what the settings name and say how many users there are, then answer until nothing comes
     for a while."""
-    one_at_a_time = Lock()
+    one_at_a_time = Lock()  # log lines come from other threads than answers
 
     def send(what: tuple[Any, ...]) -> None:
         with one_at_a_time:
@@ -170,7 +176,9 @@ def serve(connection: Connection) -> None:
             if begin.new_aggregator_ledger and isinstance(participant, Participant):
                 participant.ledger.forget_aggregators()
                 logs.say(log, "aggregator-ledger-forgotten", level=logging.WARNING)
-            requests = Requests(Counted(participant, metrics), held=HeldArrays(folder / HELD))
+            requests = Requests(
+                Counted(participant, metrics, folder), held=HeldArrays(folder / HELD)
+            )
         except FedRecError as failure:
             send(("failed", failure, failure.exit_code))
             return

@@ -1,17 +1,17 @@
 """Matrix factorisation in PyTorch as a Flower app: fedrec's strategy beside Flower's own wrapper.
 
-python docs/examples/flower_factorization.py    # pip install 'fedrec[deploy,news]'
+python docs/examples/flower_factorization.py    # pip install 'fedrec[deploy,news,ray]'
 """
 
 import torch
 from flwr.app import Array, ArrayRecord, Context, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
-from flwr.serverapp import strategy
+from flwr.serverapp import Grid, ServerApp, strategy
+from flwr.simulation import run_simulation
 
 from fedrec.privacy.accounting import GaussianEvent, opinions
 from fedrec_app.mods import Mod, bounded_update
 from fedrec_app.strategy import PrivateSum
-from fedrec_simulations.runtimes.in_process import InProcessGrid
 
 NODES, ITEMS, WIDTH, ROUNDS, EPSILON, DELTA, RADIUS = 150, 20, 2, 10, 8.0, 1e-5, 1.0
 torch.manual_seed(1)
@@ -32,7 +32,7 @@ def train(message: Message, context: Context) -> Message:
     optimizer = torch.optim.SGD([items], lr=0.5)
     for _ in range(3):
         optimizer.zero_grad()
-        error(items, TASTES[context.node_id - 2][None]).backward()
+        error(items, TASTES[context.node_config["partition-id"]][None]).backward()
         optimizer.step()
     arrays = ArrayRecord({"items": Array(items.detach().numpy())})
     metrics = MetricRecord({"num-examples": 1})  # Flower's wrapper averages by it
@@ -43,9 +43,16 @@ def compared(chosen: strategy.Strategy, *mods: Mod) -> float:
     """Error of the released items."""
     client = ClientApp(mods=list(mods))
     client.train()(train)
-    grid = InProcessGrid({2 + k: client for k in range(NODES)})  # your ServerApp is given one
-    done = chosen.start(grid, ArrayRecord({"items": Array(FIRST.numpy())}), ROUNDS)
-    return float(error(torch.tensor(done.arrays["items"].numpy()), TASTES))
+    server = ServerApp()
+    released = {}
+
+    @server.main()
+    def main(grid: Grid, _context: Context) -> None:
+        done = chosen.start(grid, ArrayRecord({"items": Array(FIRST.numpy())}), ROUNDS)
+        released["items"] = torch.tensor(done.arrays["items"].numpy())
+
+    run_simulation(server, client, NODES)
+    return float(error(released["items"], TASTES))
 
 
 private = PrivateSum(epsilon=EPSILON, delta=DELTA, rounds=ROUNDS, radius=RADIUS, nodes=NODES)

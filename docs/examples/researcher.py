@@ -27,9 +27,7 @@ train, test = data.split("leave-last-out", seed=1)
 model = fedrec.ItemItem(delta=1e-5, noise="seeded")
 curve = fedrec.privacy_curve(model, train, test, epsilons=[1, 5, 20], seeds=range(3))
 
-axes = curve.plot()
-for kind in ("pdf", "svg", "png"):
-    axes.figure.savefig(output / f"curve.{kind}")
+curve.plot().save(output / "curve.svg")
 curve.to_frame().write_csv(output / "points.csv")
 curve.summary().write_csv(output / "summary.csv")
 print(curve)

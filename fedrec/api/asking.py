@@ -5,16 +5,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from numbers import Integral
+from numbers import Integral, Real
 from typing import Any
 
 import numpy as np
 import polars as pl
 
 from fedrec.api.datasets import TestSet
-from fedrec.api.histories import History, require_no_misspelling
+from fedrec.api.habits import Answering
+from fedrec.api.histories import History, id_column, require_no_misspelling
 from fedrec.api.promises import PrivacyGuarantee
-from fedrec.api.released import Released, ids_of, lists_by_k, require_length
+from fedrec.api.released import Released, Seen, ids_of, require_length, require_seen
 from fedrec.data.frames import polars_frame
 from fedrec.data.interactions import Dataset as Source
 from fedrec.data.interactions import Interactions
@@ -23,7 +24,7 @@ from fedrec.errors import DataError, RunError, SettingsError
 from fedrec.numerics.threads import one_blas_thread
 
 
-class Asked:
+class Asked(Answering):
     """A model that answers once it is trained or loaded."""
 
     _released: Released | None = None
@@ -77,7 +78,6 @@ class Asked:
             vectors = self.released.vectors(events)
         return vectors[0] if names is None else vectors
 
-    @lists_by_k
     def recommend(
         self,
         users: Any = None,
@@ -85,11 +85,13 @@ class Asked:
         history: History | None = None,
         histories: Any = None,
         k: int = 10,
+        items: Any = None,
+        seen: Seen = "drop",
         exclude: Any = None,
         filter: Any = None,
     ) -> pl.DataFrame:
-        """The k best items that are not in the history, for one user or for many. Nothing is
-        trained, and nothing leaves this process.
+        """The k best items, for one user or for many. Nothing is trained, and nothing leaves this
+        process.
 
         Args:
             users: Id of a user of the training set, or a list of such ids; their training rows are
@@ -101,8 +103,10 @@ class Asked:
                 them, and where an id is the model's but for its type or blanks (3.0 for 3).
             histories: The same for many users, by the user's id; or a frame with a column of users.
             k: Length of each list.
-            exclude: Ids of items that are not listed, beside those of the history.
-            filter: Ids of the only items that may be listed, or a function of an id.
+            items: Ids of the only items that are ranked.
+            seen: "drop" leaves items of the history out of its list, "keep" lists them too.
+            exclude: Ids of items that are not listed.
+            filter: A function of an id, true of items that may be listed; or ids, as `items`.
 
         Returns:
             Columns user (for many), rank, item, title and score. Ids have the type in which the
@@ -115,11 +119,51 @@ class Asked:
         5
         >>> model.recommend(histories={"ann": ["3"], "bob": []}, k=5)["user"].to_list()[::5]
         ['ann', 'bob']
+        >>> model.recommend(history=["3"], items=["3", "14", "7"], seen="keep")["item"].len()
+        3
         """
         require_length(k)
+        require_seen(seen)
+        allowed = self.released.allowed(exclude, filter, items)
         with one_blas_thread():
             events, names = self._events(users, history, histories, "recommend")
-            return self.released.lists(events, names, k, self.released.allowed(exclude, filter))
+            return self.released.lists(events, names, k, allowed, drop_seen=seen == "drop")
+
+    def explain(
+        self, item: Any, *, history: History | None = None, users: Any = None
+    ) -> pl.DataFrame:
+        """Which events of one person raised an item, and by how much.
+
+        A click's part is what it adds to the person's vector, given the others. Of ratings, and of
+        a paper's method, it is what the score gains when the event joins the others: a mean over
+        orders in which they may join.
+
+        Args:
+            item: Id of the item, listed or not.
+            history: Of one person, as in `recommend`.
+            users: Id of a user of the training set.
+
+        Returns:
+            Columns item, title and contribution, the largest first; the last row, without an item,
+            is what everybody's score has. The contributions add up to the item's score.
+
+        Raises:
+            DataError: The model does not have the item.
+
+        >>> import fedrec
+        >>> data = fedrec.Dataset.planted("small", kind="clicks")
+        >>> model = fedrec.ItemItem(epsilon=5, noise="seeded").fit(data)
+        >>> parts = model.explain("7", history=["3", "14"])
+        >>> score = model.recommend(history=["3", "14"], items=["7"])["score"][0]
+        >>> abs(parts["contribution"].sum() - score) < 1e-6
+        True
+        """
+        row = self.released.row(item)
+        if not isinstance(users, str | Integral | None):
+            raise SettingsError(f"users = {users!r} is no id", "Explain one person's list.")
+        with one_blas_thread():
+            events, _ = self._events(users, history, None, "explain")
+            return self.released.explained(events, row)
 
     def _events(
         self, users: Any, history: Any, histories: Any, asker: str
@@ -148,18 +192,27 @@ class Asked:
         known = ids_of(users, "users")
         return self._history_of(known), self.released.ids("user", known)
 
-    @lists_by_k
     def similar_items(self, item: Any, *, k: int = 10) -> pl.DataFrame:
         """The k items most similar to one, by the cosine of their vectors; columns rank, item,
-        title and similarity.
+        title and similarity. Of a list of items also a column of, with each one's own k.
 
         >>> import fedrec
         >>> data = fedrec.Dataset.planted("small", kind="clicks")
         >>> model = fedrec.ItemItem(noise="seeded").fit(data)
         >>> model.similar_items("3", k=2).columns
         ['rank', 'item', 'title', 'similarity']
+        >>> model.similar_items(["3", "14"], k=2)["of"].to_list()
+        ['3', '3', '14', '14']
         """
-        return self.released.similar(item, k)
+        if isinstance(item, str | Real):
+            return self.released.similar(item, k)
+        many = ids_of(item, "item")
+        if not many:
+            raise DataError("similar_items was given no item", "Give one id or a list of them.")
+        found = [self.released.similar(one, k) for one in many]
+        of = id_column("of", self.released.ids("item", many))
+        columns = of.gather(np.repeat(np.arange(len(many)), [len(one) for one in found]))
+        return pl.concat(found).insert_column(0, columns)
 
     def predict(
         self,
@@ -174,7 +227,7 @@ class Asked:
             pairs: A frame of users of the training set and items, in the columns of the training
                 data or such as user_id and item_id; or a `TestSet`. With `items`: the id of a user
                 of the training set, or an id for each item.
-            items: Ids of the items to predict, with a user, users or a history.
+            items: Ids of the items to predict, or one, with a user, users or a history.
             history: With `items`: one user's history, as in `recommend`.
 
         Returns:
@@ -189,6 +242,8 @@ class Asked:
         """
         if isinstance(pairs, TestSet):
             return self._predict_test(pairs)
+        if isinstance(items, str | Integral):
+            items = [items]
         if pairs is not None and history is not None:
             raise SettingsError("predict was given users and a history", "Give one of them.")
         if pairs is not None and items is not None:

@@ -41,6 +41,9 @@ def require_callbacks(callbacks: Sequence[Callback]) -> tuple[Callback, ...]:
 class JsonLines:
     """Appends one JSON object a line to a file.
 
+    Args:
+        path: The file, which is appended to.
+
     >>> import fedrec, tempfile, pathlib
     >>> path = pathlib.Path(tempfile.mkdtemp()) / "rounds.jsonl"
     >>> fedrec.JsonLines(path)({"event": "round", "round": 0})
@@ -63,7 +66,12 @@ class MLflow:
 
     A run begins with the first round and ends with the training, so that a curve has one run for
     each epsilon and seed. Metrics are measured on the data without noise: the run's tag
-    `fedrec.not_private` says so.
+    "fedrec.not_private" says so.
+
+    Args:
+        experiment: Name of the experiment, which is made if needed.
+        tracking_uri: MLflow's server or folder; its own default without one.
+        run_name: Of every run; MLflow makes one up without it.
 
     >>> import fedrec
     >>> data = fedrec.Dataset.planted("small", kind="clicks")

@@ -1,5 +1,4 @@
-"""Privacy-utility curves: one model at several epsilons and seeds, as a frame and as a picture for
-a paper."""
+"""Privacy-utility curves: one model at several epsilons and seeds, as a frame and as a picture."""
 
 from __future__ import annotations
 
@@ -28,19 +27,28 @@ from fedrec.errors import SettingsError
 from fedrec.numerics.threads import one_blas_thread
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
+    from fedrec.report.figures import Chart
 
-_CONFIDENCE = 0.95
+_CONFIDENCE = 0.95  # the level that intervals of means usually have
 _UPPER = 0.5 + _CONFIDENCE / 2
 
 
 @dataclass(frozen=True, repr=False)
 class PrivacyCurve:
-    """Measurements of one method at several epsilons. points: epsilon, seed, measurement and seed
-    of the split, one for each training; controls: metrics without privacy, on the first split.
+    """Measurements of one method at several epsilons.
 
     Each point is a training of its own. The guarantee of a point covers its model alone: whoever
     publishes several spends their sum.
+
+    Args:
+        method: The recipe's name.
+        unit: Who is protected.
+        neighbours: What two neighbouring data sets differ by.
+        delta: At which epsilons are stated.
+        metric: The one that `summary` and `plot` take by default.
+        lower_is_better: Whether small values of it are good.
+        points: Epsilon, seed, measurement and seed of the split, one for each training.
+        controls: Metrics without privacy, on the first split.
 
     >>> import fedrec
     >>> train, test = fedrec.Dataset.planted("small").split()
@@ -52,8 +60,8 @@ class PrivacyCurve:
     ['epsilon', 'seeds', 'splits', 'mean', 'std', 'people', 'low', 'high']
     >>> print(curve.intervals)
     95% intervals over 258 people; one split and one draw of noise, which vary too
-    >>> curve.plot().get_xlabel()
-    'ε per user (add/remove), δ = 1e-05'
+    >>> [line.split(",")[0] for line in curve.plot().numbers.splitlines()]
+    ['line', 'ItemBias']
     """
 
     method: str
@@ -67,7 +75,11 @@ class PrivacyCurve:
 
     def to_frame(self) -> pl.DataFrame:
         """A row for each training: method, epsilon, delta, unit, seed, split and every metric;
-        then a row for each control."""
+        then a row for each control.
+
+        Returns:
+            The rows; a metric that was not measured is null.
+        """
         ours = [
             {
                 "method": self.method,
@@ -101,6 +113,16 @@ class PrivacyCurve:
         noise differs. people: standard error for the people who were measured, who are the same in
         all draws. The interval has both: Student's t over the draws, and people in squares beside
         it. `intervals` says how many there were.
+
+        Args:
+            metric: A column of `to_frame`; without one rmse of ratings, and NDCG at the longest
+                cutoff of clicks.
+
+        Returns:
+            A row for each method and epsilon.
+
+        Raises:
+            SettingsError: There is no such metric.
         """
         name = self._known(metric)
         part, _, cutoff = name.partition("@")
@@ -155,29 +177,50 @@ class PrivacyCurve:
             return said
         return f"{said}; {' and '.join(fixed)}, which {'vary' if len(fixed) > 1 else 'varies'} too"
 
-    def plot(self, metric: str | None = None, *, ax: Axes | None = None) -> Axes:
-        """Draw with matplotlib (`pip install 'fedrec[plot]'`) and return the axes;
-        `.figure.savefig("curve.pdf")` keeps it.
+    def plot(self, metric: str | None = None) -> Chart:
+        """Draw each epsilon's mean with its interval, and controls as levels.
 
         Args:
             metric: A column of `to_frame`; without one rmse of ratings, and NDCG at the longest
                 cutoff of clicks.
-            ax: Where to draw; without one a figure of its own.
+
+        Returns:
+            A drawing that a notebook shows; `.save("curve.svg")` keeps it, `.save("curve.csv")`
+            its numbers.
+
+        Raises:
+            SettingsError: There is no such metric, or no finite epsilon.
         """
-        from fedrec.report.figures import draw_curve
+        from fedrec.report.charts import lines_against
+        from fedrec.report.content import LineChart, Point
+        from fedrec.report.figures import Chart
 
         name = self._known(metric)
-        levels = {
-            method: float(value)
+        levels = [
+            (method, float(value))
             for method, metrics in self.controls.items()
             if (value := metrics.get(name)) is not None
-        }
-        promised = f"ε per {self.unit} ({self.neighbours}), δ = {self.delta:g}"
-        axes = draw_curve(
-            {self.method: self.summary(name)}, levels, metric=name, x_label=promised, ax=ax
+        ]
+        points = tuple(
+            Point(epsilon, mean, 0.0 if low is None else mean - low)
+            for epsilon, mean, low in self.summary(name)
+            .filter(pl.col("epsilon").is_finite())
+            .sort("epsilon")
+            .select("epsilon", "mean", "low")
+            .iter_rows()
         )
-        axes.set_title(self.intervals, fontsize="x-small", loc="left")
-        return axes
+        if not points:
+            raise SettingsError("no epsilon is finite: there is no curve", "Name some epsilons.")
+        promised = f"ε per {self.unit} ({self.neighbours}), δ = {self.delta:g}"
+        chart = LineChart(
+            f"{name} against {promised}",
+            f"{promised}. {self.intervals}",
+            {self.method: points},
+            tuple(levels),
+            log=True,
+            lower_is_better=name in {"rmse", "mae"},
+        )
+        return Chart.of(str(lines_against(chart, name="curve")), "curve")
 
     def _known(self, metric: str | None) -> str:
         known = [name for name, value in self.points[0][2].metrics.items() if value is not None]
@@ -237,6 +280,12 @@ def privacy_curve(
         controls: Also measure methods without privacy, once.
         progress: Show a bar with the time left.
         callbacks: Called after every round and every training.
+
+    Returns:
+        What was measured, of every copy.
+
+    Raises:
+        SettingsError: An epsilon is not positive, or `test` is missing or one too many.
 
     >>> import fedrec
     >>> train, test = fedrec.Dataset.planted("small").split()

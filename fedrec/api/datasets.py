@@ -12,6 +12,8 @@ from typing import Any, Literal, NoReturn
 import numpy as np
 import polars as pl
 
+from fedrec.api.habits import Answering
+from fedrec.api.histories import id_column
 from fedrec.api.promises import html_table
 from fedrec.data import interactions as stored
 from fedrec.data.frames import polars_frame, read_frame, write_recbole
@@ -21,21 +23,31 @@ from fedrec.data.public_sources import (
     SIMILAR_ITEMS,
     item_vectors_bag,
     pairs_of_frame,
-    require_public,
+    public_looking,
     similar_items_bag,
     with_bag,
 )
 from fedrec.data.resolving import Duplicates, Missing, OutOfRange
 from fedrec.data.splits import Split, SplitKind, given, new_items
 from fedrec.errors import DataError, SettingsError
-from fedrec.run.data.datasets import as_kind, left_out, load_dataset, load_split
+from fedrec.run.data.datasets import left_out, load_dataset, load_split
 from fedrec.run.outcomes import Outcome
 from fedrec.settings import Scenario, validated
 
+_NO_ARRAY = (
+    "a data set is no array whose rows could be divided again, as GridSearchCV does: every fold "
+    "would train a model on the same people, whose epsilons add up",
+    "Try each set of ParameterGrid on one split: clone(model).set_params(**chosen).fit(train)"
+    ".score(test). The rows are in to_frame().",
+)
+
 
 @dataclass(frozen=True, repr=False)
-class Dataset:
+class Dataset(Answering):
     """Ratings or clicks with their catalogue. Make one with `from_frame`, `from_file` or `planted`.
+
+    Args:
+        source: What the library reads and writes; the three ways above make it.
 
     >>> import fedrec
     >>> log = {"user": [1, 1, 2, 2], "item": ["a", "b", "a", "c"]}
@@ -63,6 +75,8 @@ class Dataset:
         duplicates: Duplicates = "auto",
         out_of_range: OutOfRange = "refuse",
         missing: Missing = "refuse",
+        decimal: str = ".",
+        time_format: str = "",
     ) -> Dataset:
         """The rows of a polars or pandas data frame, of an Arrow table, or of a mapping of columns.
 
@@ -86,11 +100,17 @@ class Dataset:
             validation: A frame of validation rows with the same columns, where the data comes
                 divided.
             test: A frame of test rows with the same columns, where the data comes divided.
-            duplicates: What to do with a second row of one user and item: "refuse", "last" or
-                "mean". "auto" merges clicks and refuses ratings.
+            duplicates: What to do with a second row of one user and item: "refuse", "last",
+                "mean" or "sum", before a threshold makes clicks. "auto" merges clicks, adds up
+                plays and refuses ratings.
             out_of_range: What to do with ratings outside `rating_range`: "refuse", "clip" or
                 "drop".
             missing: What to do with rows that lack a value: "refuse" or "drop".
+            decimal: The mark before decimals of ratings in text, a point or a comma.
+            time_format: How times in text are written, for example "%d.%m.%Y %H:%M".
+
+        Returns:
+            The data set, with the ids and column names of the frame.
 
         Raises:
             DataError: A column is missing, or a row cannot be used; the message names the row and
@@ -107,13 +127,12 @@ class Dataset:
             "duplicates": duplicates,
             "out_of_range": out_of_range,
             "missing": missing,
+            "decimal": decimal,
+            "time_format": time_format,
         }
-        if click_threshold is not None and duplicates == "auto":
-            policies["duplicates"] = "last"  # what counts is whether, not how often
         columns: dict[str, Any] = {"user": user, "item": item, "rating": rating, "time": time}
         parts: dict[str, Any] = {"items": items, "validation": validation, "test": test}
-        liking = click_threshold if rating_range is None else None
-        scale: dict[str, Any] = {"rating_range": rating_range, "click_threshold": liking}
+        scale: dict[str, Any] = {"rating_range": rating_range, "click_threshold": click_threshold}
         read = read_frame(frame, **columns, **scale, **parts, **policies)
         ids = read.catalogue.item_ids
         features = read.features
@@ -126,11 +145,62 @@ class Dataset:
             vectors = polars_frame(item_vectors, what="frame of item vectors")
             bag = item_vectors_bag(vectors, Path("item vectors"), ids)
             features = with_bag(features, ITEM_VECTORS, bag)
-        read = require_public(replace(read, features=features))
-        if click_threshold is None or liking is not None:
-            return Dataset(read)
-        chosen: dict[str, Any] = {"data": {"kind": "clicks", "click_threshold": click_threshold}}
-        return Dataset(as_kind(read, validated(chosen, source="from_frame").data))
+        return Dataset(public_looking(replace(read, features=features)))
+
+    @staticmethod
+    def from_matrix(
+        matrix: Any,
+        *,
+        user_ids: Any = None,
+        item_ids: Any = None,
+        rating_range: tuple[float, float] | None = None,
+        items: Any = None,
+    ) -> Dataset:
+        """A sparse matrix of users x items, as scipy has it: every entry but 0 is a click, or with
+        a `rating_range` every stored one is a rating. All columns are items of the public
+        catalogue.
+
+        Args:
+            matrix: Of scipy.sparse, in any format.
+            user_ids: An id for each row; without them their numbers.
+            item_ids: An id for each column; without them their numbers.
+            rating_range: Lowest and highest rating, which are public.
+            items: A frame of public item features, as in `from_frame`, with a column item.
+
+        Returns:
+            The data set.
+
+        Raises:
+            DataError: An entry is negative or no number, or ids are too few or come twice.
+
+        >>> import fedrec, scipy.sparse
+        >>> matrix = scipy.sparse.csr_matrix([[1, 0, 1], [0, 1, 0]])
+        >>> fedrec.Dataset.from_matrix(matrix)
+        Dataset(clicks, 2 users, 3 items, 3 events)
+        """
+        entries = matrix.tocsr(copy=True)
+        entries.sum_duplicates()
+        if rating_range is None:
+            entries.eliminate_zeros()
+            if bad := [value for value in entries.data.tolist() if not value > 0]:
+                raise DataError(
+                    f"the matrix holds {bad[0]!r}", "An entry is a click, or give rating_range=."
+                )
+        coo = entries.tocoo()
+        ids = dict[str, pl.Series]()
+        named = {"user": user_ids, "item": item_ids}
+        for (role, own), count in zip(named.items(), matrix.shape, strict=True):
+            ids[role] = id_column(role, [*(range(count) if own is None else own)])
+            if len(ids[role]) != count or ids[role].n_unique() != count:
+                raise DataError(
+                    f"{role}_ids holds {ids[role].n_unique():,} ids for {count:,} {role}s",
+                    "Give an id for each, none twice.",
+                )
+        rows = {"user": ids["user"][coo.row], "item": ids["item"][coo.col]}
+        if rating_range is not None:
+            rows["rating"] = pl.Series(coo.data.astype(np.float64))
+        known = {"item": ids["item"]} if items is None else items
+        return Dataset.from_frame(rows, rating_range=rating_range, items=known)
 
     @staticmethod
     def from_file(
@@ -154,6 +224,14 @@ class Dataset:
             rating: Column of ratings, of a table.
             time: Column of times, of a table.
             settings: Keys of the scenario's table `[data]`, for example `rating_range=(1, 5)`.
+
+        Returns:
+            The data set; `notes` says what was guessed about the file.
+
+        Raises:
+            DataError: There is nothing, no format fits, or a row cannot be used; the message
+                names file and line.
+            SettingsError: The format or a key is unknown.
 
         >>> import fedrec, pathlib, tempfile
         >>> path = pathlib.Path(tempfile.mkdtemp()) / "log.csv"
@@ -179,6 +257,18 @@ class Dataset:
     def planted(preset: str = "small", *, seed: int = 1, **settings: Any) -> Dataset:
         """Invented data with known tastes: "small", "demo", "skewed", "ml10m", "ml10m_x10" or
         "ml20m", or sizes of your own.
+
+        Args:
+            preset: The sizes' name.
+            seed: Of all that is drawn.
+            settings: Keys of the scenario's table `[data]`, for example `kind="clicks"` or
+                `planted={"users": 1000, "items": 300}`.
+
+        Returns:
+            The data set; the same seed and sizes give the same bytes.
+
+        Raises:
+            SettingsError: The preset or a key is unknown, or sizes contradict each other.
 
         >>> import fedrec
         >>> fedrec.Dataset.planted("small", kind="clicks")
@@ -206,6 +296,13 @@ class Dataset:
             settings: Further keys of the scenario's table `[split]`, for example `cuts` or
                 `validation_share`.
 
+        Returns:
+            What models are trained on, and what they are measured on.
+
+        Raises:
+            SettingsError: The kind of split or a key is unknown, or does not fit the data.
+            DataError: The data is too small to be divided so.
+
         >>> import fedrec
         >>> train, test = fedrec.Dataset.planted("small").split("leave-last-out")
         >>> test
@@ -225,6 +322,16 @@ class Dataset:
 
         Ratings have a column rating, and events with times a column timestamp. Items have their
         title and every public feature.
+
+        Args:
+            folder: Where the new folder is made.
+            name: Of the new folder, and of the files.
+
+        Returns:
+            The new folder.
+
+        Raises:
+            RunError: It cannot be written.
 
         >>> import fedrec, tempfile
         >>> data = fedrec.Dataset.from_frame({"user": [1, 1, 2], "item": ["a", "b", "a"]})
@@ -257,6 +364,9 @@ class Dataset:
     def to_frame(self) -> pl.DataFrame:
         """A row for each event, in the columns of the source; times in seconds. Of data that came
         divided, a column part says which it is of.
+
+        Returns:
+            The rows, in no order that was promised.
 
         >>> import fedrec
         >>> data = fedrec.Dataset.from_frame({"who": [1, 1, 2], "item": [7, 8, 7]}, user="who")
@@ -314,8 +424,12 @@ class Dataset:
 
 
 @dataclass(frozen=True, repr=False)
-class TrainingSet:
+class TrainingSet(Answering):
     """The part of a split that a model may learn from, with its validation rows.
+
+    Args:
+        source: The data set that was divided.
+        split: Which of its rows are whose.
 
     >>> import fedrec
     >>> train, test = fedrec.Dataset.planted("small").split()
@@ -328,6 +442,9 @@ class TrainingSet:
 
     def to_frame(self) -> pl.DataFrame:
         """A row for each event that is trained on, as `Dataset.to_frame`.
+
+        Returns:
+            The rows.
 
         >>> import fedrec
         >>> train, test = fedrec.Dataset.planted("small").split()
@@ -363,7 +480,8 @@ def undivided(data: Dataset) -> TrainingSet:
     events = source.interactions
     own = source.given_validation
     split = given(events, events.select(np.zeros(len(events), bool)), seed=1, validation=own)
-    return TrainingSet(source, replace(split, not_covered=source.provenance.not_covered))
+    said = source.provenance.not_covered
+    return TrainingSet(source, replace(split, not_covered=said, follows=True))
 
 
 def _new_items(
@@ -381,8 +499,13 @@ def _new_items(
 
 
 @dataclass(frozen=True, repr=False)
-class TestSet:
+class TestSet(Answering):
     """The part of a split that only `fedrec.evaluate` reads.
+
+    Args:
+        source: The data set that was divided.
+        split: Which of its rows are whose.
+        measured: Controls that were measured already, by what was asked of them.
 
     >>> import fedrec
     >>> train, test = fedrec.Dataset.planted("small").split()
@@ -400,6 +523,9 @@ class TestSet:
     def to_frame(self) -> pl.DataFrame:
         """A row for each event that is to be predicted, as `Dataset.to_frame`.
 
+        Returns:
+            The rows.
+
         >>> import fedrec
         >>> train, test = fedrec.Dataset.planted("small").split()
         >>> len(test.to_frame()) == len(test)
@@ -414,14 +540,6 @@ class TestSet:
 
     def __repr__(self) -> str:
         return f"TestSet({self.split.kind}, {len(self):,} {self.split.test.targets.kind})"
-
-
-_NO_ARRAY = (
-    "a data set is no array whose rows could be divided again, as GridSearchCV does: every fold "
-    "would train a model on the same people, whose epsilons add up",
-    "Try each set of ParameterGrid on one split: clone(model).set_params(**chosen).fit(train)"
-    ".score(test). The rows are in to_frame().",
-)
 
 
 def _ids(source: stored.Dataset, role: Literal["user", "item"]) -> list[Any]:

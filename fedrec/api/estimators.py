@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from fedrec.api.recommender import Noise, Recommender, copied
-from fedrec.api.released import Kept, read_released
+from fedrec.api.recommender import Noise, Recommender
+from fedrec.api.released import Kept, copied, read_released
 from fedrec.errors import SettingsError
 
 
@@ -29,7 +29,7 @@ class MatrixFactorization(Recommender):
         noise: "system" draws from the operating system; "seeded" repeats to the byte, for
             experiments only.
         seed: Of the initialisation, and of seeded noise.
-        settings: Further keys of a scenario, for example `{"model.dimension": 8}`.
+        settings: Further keys of a scenario, for example `{"model.dimension": 8}` of "ssp2".
 
     >>> import fedrec
     >>> train, test = fedrec.Dataset.planted("small").split()
@@ -111,7 +111,14 @@ _METHODS: Mapping[str, type[Recommender]] = {
 def load(folder: str | Path) -> Recommender:
     """A model that `save` or `fedrec simulate` wrote.
 
-    Raises RunError where the folder holds none, or a damaged one.
+    Args:
+        folder: What `save` wrote, or a run's folder.
+
+    Returns:
+        The model with its parameters and guarantee, ready to recommend.
+
+    Raises:
+        RunError: The folder holds none, or a damaged one.
 
     >>> import fedrec
     >>> data = fedrec.Dataset.planted("small", kind="clicks")
@@ -129,7 +136,7 @@ def load(folder: str | Path) -> Recommender:
         "delta": promised.delta,
         "noise": promised.noise,
     }
-    params["seed"] = released.settings["seed"]
+    params["seed"] = released.settings.get("seed", 1)  # an experiment keeps its own
     if kind is MatrixFactorization:
         params["method"] = released.recipe
     model = kind(**params)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
+from difflib import get_close_matches
 from html import escape
 from numbers import Integral
 from typing import Any, Protocol
@@ -13,12 +14,14 @@ import polars as pl
 from rich.console import Console
 
 from fedrec.api.datasets import TestSet
+from fedrec.api.habits import Answering, answering
 from fedrec.api.promises import PrivacyGuarantee, html_table
 from fedrec.api.released import Released
 from fedrec.data.interactions import Dataset as Source
 from fedrec.data.splits import Split, require_unseen
 from fedrec.errors import DataError, SettingsError
 from fedrec.evaluation.controls import Verdict, in_one_line
+from fedrec.evaluation.ranking import METRICS, ListStatistics, further_metrics
 from fedrec.factorization.facts import public_facts
 from fedrec.numerics.threads import one_blas_thread
 from fedrec.report import wording
@@ -28,10 +31,17 @@ from fedrec.settings import validated
 
 
 @dataclass(frozen=True, repr=False)
-class Evaluation:
-    """What a model is worth on test. outcome: of the model; controls: of methods without privacy,
-    on the same rows; simple: of simple private recipes at the model's epsilon, whose models are
-    dropped.
+class Evaluation(Answering):
+    """What a model is worth on test rows.
+
+    Args:
+        model: The name of its class.
+        guarantee: Of the model.
+        outcome: Metrics of the model.
+        controls: Those of methods without privacy, on the same rows.
+        simple: Those of simple private recipes at the model's epsilon, whose models are
+            dropped.
+        asked: Names of the metrics that were asked for; of all where empty.
 
     >>> import fedrec
     >>> train, test = fedrec.Dataset.planted("small").split()
@@ -46,11 +56,17 @@ class Evaluation:
     outcome: Outcome
     controls: Mapping[str, Outcome]
     simple: Mapping[str, Outcome] = field(default_factory=dict)
+    asked: tuple[str, ...] = ()
 
     @property
     def metrics(self) -> dict[str, float | int | None]:
-        """The model's metrics by name: rmse and mae; ndcg@20, recall@20 and more for lists."""
-        return self.outcome.metrics()
+        """The model's metrics by name: rmse and mae; ndcg@20, recall@20, coverage@20, novelty@20
+        and more for lists; those that were asked for, where any were."""
+        return self._of(self.outcome)
+
+    def _of(self, outcome: Outcome) -> dict[str, float | int | None]:
+        found = outcome.metrics()
+        return {name: found.get(name) for name in self.asked} if self.asked else found
 
     @property
     def verdicts(self) -> tuple[Verdict, ...]:
@@ -63,11 +79,11 @@ class Evaluation:
         """A row for each method: method, epsilon (null without privacy), and the metrics."""
         rows = [{"method": self.model, "epsilon": self.guarantee.epsilon, **self.metrics}]
         rows += [
-            {"method": name, "epsilon": math.inf, **outcome.metrics()}
+            {"method": name, "epsilon": math.inf, **self._of(outcome)}
             for name, outcome in self.controls.items()
         ]
         rows += [
-            {"method": name, "epsilon": self.guarantee.epsilon, **outcome.metrics()}
+            {"method": name, "epsilon": self.guarantee.epsilon, **self._of(outcome)}
             for name, outcome in self.simple.items()
         ]
         return pl.DataFrame(rows, infer_schema_length=None)
@@ -105,8 +121,8 @@ class Evaluation:
 
     @property
     def headline(self) -> dict[str, float]:
-        """The metrics that a person looks at first: rmse and mae of ratings; ndcg and recall at the
-        longest cutoff."""
+        """The metrics that a person looks at first: those asked for, or rmse and mae of ratings;
+        ndcg and recall at the longest cutoff."""
         lists = (
             [f"{name}@{max(self.outcome.ranking.at)}" for name in ("ndcg", "recall_capped")]
             if self.outcome.ranking
@@ -115,7 +131,7 @@ class Evaluation:
         found = self.metrics
         return {
             name: float(value)
-            for name in ("rmse", "mae", *lists)
+            for name in self.asked or ("rmse", "mae", *lists)
             if (value := found.get(name)) is not None
         }
 
@@ -130,6 +146,7 @@ class Measurable(Protocol):
         """What it consists of."""
 
 
+@answering
 def evaluate(
     model: Measurable,
     test: TestSet,
@@ -137,6 +154,7 @@ def evaluate(
     k: Sequence[int] = (10, 20),
     controls: bool = True,
     ranking: bool = True,
+    metrics: Sequence[str] = (),
 ) -> Evaluation:
     """Measure a model on test rows.
 
@@ -149,6 +167,12 @@ def evaluate(
             the model with users exchanged, and dp-bias or dp-item-item at the model's epsilon (of
             at most 2,000,000 events). Of new items, which none of these know: random order.
         ranking: Of ratings: measure lists over the whole catalogue too. Of clicks they always are.
+        metrics: Names of those to show, in any case: rmse, mae; of lists, at every k or at one
+            ("ndcg@10"), ndcg, recall, precision, mrr, hit_rate, average_precision, coverage, gini,
+            novelty, diversity, mean_popularity and the training's, train_popularity.
+
+    Returns:
+        The metrics of the model and of everything beside it.
 
     Raises:
         SettingsError: The test set has another catalogue or kind of events, or k is empty.
@@ -163,6 +187,7 @@ def evaluate(
     """
     cutoffs = cutoffs_of(k)
     require_test_set(test)
+    asked = _asked(metrics, cutoffs, test.split.test.targets.rated, ranking)
     released = model.released
     if released.item_ids != test.source.catalogue.item_ids:
         raise SettingsError(
@@ -180,7 +205,7 @@ def evaluate(
         simple: Mapping[str, Outcome] = {}
         if controls:
             rivals = controls_of(
-                test, cutoffs, ranking=ranking, seed=int(released.settings["seed"])
+                test, cutoffs, ranking=ranking, seed=int(released.settings.get("seed", 1))
             )
             simple = _simple_of(test, cutoffs, released)
         outcome = measured(
@@ -191,7 +216,39 @@ def evaluate(
             ranking=ranking,
             rivals=None if rivals is None else {**rivals, **simple},
         )
-    return Evaluation(type(model).__name__, released.guarantee, outcome, rivals or {}, simple)
+    name = type(model).__name__
+    return Evaluation(name, released.guarantee, outcome, rivals or {}, simple, asked)
+
+
+_ELSEWHERE = {
+    **{"hr": "hit_rate", "hit": "hit_rate", "hitrate": "hit_rate", "map": "average_precision"},
+    **{"averagepopularity": "mean_popularity", "itemcoverage": "coverage", "giniindex": "gini"},
+    **{"averageprecision": "average_precision", "popularity": "mean_popularity"},
+}
+"""Names of metrics in other libraries."""
+
+
+def _asked(names: Any, cutoffs: tuple[int, ...], rated: bool, ranking: bool) -> tuple[str, ...]:
+    """Keys of the metrics that are asked for. Raises SettingsError on a name that is none of this
+    evaluation's."""
+    lists = (*METRICS, *(f.name for f in fields(ListStatistics) if f.name != "k"))
+    known: dict[str, tuple[str, ...]] = {name: (name,) for name in ("rmse", "mae") if rated}
+    for name in (*lists, *further_metrics()) if ranking or not rated else ():
+        known[name] = tuple(f"{name}@{k}" for k in cutoffs)
+        known |= {key: (key,) for key in known[name]}
+    found = list[str]()
+    for name in [names] if isinstance(names, str) else names:
+        base, at, k = str(name).lower().replace("-", "_").partition("@")
+        key = _ELSEWHERE.get(base.replace("_", ""), base) + at + k
+        if key not in known:
+            near = get_close_matches(key, known, n=1)
+            raise SettingsError(
+                f"this evaluation has no metric {name!r}",
+                f"{f'Did you mean {near[0]}? ' if near else ''}"
+                f"There are: {', '.join(one for one in known if '@' not in one)}.",
+            )
+        found += known[key]
+    return tuple(dict.fromkeys(found))
 
 
 def require_test_set(test: Any) -> None:
@@ -277,7 +334,7 @@ def _simple_of(
     if asked not in test.measured:
         from fedrec.run.ratings import simple_of
 
-        seed = int(released.settings["seed"])
+        seed = int(released.settings.get("seed", 1))
         facts = public_facts(seed, test.source, test.split)
         found = simple_of(
             test.split,

@@ -9,15 +9,16 @@ from __future__ import annotations
 import math
 from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from numbers import Real
+from numbers import Integral, Real
 from typing import Any
 
 import numpy as np
 import polars as pl
 
-from fedrec.data.columns import like_opinions, opinions, plain_id, times_of, usual
-from fedrec.data.delimited import NO_VALUE
+from fedrec.data.columns import like_opinions, opinions, plain_id, usual
+from fedrec.data.delimited import FLOATED, NO_VALUE
 from fedrec.data.frames import polars_frame
+from fedrec.data.values import times_of
 from fedrec.errors import DataError, UnknownIdsWarning, UnusedColumnsWarning, warn
 
 History = Mapping[Any, float] | Iterable[Any]
@@ -85,6 +86,10 @@ class Histories:
             groups = frame.partition_by(name, as_dict=True, maintain_order=True)
             return {user: self._of_frame(own.drop(name)) for (user,), own in groups.items()}
         if hasattr(histories, "index") and hasattr(histories, "to_dict"):
+            if not histories.index.is_unique:  # of which a mapping would keep the last alone
+                raise DataError(
+                    "a user of histories comes twice", "Give each one row, or a frame of rows."
+                )
             histories = histories.to_dict()  # a pandas Series of lists, by user
         if not isinstance(histories, Mapping):
             raise DataError(
@@ -189,7 +194,20 @@ def one_id(item: Any) -> Any:
             if isinstance(item, Mapping)
             else "Of pairs of item and rating, give dict(pairs).",
         )
+    # 3.0 may be a known 3, which is said where the model's ids are known
+    if isinstance(item, float | np.floating) and math.isfinite(item):
+        limit = 2.0 ** (24 if isinstance(item, np.float32) else 53)
+        # a fraction, or a size from which on floats skip whole numbers, is no id that was written
+        if float(item) != math.floor(item) or abs(float(item)) >= limit:
+            raise DataError(f"the id {item!r} is a float", FLOATED)
     return item
+
+
+def id_column(name: str, ids: Sequence[Any]) -> pl.Series:
+    """Ids as a column: of numbers where all are, else of texts."""
+    if ids and all(isinstance(one, Integral) and not isinstance(one, bool) for one in ids):
+        return pl.Series(name, [int(one) for one in ids])
+    return pl.Series(name, [str(one) for one in ids], dtype=pl.String)
 
 
 def _require_ids(items: Sequence[Any]) -> None:

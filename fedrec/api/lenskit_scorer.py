@@ -2,13 +2,14 @@
 part of fedrec needs LensKit).
 
     from fedrec.api.lenskit_scorer import PrivateScorer
-    pipeline = lenskit.pipeline.topn_pipeline(PrivateScorer(epsilon=5), predicts_ratings=True)
+    pipeline = lenskit.pipeline.topn_pipeline(PrivateScorer(epsilon=5), n=10)
 
 The guarantee is that of training: a query's history is read without noise, in this process.
 """
 
 from __future__ import annotations
 
+import warnings
 from typing import Any, Literal
 
 import numpy as np
@@ -21,6 +22,7 @@ from pydantic import BaseModel, Field
 from fedrec.api.datasets import Dataset
 from fedrec.api.estimators import ItemItem, MatrixFactorization
 from fedrec.api.recommender import Recommender
+from fedrec.errors import GenericListWarning
 
 
 class PrivateScorerConfig(BaseModel):
@@ -42,47 +44,53 @@ class PrivateScorer(Component[ItemList], Trainable):
 
     config: PrivateScorerConfig
 
+    def is_trained(self) -> bool:
+        """Whether `train` was called; LensKit asks from 2026 on.
+
+        Returns:
+            Whether there is a model.
+        """
+        return hasattr(self, "model_")
+
     def train(self, data: LensKitDataset, options: TrainingOptions = TrainingOptions()) -> None:  # noqa: B008  as LensKit's own
-        """Train the estimator. Raises PrivacyError and DataError as `Recommender.fit`."""
-        if hasattr(self, "model_") and not options.retrain:
+        """Train the estimator on all interactions of the data set.
+
+        Args:
+            data: LensKit's.
+            options: LensKit's; `retrain` alone is read.
+
+        Raises:
+            PrivacyError: As `Recommender.fit`.
+            DataError: As `Recommender.fit`.
+        """
+        if self.is_trained() and not options.retrain:
             return
-        rated = self.config.rating_range is not None
         frame = data.interaction_table(format="pandas", original_ids=True)
-        columns: dict[str, Any] = {"user": "user_id", "item": "item_id"} | (
-            {"rating": "rating", "rating_range": self.config.rating_range} if rated else {}
-        )
-        kind = {"MatrixFactorization": MatrixFactorization, "ItemItem": ItemItem}[
-            self.config.estimator
-        ]
-        made: Recommender = kind(
-            epsilon=self.config.epsilon,
-            delta=self.config.delta,
-            noise=self.config.noise,
-            seed=self.config.seed,
-            settings=self.config.settings,
-        )
+        columns: dict[str, Any] = {"user": "user_id", "item": "item_id"}
+        if self.config.rating_range is not None:
+            columns |= {"rating": "rating", "rating_range": self.config.rating_range}
+        kind = {"MatrixFactorization": MatrixFactorization, "ItemItem": ItemItem}
+        chosen = self.config.model_dump(exclude={"estimator", "rating_range"})
+        made: Recommender = kind[self.config.estimator](**chosen)
         self.model_ = made.fit(Dataset.from_frame(frame, **columns))
-        self.known_ = set(self.model_.item_ids)
+        self.known_ = {str(item) for item in self.model_.item_ids}
 
     def __call__(self, query: QueryInput, items: ItemList) -> ItemList:
-        """The items with scores by the query's history; NaN for items that the model does not
-        know."""
-        asked = RecQuery.create(query)
+        """The items with scores by the query's items, by its user's history where it names none;
+        without any they are everybody's. NaN for items that the model does not know."""
         scores = np.full(len(items), np.nan)
         ids = [str(item) for item in items.ids()]
         known = [place for place, item in enumerate(ids) if item in self.known_]
-        past = asked.user_items
-        if past is None or not known:
+        if not known:
             return ItemList(items, scores=scores)
-        held = [str(item) for item in past.ids()]
-        ratings = past.field("rating")
-        rated = self.config.rating_range is not None and ratings is not None
-        history: Any = dict(zip(held, map(float, ratings), strict=True)) if rated else held
-        history = (
-            {i: v for i, v in history.items() if i in self.known_}
-            if rated
-            else [i for i in history if i in self.known_]
-        )
-        frame = self.model_.predict(history=history, items=[ids[place] for place in known])
-        scores[known] = frame["prediction"].to_numpy()
+        past = RecQuery.create(query).query_items
+        held = [] if past is None else [str(item) for item in past.ids()]
+        ratings = None if past is None or self.config.rating_range is None else past.field("rating")
+        values = [1.0] * len(held) if ratings is None else [float(rating) for rating in ratings]
+        own = {i: value for i, value in zip(held, values, strict=True) if i in self.known_}
+        history: Any = list(own) if ratings is None else own
+        with warnings.catch_warnings():  # of many queries, some have no history
+            warnings.simplefilter("ignore", GenericListWarning)
+            found = self.model_.predict(history=history, items=[ids[place] for place in known])
+        scores[known] = found["prediction"].to_numpy()
         return ItemList(items, scores=scores)

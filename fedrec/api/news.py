@@ -9,20 +9,23 @@ import tempfile
 import weakref
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from difflib import get_close_matches
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal, Self
 
 import polars as pl
 
+from fedrec.api.habits import Answering
 from fedrec.api.histories import Histories, History, warn_of_unknown
 from fedrec.api.promises import Parameters, PrivacyGuarantee, html_table
-from fedrec.api.released import lists_by_k, require_length
+from fedrec.api.released import Seen, copied, ids_of, require_length, require_seen
 from fedrec.data.added_items import added_items
 from fedrec.data.frames import polars_frame
 from fedrec.data.item_tables import frame_of_items
 from fedrec.data.news_tables import VECTORS, renamed, write_news
 from fedrec.errors import DataError, DataWarning, RunError, SettingsError, require, warn
+from fedrec.output_folders import clear, finish
 from fedrec.privacy.guarantee import Guarantee
 from fedrec.serving.bundle import FILE, Bundle, read, write
 from fedrec.settings import validated
@@ -45,11 +48,14 @@ PAPERS_OWN = {"privaterec": "local"}
 
 
 @dataclass(frozen=True)
-class NewsData:
+class NewsData(Answering):
     """Impressions of news.
 
     Make it with `planted`, `from_frames`, `from_mind` or `from_click_log`; it is read when a model
     is fitted.
+
+    Args:
+        keys: Keys of a scenario that say what to read, with their values.
 
     >>> import fedrec
     >>> fedrec.NewsData.planted().keys
@@ -60,12 +66,25 @@ class NewsData:
 
     @staticmethod
     def planted(preset: str = "small") -> NewsData:
-        """Made-up news and readers."""
+        """Made-up news and readers.
+
+        Args:
+            preset: The sizes' name: "small", "demo" or "mind-small".
+
+        Returns:
+            The data set, which is drawn when it is trained on.
+        """
         return NewsData({"data.format": "planted-news", "data.preset": preset})
 
     @staticmethod
     def from_mind(path: str | Path) -> NewsData:
         """MIND: a folder with train and dev, each with news.tsv and behaviors.tsv.
+
+        Args:
+            path: The folder that holds both.
+
+        Returns:
+            The data set, which is read when it is trained on.
 
         >>> import fedrec
         >>> fedrec.NewsData.from_mind("MINDsmall").keys["data.format"]
@@ -102,6 +121,16 @@ class NewsData:
             cuts: Two public times: clicks before the first are histories, lists between them are
                 trained on, lists from the second on are the test.
             item: Name of a column, as are all below.
+            title: See `articles`.
+            category: See `articles`.
+            vector: See `articles`.
+            user: See `impressions`.
+            time: See `impressions`.
+            impression: See `impressions`.
+            clicked: See `impressions`.
+
+        Returns:
+            The data set that was written.
 
         Raises:
             DataError: A column is missing, or a row cannot be used.
@@ -142,6 +171,12 @@ class NewsData:
     def from_click_log(path: str | Path) -> NewsData:
         """Impressions made of what people liked, in order, in any data set with times and texts.
 
+        Args:
+            path: A file or a folder in any format of `fedrec data formats`.
+
+        Returns:
+            The data set, which is read when it is trained on.
+
         >>> import fedrec
         >>> fedrec.NewsData.from_click_log("ml-1m").keys["data.format"]
         'click-log'
@@ -158,6 +193,7 @@ class NewsRecommender(Parameters):
         delta: The probability with which the guarantee may fail.
         variant: "additive" (ours) trains on one noised report a user; "privaterec" is the paper's
             way in its established form, "local"; the others are in docs/news.md.
+        method: Another name of variant, as the other estimators have it; in any case.
         noise: "system", or "seeded" for an experiment.
         seed: Of initialisation, and of seeded noise.
         settings: Further keys of a scenario, for example `{"news.serving_epsilons": [5]}`.
@@ -181,6 +217,7 @@ class NewsRecommender(Parameters):
         epsilon: float = 5.0,
         delta: float = 1e-5,
         variant: Variant = "additive",
+        method: str | None = None,
         noise: Literal["system", "seeded"] = "system",
         seed: int = 1,
         settings: Mapping[str, Any] | None = None,
@@ -188,6 +225,7 @@ class NewsRecommender(Parameters):
         self.epsilon = epsilon
         self.delta = delta
         self.variant = variant
+        self.method = method
         self.noise = noise
         self.seed = seed
         self.settings = settings
@@ -195,8 +233,23 @@ class NewsRecommender(Parameters):
         self._served: Path | None = None
         self.result: Mapping[str, Any] = {}
 
-    def fit(self, data: NewsData, *, progress: bool = False) -> Self:
-        """Train, and measure on the data's own test impressions; `metrics` has what was found."""
+    def fit(self, data: NewsData, y: None = None, *, progress: bool = False) -> Self:
+        """Train, and measure on the data's own test impressions; `metrics` has what was found.
+
+        Args:
+            data: Readers' histories and impressions, and public articles.
+            y: Nothing: pipelines of scikit-learn pass it.
+            progress: Show a bar with the time left.
+
+        Returns:
+            This model.
+
+        Raises:
+            SettingsError: The parameters contradict each other or the data.
+            DataError: The data cannot be read.
+            PrivacyError: delta promises nothing among so few users, or a budget would be
+                passed.
+        """
         if not isinstance(data, NewsData):
             raise DataError(
                 f"fit needs NewsData, found a {type(data).__name__}",
@@ -208,7 +261,7 @@ class NewsRecommender(Parameters):
         keys = {
             "recipe": "privaterec",
             "seed": self.seed,
-            "news.variant": PAPERS_OWN.get(self.variant, self.variant),
+            "news.variant": self._variant(),
         }
         keys |= {
             "privacy.epsilon": self.epsilon,
@@ -226,6 +279,30 @@ class NewsRecommender(Parameters):
         self._served = Path(self.result["run_dir"]) / FILE
         self._bundle = read(self._served)
         return self
+
+    def __sklearn_is_fitted__(self) -> bool:
+        """Whether it is trained: `check_is_fitted` of scikit-learn asks."""
+        return bool(self.result)
+
+    def _variant(self) -> str:
+        """The settings' name of what was asked for, in any case. Raises SettingsError on a name
+        that no variant has, and where variant and method say two."""
+        from fedrec.news.variant import names
+
+        said = {str(name).lower() for name in (self.variant, self.method) if name is not None}
+        said -= {"additive"} if len(said) > 1 else set()
+        name = said.pop()
+        found = PAPERS_OWN.get(name, name)
+        if said or found not in names():
+            near = get_close_matches(name, [*PAPERS_OWN, *names()], n=1)
+            raise SettingsError(
+                f"NewsRecommender has no method {self.method or self.variant!r}"
+                if not said
+                else f"variant = {self.variant!r} and method = {self.method!r} are two names",
+                f"{f'Did you mean {near[0]!r}? ' if near and not said else ''}"
+                f"There are: {', '.join([*PAPERS_OWN, *names()])}.",
+            )
+        return found
 
     def with_items(
         self, articles: Any, *, item: str = "item", title: str = "title", vector: str = "vector"
@@ -296,27 +373,53 @@ class NewsRecommender(Parameters):
             Guarantee(epsilon=float(training["epsilon"]), **promised), self.noise
         )
 
-    @lists_by_k
-    def recommend(self, *, history: History, k: int = 10) -> pl.DataFrame:
+    def recommend(
+        self, *, history: History, k: int = 10, items: Any = None, seen: Seen = "drop"
+    ) -> pl.DataFrame:
         """The k best news for a history of ids, oldest first; ranked here, without noise.
 
         Columns rank, item, title and score. Items that the model does not have are left out with
         an `UnknownIdsWarning`. The history may be a frame, which is put in the order of its times.
 
-        Raises DataError where nothing is known, or an id is a known one but for its type or blanks.
+        Args:
+            history: Ids of articles that were read.
+            k: Length of the list.
+            items: Ids of the only articles that are ranked.
+            seen: "drop" leaves articles of the history out, "keep" lists them too.
+
+        Returns:
+            At most k rows, best first.
+
+        Raises:
+            DataError: Nothing of the history is known, or an id is a known one but for its type
+                or blanks.
         """
         from fedrec_client.clicks import Clicks
         from fedrec_client.public_model import PublicModel, best
 
         bundle = self._asked()
         require_length(k)
+        require_seen(seen)
         given = [item for item, _ in Histories().entries(history)]
         warn_of_unknown([given], set(bundle.ids.all()), bundle.ids[0])
         model = PublicModel(bundle)
         clicks = Clicks.of([str(item) for item in given])
         rows = [int(row) for row in model.rows(clicks) if row >= 0]
+        known = {item: row for row, item in enumerate(bundle.ids.all())}
+        allowed = None
+        if items is not None:
+            asked = ids_of(items, "items")
+            warn_of_unknown([asked], known, bundle.ids[0], what="argument items")
+            allowed = [known[item] for item in asked if item in known]
+        events = [(row, None) for row in rows]
         found, scores = best(
-            bundle, model.window(clicks), [(row, None) for row in rows], k=k, categories=0
+            bundle,
+            model.window(clicks),
+            events,
+            k=k,
+            categories=0,
+            allowed=allowed,
+            keep_seen=seen == "keep",
         )
         if not len(found):
             said = f"the list is empty: the history leaves none of the {bundle.size:,} articles"
@@ -331,21 +434,25 @@ class NewsRecommender(Parameters):
     def save(self, folder: str | Path) -> Path:
         """Write what may be published: model, bundle and guarantee.
 
-        Readers' reports, metrics and the report stay in the run, `result["run_dir"]`. Raises
-        RunError where the folder is a file or cannot be written."""
+        Readers' reports, metrics and the report stay in the run, `result["run_dir"]`.
+
+        Args:
+            folder: Where the files go; it is made if needed.
+
+        Returns:
+            The folder.
+
+        Raises:
+            RunError: The folder is a file or cannot be written.
+        """
         self._require_fitted()
         run = Path(self.result["run_dir"])
         target = Path(folder)
-        if target.is_file():
-            raise RunError(f"{folder} is a file", "Give an empty or a new folder.")
         if target.resolve() == run.resolve():
             raise RunError(f"{folder} is the run itself", "Give another folder.")
-        from fedrec.run.model_folder import clear
-
         with writing(target, "Give another folder."):
-            clear(target / "model")
-            (target / FILE).unlink(missing_ok=True)
-            shutil.copytree(run / "model", target / "model", dirs_exist_ok=True)
+            clear(target, "news")
+            copied(run / "model", target / "model")
             if self._served is not None:
                 shutil.copy(self._served, target / FILE)
             stated = read_json(run / "guarantee.json")
@@ -353,10 +460,21 @@ class NewsRecommender(Parameters):
             write_json(
                 target / "guarantee.json", {k: v for k, v in stated.items() if k != "budget"}
             )
+            finish(target, "news")
         return target
 
     def export(self, file: str | Path) -> str:
-        """Write the serving bundle for `fedrec serve`, and return its version."""
+        """Write the serving bundle for `fedrec serve`, and return its version.
+
+        Args:
+            file: Where it goes.
+
+        Returns:
+            The first 16 hexadecimal digits of the bundle's SHA-256.
+
+        Raises:
+            RunError: The file cannot be written.
+        """
         from fedrec.serving.model_bundles import export
 
         self._require_fitted()

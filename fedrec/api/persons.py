@@ -79,6 +79,9 @@ def account_of_person(
         clicks: In the person's history, for answers; without it whatever a history may hold.
         delta: At which epsilon is stated.
 
+    Returns:
+        Epsilon per user (replace) of all ledgers together, and of each.
+
     Raises:
         RunError: A file is missing, damaged, or no ledger.
         SettingsError: delta is not between 0 and 1.

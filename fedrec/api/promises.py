@@ -1,8 +1,7 @@
 """Guarantees as Python shows them: epsilon and delta, never without unit and neighbours.
 
-HTML tables for notebooks.
-
-Parameters of an estimator by name, as scikit-learn's `clone` and searches expect them.
+Estimators' parameters by name, as scikit-learn's `clone` and searches expect them, and tables for
+notebooks stand here too: news and ratings share them.
 """
 
 from __future__ import annotations
@@ -14,15 +13,22 @@ from functools import cached_property
 from html import escape
 from typing import Any, Self
 
-from fedrec.errors import SettingsError
+from fedrec.api.habits import Answering, remedy
+from fedrec.errors import UnknownArgumentError
 from fedrec.privacy.accounting import GaussianEvent, opinions
 from fedrec.privacy.guarantee import Guarantee
 from fedrec.run.statement import COVERS, compared
 
 
-class Parameters:
+class Parameters(Answering):
     """An estimator whose constructor stores every argument under its name, and does nothing else
     with it."""
+
+    def __sklearn_tags__(self) -> Any:
+        """What it is, for pipelines and searches of scikit-learn."""
+        from sklearn.utils import InputTags, Tags, TargetTags  # whoever asks has it
+
+        return Tags(None, TargetTags(required=False), input_tags=InputTags(two_d_array=False))
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
         """The parameters of the constructor by name.
@@ -46,9 +52,9 @@ class Parameters:
         known = self.get_params()
         for name, value in params.items():
             if name not in known:
-                raise SettingsError(
+                raise UnknownArgumentError(
                     f"{type(self).__name__} has no parameter {name!r}",
-                    f"Its parameters are {', '.join(known)}.",
+                    remedy(name, known, method="__init__", value=value),
                 )
             setattr(self, name, value)
         return self
@@ -68,11 +74,15 @@ class PrivacyGuarantee:
     """(epsilon, delta)-differential privacy of a trained model, with the epsilon of two further
     accountants.
 
-    pld, rdp: epsilon of the noise that was drawn, by privacy loss distributions and by Renyi
-    divergences; infinite where it was not computed. noise: "system", or "seeded" for an experiment,
-    which must not be released. not_covered: what reader and split took from everybody's rows, which
-    nothing promises to hide. spent: what all trainings on these people's data had cost together
-    when this one had ended, a sentence for each unit; () for invented data.
+    Args:
+        promised: Epsilon, delta, unit and neighbours.
+        noise: "system", or "seeded" for an experiment, which must not be released.
+        accountants: Epsilon of the noise that was drawn, by privacy loss distributions ("pld")
+            and by Renyi divergences ("rdp"); infinite where it was not computed.
+        not_covered: What reader and split took from everybody's rows, which nothing promises to
+            hide.
+        spent: What all trainings on these people's data had cost together when this one had
+            ended, a sentence for each unit; () for invented data.
 
     >>> import fedrec
     >>> data = fedrec.Dataset.planted("small", kind="clicks")
@@ -102,6 +112,16 @@ class PrivacyGuarantee:
     ) -> PrivacyGuarantee:
         """Return the guarantee of a finished training, from the releases that it made. The further
         accountants are asked when somebody looks.
+
+        Args:
+            promised: What the training was calibrated to.
+            noise: "system" or "seeded".
+            events: What was released, with its price.
+            not_covered: What the guarantee says nothing about, in words.
+            spent: What else was spent on the same people, in words.
+
+        Returns:
+            The guarantee, with the epsilon that the events cost.
 
         >>> from fedrec.privacy.accounting import GaussianEvent, mu_for
         >>> drawn = GaussianEvent("gram", mu_for(2.0, 1e-5))
@@ -165,7 +185,11 @@ class PrivacyGuarantee:
         return html_table(("privacy", ""), rows)
 
     def as_dict(self) -> dict[str, Any]:
-        """Plain values."""
+        """Plain values.
+
+        Returns:
+            What JSON can hold, by name.
+        """
         return {
             **asdict(self.promised),
             "noise": self.noise,

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import copy
 import inspect
-import shutil
 import tempfile
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Self
 
@@ -29,6 +29,8 @@ from fedrec.factorization.released import public_directions
 from fedrec.numerics.threads import one_blas_thread
 from fedrec.run import statement
 from fedrec.run.data.budget import budget_of
+from fedrec.run.data.datasets import with_public_sources
+from fedrec.run.data.keys import given_keys, require_of_training
 from fedrec.run.job import loopback
 from fedrec.run.training import RoundRecord, Trained, Work, train_one
 from fedrec.settings import Scenario, validated
@@ -43,6 +45,13 @@ class Recommender(Asked, Parameters):
 
     Everything is computed by the functions of `fedrec simulate`: the same data, seed and parameters
     give the same bytes with seeded noise.
+
+    Args:
+        epsilon: Of the training, per user (add/remove).
+        delta: The probability with which the guarantee may fail.
+        noise: "system", or "seeded" for an experiment.
+        seed: Of initialisation, and of seeded noise.
+        settings: Further keys of a scenario, for example `{"model.width": 16}`.
 
     >>> import fedrec
     >>> [kind.__name__ for kind in fedrec.Recommender.__subclasses__()]
@@ -72,7 +81,11 @@ class Recommender(Asked, Parameters):
     def scenario(self) -> Scenario:
         """These parameters as a scenario, with every key at its value.
 
-        Raises SettingsError on a key that is unknown or out of range.
+        Returns:
+            The scenario, which `fedrec.simulate` takes.
+
+        Raises:
+            SettingsError: A key is unknown or out of range.
 
         >>> import fedrec
         >>> scenario = fedrec.ItemBias(epsilon=3).scenario()
@@ -97,7 +110,8 @@ class Recommender(Asked, Parameters):
 
     def fit(
         self,
-        train: TrainingSet | Dataset,
+        train: TrainingSet | Dataset | Any,
+        y: None = None,
         *,
         progress: bool = False,
         callbacks: Sequence[Callback] = (),
@@ -107,10 +121,15 @@ class Recommender(Asked, Parameters):
         Args:
             train: The first of what `Dataset.split` returns, for a model that is measured. Of a
                 whole `Dataset` all rows are trained on, which leaves nothing to measure on; rows
-                given as `validation` and `test` are not.
+                given as `validation` and `test` are not. A sparse matrix of users x items is
+                taken as `Dataset.from_matrix` has it: every entry is a click.
+            y: Nothing: pipelines of scikit-learn pass it.
             progress: Show a bar with the time left, in a terminal or a notebook.
             callbacks: Called with a dictionary after every round and at the end:
                 `fedrec.JsonLines("rounds.jsonl")`, `fedrec.MLflow()`.
+
+        Returns:
+            This model.
 
         Raises:
             PrivacyError: delta promises nothing among so few users, or a budget over all runs on
@@ -123,19 +142,20 @@ class Recommender(Asked, Parameters):
         >>> model.guarantee.epsilon
         2.0
         """
-        chosen = undivided(train) if isinstance(train, Dataset) else train
-        if not isinstance(chosen, TrainingSet):
-            rows = (
-                "coo = matrix.tocoo(); Dataset.from_frame({'user': coo.row, 'item': coo.col})"
-                if hasattr(train, "tocoo")
-                else "Dataset.from_frame(frame)"
-            )
+        given = Dataset.from_matrix(train) if hasattr(train, "tocoo") else train
+        chosen = undivided(given) if isinstance(given, Dataset) else given
+        if not isinstance(chosen, TrainingSet) or y is not None:
+            found = type(train).__name__ if y is None else f"y, a {type(y).__name__}"
             raise DataError(
-                f"fit needs a training set, found a {type(train).__name__}",
-                f"Give data.split()[0], or {rows}.",
+                f"fit needs a training set, found a {found}",
+                "Give data.split()[0], or Dataset.from_frame(frame), with ratings as a column of "
+                "it: rating='stars', rating_range=(1, 5).",
             )
         told = require_callbacks(callbacks)
         scenario = self.scenario()
+        require_of_training(scenario, chosen.kind)
+        if given_keys(scenario.data) or scenario.collective.users_file:
+            chosen = replace(chosen, source=with_public_sources(chosen.source, scenario))
         facts = public_facts(scenario.seed, chosen.source, chosen.split)
         budget = budget_of(scenario.privacy, chosen.source.provenance.files, chosen.source)
         console = Console(stderr=True, quiet=not progress)
@@ -256,9 +276,19 @@ class Recommender(Asked, Parameters):
         found._keep = Kept(kept)
         return found
 
-    def score(self, test: TestSet) -> float:
+    def score(self, test: TestSet, y: None = None) -> float:
         """What a search over parameters maximises: of ratings the RMSE with a minus, of clicks
         NDCG@10. Each model that was trained for a search has spent its own epsilon.
+
+        Args:
+            test: The second of what `Dataset.split` returns.
+            y: Not read: scikit-learn gives one.
+
+        Returns:
+            A number; higher is better.
+
+        Raises:
+            LeakageError: The model was trained on test rows.
 
         >>> import fedrec
         >>> train, test = fedrec.Dataset.planted("small").split()
@@ -273,7 +303,14 @@ class Recommender(Asked, Parameters):
         """Write the model as safetensors, its manifest with the guarantee, and a model card,
         README.md, in the place of a model that lies there. No pickle, and nobody's history.
 
-        Raises RunError where the folder holds something else or cannot be written.
+        Args:
+            folder: Where the files go; it is made if needed.
+
+        Returns:
+            The folder.
+
+        Raises:
+            RunError: The folder holds something else or cannot be written.
 
         >>> import fedrec
         >>> data = fedrec.Dataset.planted("small", kind="clicks")
@@ -288,22 +325,24 @@ class Recommender(Asked, Parameters):
             raise RunError(
                 f"this {type(self).__name__} is not trained", "Call model.fit(train) first."
             )
-        if target.exists() and not target.is_dir():
-            raise RunError(f"{target} is a file", "Give an empty or a new folder.")
-        if target.exists() and any(target.iterdir()) and not (target / "manifest.json").exists():
-            raise RunError(
-                f"{target} holds something that is no model", "Give an empty or a new folder."
-            )
         with writing(target, "Give another folder."):
-            target.mkdir(parents=True, exist_ok=True)
             self._keep(target)
         return target
 
     def export(self, file: str | Path) -> str:
         """Write the serving bundle, one public file for `fedrec serve`, and return its version.
 
-        Folders on its way are made, as by `save`. Raises RunError where it would be a folder,
-        or cannot be written.
+        Folders on its way are made, as by `save`.
+
+        Args:
+            file: Where it goes.
+
+        Returns:
+            The first 16 hexadecimal digits of the bundle's SHA-256.
+
+        Raises:
+            RunError: The file would be a folder, or cannot be written.
+            SettingsError: The model has nothing that can be served.
 
         >>> import fedrec
         >>> data = fedrec.Dataset.planted("small", kind="clicks")
@@ -344,6 +383,14 @@ class Recommender(Asked, Parameters):
             demo: Serve an experiment too, a model with seeded noise.
             background: Serve in a thread and return a handle with `url` and `stop()`.
 
+        Returns:
+            The handle where `background`; otherwise nothing.
+
+        Raises:
+            SettingsError: The address cannot be used, or the model is an experiment without
+                `demo`.
+            RunError: The server did not start.
+
         >>> import fedrec
         >>> data = fedrec.Dataset.planted("small", kind="clicks")
         >>> model = fedrec.ItemItem(noise="seeded").fit(data)
@@ -355,6 +402,10 @@ class Recommender(Asked, Parameters):
         from fedrec.api.serving import serve
 
         return serve(self, port=port, host=host, page=page, demo=demo, background=background)
+
+    def __sklearn_is_fitted__(self) -> bool:
+        """Whether it is trained: `check_is_fitted` of scikit-learn asks."""
+        return self._released is not None
 
     def __repr__(self) -> str:
         fresh = {
@@ -375,12 +426,3 @@ class Recommender(Asked, Parameters):
         if self._released is not None:
             rows += [("items", f"{len(self.item_ids):,}"), ("guarantee", repr(self.guarantee))]
         return html_table((type(self).__name__, ""), rows)
-
-
-def copied(source: Path, target: Path) -> None:
-    """Copy a folder in the place of a model; nothing where it lies there already."""
-    from fedrec.run.model_folder import clear  # with serving
-
-    if source.resolve() != target.resolve():
-        clear(target)
-        shutil.copytree(source, target, dirs_exist_ok=True)

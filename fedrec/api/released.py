@@ -3,13 +3,14 @@ similar items and predictions from it."""
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
-from functools import cached_property, wraps
+from functools import cached_property
 from numbers import Integral
 from pathlib import Path
-from typing import Any, NoReturn, ParamSpec, TypeVar, cast
+from typing import Any, Literal, NoReturn, cast, get_args
 
 import numpy as np
 import polars as pl
@@ -17,6 +18,7 @@ import polars as pl
 from fedrec.api.histories import (
     Entry,
     Histories,
+    id_column,
     one_id,
     require_no_misspelling,
     warn_of_unknown,
@@ -36,17 +38,15 @@ from fedrec.errors import (
     warn,
 )
 from fedrec.evaluation.toplists import dot_product, nearest, top_items
-from fedrec.factorization.facts import Model, predictor, ranker_of
+from fedrec.factorization.explaining import contributions
+from fedrec.factorization.rankers import Model, predictor, ranker_of
 from fedrec.factorization.released import extended, load, trained_items
+from fedrec.output_folders import clear, require_ours
 from fedrec.privacy.guarantee import Guarantee
 from fedrec.storage import read_json
 
 FORMAT = "fedrec-training/1"
 FILE = "training.json"
-P = ParamSpec("P")
-R = TypeVar("R")
-_LENGTHS = {"n", "N", "n_items", "num_items", "top", "top_k", "topk", "topn"}
-"""What implicit, LensKit, Surprise and others call the length of a list."""
 
 
 @dataclass(frozen=True)
@@ -76,7 +76,16 @@ class Released:
         """With new items after those of training; X: what is known of all (`released`)."""
         model = extended(self.model, X, added.described)
         whole = self.whole if all(map(str.isdigit, added.ids)) else self.whole - {"item"}
-        return replace(self, model=model, item_ids=added.ids, titles=added.titles, whole=whole)
+        told = dict.fromkeys((*self.guarantee.not_covered, *added.not_covered))
+        guarantee = replace(self.guarantee, not_covered=tuple(told))
+        return replace(
+            self,
+            model=model,
+            item_ids=added.ids,
+            titles=added.titles,
+            whole=whole,
+            guarantee=guarantee,
+        )
 
     @cached_property
     def rows(self) -> dict[str, int]:
@@ -102,12 +111,16 @@ class Released:
         """Ids of users or items in the type in which the training data has them."""
         return [*map(int, known)] if role in self.whole else [*known]
 
-    def allowed(self, exclude: Any, filter: Any) -> np.ndarray[Any, np.dtype[np.bool_]] | None:
-        """(m,) which items may be listed, None for all: without those of `exclude`, and of `filter`
-        alone, which holds ids or is a function of an id."""
-        if exclude is None and filter is None:
+    def allowed(
+        self, exclude: Any, filter: Any, items: Any = None
+    ) -> np.ndarray[Any, np.dtype[np.bool_]] | None:
+        """(m,) which items may be listed, None for all: without those of `exclude`, of `items`
+        alone, and of `filter` alone, which holds ids or is a function of an id."""
+        if exclude is None and filter is None and items is None:
             return None
         chosen = np.ones(len(self.item_ids), np.bool_)
+        if items is not None:
+            chosen &= self._among(items, "items")
         if callable(filter):
             chosen &= [bool(filter(item)) for item in self.ids("item", self.item_ids)]
         elif filter is not None:
@@ -166,6 +179,7 @@ class Released:
             num_items=len(self.item_ids),
             value_range=self.value_range,
             kind=self.kind,
+            times=np.arange(len(items)),  # a list is in the order of its clicks
         )
 
     def _value(self, item: Any, value: Any) -> float:
@@ -201,9 +215,11 @@ class Released:
         names: Sequence[Any] | None,
         k: int,
         allowed: np.ndarray[Any, np.dtype[np.bool_]] | None = None,
+        *,
+        drop_seen: bool = True,
     ) -> pl.DataFrame:
-        """The k best allowed items of each user that are not in the history; columns user (where
-        named), rank, item, title, score."""
+        """The k best allowed items of each user, those of the history where they are not dropped;
+        columns user (where named), rank, item, title, score."""
         products = dot_product(self.vectors(history), self.item_vectors)
 
         def scores(start: int, stop: int) -> np.ndarray[Any, np.dtype[np.float32]]:
@@ -212,9 +228,10 @@ class Released:
                 block[:, ~allowed] = -np.inf
             return block
 
-        best = top_items(scores, history=history, k=min(k, len(self.item_ids)))
+        dropped = history if drop_seen else history.select(np.zeros(len(history), np.bool_))
+        best = top_items(scores, history=dropped, k=min(k, len(self.item_ids)))
         if empty := int((best < 0).all(axis=1).sum()):
-            by = "the history leaves" if allowed is None else "history, filter and exclude leave"
+            by = "the history leaves" if allowed is None else "the arguments leave"
             lists = "the list is empty" if len(best) == 1 else f"{empty:,} lists are empty"
             warn(DataWarning(f"{lists}: {by} none of the {len(self.item_ids):,} items"))
         users, places = np.nonzero(best >= 0)
@@ -237,6 +254,18 @@ class Released:
                 "score": values.astype(np.float64),
             }
         )
+
+    def explained(self, history: Interactions, item: int) -> pl.DataFrame:
+        """What each event of one user adds to the score of an item, and last what everybody's score
+        has; columns item, title, contribution."""
+        parts, everybodys = contributions(self.model, history, item)
+        order = np.argsort(-parts, kind="stable")
+        items = history.items[order]
+        known = id_column("item", self.ids("item", self.item_ids))[items]
+        titles = pl.Series("title", [self.titles[j] for j in items], dtype=pl.String)
+        own = pl.DataFrame([known, titles, pl.Series("contribution", parts[order])])
+        rest = {"item": None, "title": "everybody's score", "contribution": everybodys}
+        return pl.concat([own, pl.DataFrame([rest], schema=own.schema)])
 
     def similar(self, item: Any, k: int) -> pl.DataFrame:
         """The k items of largest cosine with an item; columns rank, item, title, similarity.
@@ -270,40 +299,25 @@ class Released:
         return predictor(self.model, history)(np.asarray(users, np.int64), rows)
 
 
+Seen = Literal["drop", "keep"]
+"""What becomes of a history's items in its list."""
+
+
+def require_seen(seen: Any) -> None:
+    """Raises SettingsError where `seen` says neither."""
+    if seen not in get_args(Seen):
+        raise SettingsError(
+            f"seen = {seen!r} is neither 'drop' nor 'keep'",
+            "Say seen='keep' to list items of the history too.",
+        )
+
+
 def require_length(k: Any) -> None:
     """Raises SettingsError where k is no length of a list."""
     if not isinstance(k, Integral) or isinstance(k, bool) or k < 1:
         raise SettingsError(
             f"k must be a whole number, at least 1, found {k!r}", "Give the length of the list."
         )
-
-
-def lists_by_k(method: Callable[P, R]) -> Callable[P, R]:
-    """A method that makes lists, which answers other libraries' words for their length.
-
-    It raises SettingsError where more than the first argument comes without its name."""
-
-    @wraps(method)
-    def asked(*args: P.args, **given: P.kwargs) -> R:
-        if other := _LENGTHS & given.keys():
-            word = min(other)
-            raise SettingsError(
-                f"{method.__name__} has no argument {word}", f"Say k={given[word]!r}."
-            )
-        if len(args) > 2:
-            raise SettingsError(
-                f"{method.__name__} was given {args[2]!r} without a name", "For example k=10."
-            )
-        return method(*args, **given)
-
-    return asked
-
-
-def id_column(name: str, ids: Sequence[Any]) -> pl.Series:
-    """Ids as a column: of numbers where all are, else of texts."""
-    if ids and all(isinstance(one, Integral) and not isinstance(one, bool) for one in ids):
-        return pl.Series(name, [int(one) for one in ids])
-    return pl.Series(name, [str(one) for one in ids], dtype=pl.String)
 
 
 def ids_of(given: Any, what: str) -> list[str]:
@@ -314,6 +328,17 @@ def ids_of(given: Any, what: str) -> list[str]:
     if not isinstance(given, Iterable) or hasattr(given, "columns"):
         raise DataError(f"{what} is a {type(given).__name__}, no list", "Give a list of ids.")
     return [str(one_id(one)) for one in given]
+
+
+def copied(source: Path, target: Path) -> None:
+    """Copy what fedrec wrote of a model in the place of another; nothing where it lies there."""
+    if source.resolve() != target.resolve():
+        files = require_ours(source, "model")
+        clear(target, "model")
+        for path in files:
+            place = target / path.relative_to(source)
+            place.parent.mkdir(exist_ok=True)
+            shutil.copy(path, place)
 
 
 @dataclass(frozen=True)

@@ -19,17 +19,21 @@ from fedrec.auditing.command import run as run_audit
 from fedrec.errors import SettingsError, require
 from fedrec.numerics.threads import one_blas_thread
 from fedrec.registry import find
-from fedrec.run.comparing import compare
+from fedrec.run.comparison_frame import compare
 from fedrec.run.simulate import run
 from fedrec.run.training import RoundRecord
-from fedrec.settings import Scenario, validated
+from fedrec.settings import Scenario, validated, without_comparisons
 from fedrec.settings_tables import load_content, nested
 from fedrec.shipped import scenario_path, shipped
 
 
 @dataclass(frozen=True, repr=False)
 class Simulation:
-    """A finished run. folder: its run folder; result: what `fedrec simulate --json` prints.
+    """A finished run.
+
+    Args:
+        folder: Its run folder.
+        result: What `fedrec simulate --json` prints.
 
     >>> import fedrec, tempfile
     >>> data = fedrec.Dataset.planted("small", kind="clicks")
@@ -65,7 +69,11 @@ class Simulation:
         return compare(self.folder)
 
     def report(self) -> Path:
-        """Path of the report, one HTML file that needs no network."""
+        """Path of the report, one HTML file that needs no network.
+
+        Returns:
+            The file.
+        """
         return self.folder / "report.html"
 
     def __repr__(self) -> str:
@@ -104,7 +112,8 @@ def simulate(
     Args:
         scenario: A scenario file (TOML), the name of one that comes with fedrec
             (`fedrec.scenarios()`), the name of a recipe, or a mapping.
-        data: A data set of your own, in the place of the scenario's.
+        data: A data set of your own, in the place of the scenario's. It is trained once, at
+            `epsilon`, whatever the scenario compares, unless `settings` has `compare.epsilons`.
         settings: Scenario keys to override, for example `{"split.kind": "leave-last-out"}`.
         epsilon: Short for `privacy.epsilon`.
         delta: Short for `privacy.delta`.
@@ -116,8 +125,14 @@ def simulate(
         callbacks: Called with a dictionary after every round and at the end; not where the scenario
             learns news.
 
+    Returns:
+        What was trained, measured and written.
+
     Raises:
         SettingsError: A key is unknown, with the nearest one, or has a wrong value.
+        DataError: The data cannot be read or trained on.
+        PrivacyError: The guarantee promises nothing, or a budget would be passed.
+        RunError: The run folder cannot be used.
 
     >>> import fedrec, tempfile
     >>> data = fedrec.Dataset.planted("small", kind="clicks")
@@ -136,10 +151,19 @@ def simulate(
     }
     chosen = {key: value for key, value in short.items() if value is not None}
     written = nested({} if settings is None else settings, onto=content)
+    own = nested({} if settings is None else settings)
+    if not isinstance(scenario, Mapping) and (data is not None or "path" in own.get("data", {})):
+        said = [f"compare.{key}" for key in own.get("compare", {})]
+        written = without_comparisons(nested(chosen, onto=written), said=said)
     resolved = validated(nested(chosen, onto=written), source=f"simulate {name}")
     if data is not None and resolved.data.path:
         raise SettingsError(
             "data is given, but the scenario has a data.path too", "Leave one of them out."
+        )
+    own = nested(settings or {}).get("data", {})
+    if data is not None and (keys := {"preset", "planted"} & {*own}):
+        raise SettingsError(
+            f"data.{min(keys)} has no effect on a data set in memory", "Leave one of them out."
         )
     if data is not None and resolved.learns_news:
         raise SettingsError(
@@ -217,6 +241,9 @@ def audit(
 
 def scenarios() -> tuple[str, ...]:
     """Names of the scenarios that come with fedrec.
+
+    Returns:
+        The names in alphabetical order.
 
     >>> import fedrec
     >>> "planted" in fedrec.scenarios()

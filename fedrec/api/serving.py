@@ -16,6 +16,7 @@ from fedrec.serving.exporting import Export
 from fedrec.serving.model_bundles import bundle_of
 
 _START_S = 60.0
+"""For the server to listen: far more than loading a bundle takes, so what is late never comes."""
 
 
 class Servable(Protocol):

@@ -39,6 +39,10 @@ from fedrec.privacy.accounting import epsilon_of
 
 CONFIDENCE = 0.999
 """Of one bound. Ten rows are then right together with 99%."""
+Way = Callable[[Float64s, Float64s, float], Float64s]
+_LEVELS = np.concatenate(
+    [np.geomspace(1e-5, 0.02, 24), np.linspace(0.02, 0.98, 49), 1 - np.geomspace(0.02, 1e-5, 24)]
+)
 
 
 @dataclass(frozen=True)
@@ -147,13 +151,6 @@ def limits(counts: Counts, confidence: float) -> tuple[Float64s, Float64s]:
     low = special.betaincinv(np.maximum(hits, 1), counts.runs - hits + 1, wrong)
     high = special.betaincinv(false + 1, np.maximum(free, 1), 1 - wrong)
     return np.where(hits > 0, low, 0.0), np.where(free > 0, high, 1.0)
-
-
-Way = Callable[[Float64s, Float64s, float], Float64s]
-
-_LEVELS = np.concatenate(
-    [np.geomspace(1e-5, 0.02, 24), np.linspace(0.02, 0.98, 49), 1 - np.geomspace(0.02, 1e-5, 24)]
-)
 
 
 def _epsilon_of_mu(mu: float, delta: float) -> float:

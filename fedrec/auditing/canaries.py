@@ -38,6 +38,7 @@ Asked = tuple[Question, CentralModel | None]
 """A question, and the model its reports are gradients at; None for the population."""
 
 _TRIED = 6
+"""Users with the most events, who move the sums most: each is left out of all sums once."""
 
 
 def canaries(

@@ -15,9 +15,9 @@ from fedrec.factorization.facts import public_facts
 from fedrec.randomness import Streams
 from fedrec.recipes import prepare
 from fedrec.report import wording
-from fedrec.report.dots import Attacked, claims
+from fedrec.report.attack_claims import Attacked, claims
 from fedrec.report.page import TablePage, render_table
-from fedrec.run.data.datasets import load_dataset, load_split
+from fedrec.run.data.datasets import beside, load_dataset, load_split
 from fedrec.settings import Scenario
 
 QUICK = Effort(draws=4_000, users=8, uploads=6)
@@ -124,7 +124,7 @@ def run(
         from fedrec.auditing.news_attacks import news_findings  # brings torch
 
         return Audit(tuple(news_findings(scenario, effort)))
-    dataset = given or load_dataset(scenario)
+    dataset = load_dataset(scenario) if given is None else beside(given, scenario)
     split = load_split(scenario, dataset)
     prepared = prepare(scenario, public_facts(scenario.seed, dataset, split))
     found = membership.membership(

@@ -41,6 +41,8 @@ from fedrec.sharing.servers import projection
 
 _TRIED_USERS = 256
 _TRIED_EVENTS = 12
+"""Users, and events of one of them, that are tried, spread evenly: each takes a client's whole
+report, and the longest of so many is close to the longest of all."""
 
 
 def membership(
@@ -160,6 +162,7 @@ def _longest_reports(prepared: Prepared, data: Interactions, questions: Sequence
     tried = busy[np.linspace(0, len(busy) - 1, min(len(busy), _TRIED_USERS)).astype(np.int64)]
     squares = np.array([_squared_mu(prepared, data, questions, user) for user in tried])
     sizes = np.diff(data.user_ptr)[tried]
+    # alike but for rounding in sums, whose order depends on how many events a user has
     best = squares >= squares.max() * (1 - 1e-6)
     return int(tried[best][np.argmin(sizes[best])])  # the fewest numbers to noise
 

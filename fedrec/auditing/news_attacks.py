@@ -11,9 +11,11 @@ import numpy as np
 import torch
 
 from fedrec.auditing import (
+    attention_click,
     canaries,
     coupling,
     drawn_noise,
+    label_probabilities,
     label_table,
     one_click,
     recovery,
@@ -67,7 +69,9 @@ def _additive(
     mu = mu_for(claim.epsilon, claim.delta)
     yield recovery.report_finding("additive", claim, topics, aims, mu=mu, streams=streams)
     yield coupling.report_finding("additive", claim, train, topics, history=H, streams=streams)
-    yield label_table.table_finding("additive", subset_selection, claim, candidates=_usual(train))
+    yield label_probabilities.table_finding(
+        "additive", subset_selection, claim, candidates=_usual(train)
+    )
     if claim.private:
         shown = _usual(train)
         yield label_table.drawn_finding(
@@ -200,7 +204,9 @@ def _labels(
         }
         yield from label_table.printed_findings(variant, claim, negatives=NEGATIVES, **drawn)
         return
-    yield label_table.table_finding(variant, randomised_response, claim, candidates=candidates)
+    yield label_probabilities.table_finding(
+        variant, randomised_response, claim, candidates=candidates
+    )
     shown = [label_table.repeated_impression(click, candidates, effort.draws) for click in (0, 1)]
     # draws that have nothing to do with the first ones
     told = [
@@ -222,12 +228,12 @@ def _attention(scenario: NewsScenario, clients: Clients, effort: Effort) -> Iter
     }
     assert isinstance(clients.update, Behind | Through)
     if clients.claim.private and clients.update.plan is not None:
-        yield one_click.attention_finding(
+        yield attention_click.attention_finding(
             "one click: training", news.variant, clients.update.plan, **shared
         )
     for served in _serving(scenario):
         plan = attention.gaussian_plan(served, theta=news.clip or THETA, padding=news.padding)
-        yield one_click.attention_finding(
+        yield attention_click.attention_finding(
             f"one click: serving {served.epsilon:g}", news.variant, plan, **shared
         )
 

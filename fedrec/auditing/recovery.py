@@ -219,7 +219,7 @@ def row_space_evidence(
     """(m,) minus how far each public vector, at length 1, lies outside the column space of the
     first dense layer's gradient (p, width)."""
     Q, s, _ = np.linalg.svd(np.asarray(gradient, np.float64), full_matrices=False)
-    kept = Q[:, s > _DEPENDENT * max(float(s[0]), 1e-300)]
+    kept = Q[:, s > _DEPENDENT * max(float(s[0]), 1e-300)]  # a gradient of zeros has no directions
     V = np.asarray(vectors, np.float64)
     V = V / np.maximum(np.linalg.norm(V, axis=1, keepdims=True), 1e-12)
     return np.asarray(-np.linalg.norm(V - V @ kept @ kept.T, axis=1))

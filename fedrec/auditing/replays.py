@@ -41,7 +41,7 @@ from fedrec.randomness import Streams
 from fedrec.sharing.layout import CheckedRow, own_noise
 
 _PIECE = 1 << 21  # numbers noised at once
-_MOST_NUMBERS = 1 << 27
+_MOST_NUMBERS = 1 << 27  # noised in all on each side: some ten seconds
 _LEAST_DRAWS = 500  # of all runs on one side: some seconds
 
 

@@ -22,12 +22,19 @@ The spread. Of every block the standard deviation that was drawn over the one th
 told, over all runs; a block that is off by more than a twentieth, and two standard errors, refutes
 the claim whatever epsilon the test finds: a difference between two people may hardly touch it.
 
+Large releases. One release of the first question is drawn once more at sizes above every chunk of
+the sampler, over sums of zero: in pieces, each must have the planned spread, and none may be
+another's. Noise that comes twice, in two runs, two blocks or two pieces, refutes the claim: noise
+of 16 bits of entropy does among a few thousand runs. And every report of tens of thousands of
+people must be within its radius.
+
 Public to both runs: catalogue, scale, and the number of users, which is that of the file with the
 person.
 """
 
 from __future__ import annotations
 
+import hashlib
 import itertools
 import math
 import tempfile
@@ -42,12 +49,13 @@ import numpy as np
 from fedrec.arrays import Float64s, Int64s
 from fedrec.auditing.bounds import separation_bound
 from fedrec.auditing.finding import Finding
+from fedrec.data.interactions import Interactions
 from fedrec.data.kinds import KINDS, assumed
 from fedrec.data.planted import PlantedShape, planted
 from fedrec.factorization.facts import PublicFacts, public_facts
 from fedrec.federation.messages import ClientStep, Question, Recipe, Release, Shared, train
-from fedrec.federation.releases import noise_stds, release
-from fedrec.federation.reports import ExactSums
+from fedrec.federation.releases import noise_stds, parties, party_noise, release
+from fedrec.federation.reports import ExactSums, within_radius
 from fedrec.in_process import Loopback
 from fedrec.privacy.accounting import Ledger, mu_for
 from fedrec.privacy.calibration import Plan
@@ -68,12 +76,16 @@ _LEAST_RUNS = 1_000
 _EFFORT = 1_000
 _OFF = 0.05
 """Of a block's standard deviation: what is left when it was measured exactly."""
+_LARGE = 5_000_000  # numbers of a block: 76 sections of the sampler
+_PIECE = 4_096  # a mean square of so many normal numbers is off by a sixth once in 10^13
+_PIECE_OFF = 1 / 6  # see `_PIECE`
+_CROWD = 40_960  # people: ten times the most whose rows are squared together
 _TRAININGS = 40  # on each side: other runs release the same questions again
 
 PERSON = "a-person"
 _SHAPE = PlantedShape(users=60, items=24, events=60 * 7, least_events=4)
 _OF_PERSON = 10  # events: enough for every split to leave some to train on
-_RATINGS = (1.0, 5.0)
+_RATINGS = (1.0, 5.0)  # the scale of the invented rows
 
 Asked = tuple[Question, Release, tuple[Int64s, ...], tuple[Int64s, ...]]
 """A question, its release, and its exact sums with and without the person."""
@@ -129,6 +141,8 @@ class Scores:
     inside: Float64s
     outside: Float64s
     spreads: Mapping[str, Spread]
+    repeated: int = 0
+    """Blocks whose noise, all numbers of it, was that of another one."""
 
     def finding(self, attack: str, variant: str, claim: Guarantee, note: str) -> Finding:
         """The bound of these scores; refuted where a block's noise is not as planned."""
@@ -138,6 +152,8 @@ class Scores:
         told = f"noise drawn over planned: {', '.join(shown.values())}"
         if wrong:
             told = f"NOISE IS NOT AS PLANNED: {', '.join(shown[name] for name in wrong)}; {told}"
+        if self.repeated:
+            told = f"NOISE COMES TWICE: {self.repeated} blocks of all runs; {told}"
         return Finding(
             attack,
             variant,
@@ -146,7 +162,7 @@ class Scores:
             bound.by,
             bound.confidence,
             bound.draws,
-            refuted=bool(wrong),
+            refuted=bool(wrong or self.repeated),
             note=f"{note}; {told}",
             spreads={name: spread.ratio for name, spread in self.spreads.items()},
         )
@@ -175,12 +191,51 @@ def whole_finding(scenario: Scenario, *, runs: int = 0) -> Finding:
             "whole command", scenario.recipe, claim, math.inf, "exact", 1.0, refuted=True, note=note
         )
     scores = likelihood_ratios(prepared, inside, outside, runs=runs or runs_for(claim))
-    return scores.finding("whole command", scenario.recipe, claim, "from two files to all releases")
+    words = "from two files to all releases"
+    found = scores.finding("whole command", scenario.recipe, claim, words)
+    faults = list(_faults_at_large(prepared, inside))
+    if not faults:
+        return found
+    return replace(found, refuted=True, note=f"{'; '.join(faults).upper()}; {found.note}")
+
+
+def _faults_at_large(prepared: Trainable, world: World) -> Iterator[str]:
+    """What is wrong with noise of large blocks, and with reports of a crowd."""
+    question = prepared.recipe.ask(prepared.recipe.begin())
+    if question is None:
+        return
+    stds = noise_stds(question, prepared.plan)
+    shapes = [(-(-_LARGE // block.columns), block.columns) for block in question.blocks]
+    for party in parties(noise_from(world.scenario.privacy.noise, 0), prepared.plan):
+        blocks = [(spec, block) for spec in question.releases for block in spec.blocks]
+        drawn = party_noise(question, prepared.plan, party, shapes)
+        seen = set[bytes]()
+        for (spec, block), noise in zip(blocks, drawn, strict=True):
+            share = block.form.relative_std(block.width, isometric=spec.isometric)
+            std = stds[spec.name] / math.sqrt(len(parties(Streams(0), prepared.plan)))
+            z = (noise * (block.step / std) / share).ravel()
+            pieces = z[: len(z) // _PIECE * _PIECE].reshape(-1, _PIECE)
+            spread = np.mean(pieces**2, axis=1)
+            if np.abs(spread - 1).max() > _PIECE_OFF:
+                yield f"noise of {block.name} is not as planned in a large block"
+            before = len(seen)
+            seen |= {hashlib.sha256(piece.tobytes()).digest() for piece in pieces}
+            if len(seen) - before < len(pieces):
+                yield f"noise of {block.name} comes twice in large blocks"
+    # the rows of everybody, over and over
+    crowd = world.train.users_subset(np.arange(_CROWD) % world.train.num_users)
+    over = sum(
+        int(np.count_nonzero(~within_radius(reports, question.releases)))
+        for reports in _loopback(prepared, crowd, Streams(0)).reports(question)
+    )
+    if over:
+        yield f"reports of {over:,} of {crowd.num_users:,} people are longer than their radius"
 
 
 def runs_for(claim: Guarantee) -> int:
     """Trainings on each side by which the bound of a claim that is kept tightly lies above half of
     it."""
+    # upwards: fewer trainings would bound less than was asked
     return max(_LEAST_RUNS, math.ceil(_EFFORT / mu_for(claim.epsilon, claim.delta) ** 2))
 
 
@@ -195,12 +250,16 @@ def scores_of(inside: Iterator[list[Seen]], outside: Iterator[list[Seen]], *, ru
     learn = max(2, runs // 4)
     squares = defaultdict[str, float](float)
     numbers = Counter[str]()
+    drawn = Counter[bytes]()
 
     def measured(side: Iterator[list[Seen]], sign: float) -> Iterator[list[Seen]]:
         for run in side:
             for block in run:
-                squares[block.name] += float(((block.z + sign * block.d) ** 2).sum())
-                numbers[block.name] += len(block.z)
+                noise = block.z + sign * block.d
+                squares[block.name] += float((noise**2).sum())
+                numbers[block.name] += len(noise)
+                if len(noise) >= _FEW:  # to six digits: sums of the two sides round otherwise
+                    drawn[hashlib.sha256((noise.round(6) + 0.0).tobytes()).digest()] += 1
             yield run
 
     signed = [(measured(side, sign), sign) for side, sign in ((inside, -0.5), (outside, 0.5))]
@@ -218,7 +277,7 @@ def scores_of(inside: Iterator[list[Seen]], outside: Iterator[list[Seen]], *, ru
     spreads = {
         name: Spread(math.sqrt(squares[name] / count), count) for name, count in numbers.items()
     }
-    return Scores(scores[0], scores[1], spreads)
+    return Scores(scores[0], scores[1], spreads, drawn.total() - len(drawn))
 
 
 def _form(run: Sequence[Seen]) -> tuple[int, ...]:
@@ -297,9 +356,13 @@ def _runs(
 
 
 def _link(prepared: Trainable, world: World, noise: Streams | SystemStreams) -> Loopback:
-    return Loopback(
-        world.train, prepared.steps, prepared.plan, noise, Ledger(prepared.plan.guarantee)
-    )
+    return _loopback(prepared, world.train, noise)
+
+
+def _loopback(
+    prepared: Trainable, people: Interactions, noise: Streams | SystemStreams
+) -> Loopback:
+    return Loopback(people, prepared.steps, prepared.plan, noise, Ledger(prepared.plan.guarantee))
 
 
 def _sums(prepared: Trainable, world: World, question: Question) -> tuple[Int64s, ...]:

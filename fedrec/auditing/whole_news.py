@@ -47,8 +47,10 @@ from fedrec.settings_tables.data import DataSettings
 
 Role = Literal["history", "label", "user"]
 
+# small: thousands of trainings are told apart
 _SHAPE = PlantedNewsShape(users=16, news=120, history_mean=3, impressions_mean=2, candidates=6)
 _TRIED = 40  # ids of the person, until one belongs to the part that is trained on
+_FROM = "from two folders of files"
 
 
 @dataclass(frozen=True)
@@ -58,9 +60,6 @@ class Side:
     scenario: Scenario
     catalogue: Catalogue
     train: Impressions
-
-
-_FROM = "from two folders of files"
 
 
 def whole_news_findings(scenario: Scenario, *, runs: int = 0) -> Iterator[Finding]:

@@ -18,7 +18,8 @@ from typing import Any, NoReturn
 
 from fedrec.errors import RunError
 from fedrec.federation.protocol import STATEMENT, next_hash, signed_bytes
-from fedrec.operations.certificates import signature_holds, signer_of
+from fedrec.operations.certificates import signer_of
+from fedrec.operations.signatures import signature_holds
 from fedrec.privacy.calibration import Plan
 
 
@@ -79,6 +80,8 @@ def _holding(
     outputs: Sequence[bytes],
 ) -> Signed:
     text = signed["statement"]
+    if set(signed) != {"statement", "signature", "certificate"}:
+        fails("a statement says more than was signed")
     name, pin = "in the server's process", ""
     if signed["certificate"]:
         called, pin = signer_of(signed["certificate"].encode())

@@ -22,7 +22,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -33,17 +32,26 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from fedrec import __version__
 from fedrec.factorization.facts import Earlier
 from fedrec.factorization.released import arrays_of
 from fedrec.federation.messages import Recipe, State
 from fedrec.federation.wire import digest_of, unpack_release
+from fedrec.output_folders import finish, require_ours
 from fedrec.privacy.bounded_mean import TopicTable
 from fedrec.privacy.calibration import Plan
 from fedrec.public_data import PublicData, read_public
-from fedrec.recipes import prepare
+from fedrec.recipes import TrainableRecipe, prepare
 from fedrec.settings import Scenario
-from fedrec.storage import finite, read_arrays, release_file, write_arrays, write_bytes, write_json
+from fedrec.storage import (
+    finite,
+    packed_arrays,
+    read_arrays,
+    release_file,
+    sha256_of,
+    write_bytes,
+    write_files,
+    write_json,
+)
 
 _EARLIER = "earlier.safetensors"
 _NEWS = "news.safetensors"
@@ -53,12 +61,21 @@ Arrays = Mapping[str, npt.NDArray[Any]]
 if TYPE_CHECKING:
     from fedrec.news.trained import Catalogue
 
+_ELSEWHERE = {"run", "compare", "evaluation"}
+"""Tables that decide nothing of a training."""
+FORMAT = "fedrec-certificate/1"
+FOLDER = "certificate"
+FILE = f"{FOLDER}/certificate.json"
+Statements = Callable[[str, int], Sequence[Mapping[str, Any]]]
+"""From a run's id and number of rounds to what each aggregator signed of it
+(`certificates.statements`), and `outputs`, of one of three its output of every round."""
+
 
 @dataclass(frozen=True)
 class ServerSide:
     """A recipe, and the arrays of `model.safetensors` of a state."""
 
-    recipe: Recipe
+    recipe: TrainableRecipe
     released: Callable[[State], Arrays]
 
 
@@ -69,8 +86,8 @@ class PublicInputs(Protocol):
     def users(self) -> int:
         """Number of users that a release stands for, 0 where none is scaled to it."""
 
-    def write(self, folder: Path) -> None:
-        """Keep them, as `read_inputs` reads them."""
+    def files(self) -> dict[str, bytes]:
+        """The files that keep them, by name, as `read_inputs` reads them."""
 
     def server_side(self, scenario: Scenario) -> ServerSide:
         """The recipe that these inputs and the scenario make."""
@@ -84,13 +101,12 @@ class FactorizationInputs:
     users: int
     earlier: Earlier | None = None
 
-    def write(self, folder: Path) -> None:
+    def files(self) -> dict[str, bytes]:
         """See `PublicInputs`."""
-        self.public.write(folder)
-        if self.earlier is not None:
-            earlier = self.earlier
-            arrays = {**earlier.state, "num_users": np.array(earlier.num_users)}
-            write_arrays(folder / _EARLIER, arrays)
+        if self.earlier is None:
+            return self.public.files()
+        arrays = {**self.earlier.state, "num_users": np.array(self.earlier.num_users)}
+        return {**self.public.files(), _EARLIER: packed_arrays(arrays)}
 
     def server_side(self, scenario: Scenario) -> ServerSide:
         """See `PublicInputs`."""
@@ -107,7 +123,7 @@ class NewsInputs:
     vectors: npt.NDArray[np.float32]
     users: int = 0
 
-    def write(self, folder: Path) -> None:
+    def files(self) -> dict[str, bytes]:
         """See `PublicInputs`."""
         arrays: dict[str, npt.NDArray[Any]] = {
             "vectors": self.vectors,
@@ -117,7 +133,7 @@ class NewsInputs:
         }
         if self.topics.open_items is not None:
             arrays["open_items"] = self.topics.open_items
-        write_arrays(folder / _NEWS, arrays)
+        return {_NEWS: packed_arrays(arrays)}
 
     def server_side(self, scenario: Scenario) -> ServerSide:
         """See `PublicInputs`."""
@@ -151,10 +167,6 @@ def read_inputs(folder: Path, users: int) -> PublicInputs:
     return FactorizationInputs(read_public(folder), users, earlier)
 
 
-_ELSEWHERE = {"run", "compare", "evaluation"}
-"""Tables that decide nothing of a training."""
-
-
 def settings_of(scenario: Scenario) -> dict[str, Any]:
     """The scenario's keys that differ from their defaults, without paths of the trainer's machine
     and without what only its own ledgers read."""
@@ -171,16 +183,6 @@ def _without_folders(content: Any) -> Any:
     if isinstance(content, Mapping):
         return {key: _without_folders(value) for key, value in content.items()}
     return Path(content).name if isinstance(content, str) and "/" in content else content
-
-
-FORMAT = "fedrec-certificate/1"
-FOLDER = "certificate"
-FILE = f"{FOLDER}/certificate.json"
-
-
-Statements = Callable[[str, int], Sequence[Mapping[str, Any]]]
-"""From a run's id and number of rounds to what each aggregator signed of it
-(`certificates.statements`), and `outputs`, of one of three its output of every round."""
 
 
 def nobody_states(run: str, rounds: int) -> Sequence[Mapping[str, Any]]:
@@ -206,13 +208,17 @@ def certify(
     *,
     run: str,
     plan: Plan,
+    noise: str,
     statements: Sequence[Mapping[str, Any]] = (),
 ) -> None:
-    """Write the certificate of the model in `folder`, whose files are all there, in the place of an
-    earlier one. run: the id that questions name. statements: what aggregators signed, in the order
-    of their places."""
+    """Write the certificate of the model in `folder`, whose other files are all there; none of an
+    experiment, whose seed it would hold. run: the id that questions name. noise: where it came
+    from. statements: what aggregators signed, in the order of their places."""
     remove(folder)
-    inputs.write(folder / FOLDER)
+    if "seeded" in {noise, scenario.privacy.noise}:
+        finish(folder, "model")
+        return
+    write_files(folder / FOLDER, inputs.files())
     rounds = list[dict[str, Any]]()
     for number, round in enumerate(released):
         write_bytes(folder / round_file(number), round.content)
@@ -220,10 +226,10 @@ def certify(
     for place, one in enumerate(statements):
         for number, output in enumerate(one.get("outputs", ())):
             write_bytes(folder / output_file(number, place), output)
+    finish(folder, "model", [FILE])
     content = {
         "format": FORMAT,
         "run": run,
-        "fedrec": __version__,
         "code": code_digest(),
         "settings": settings_of(scenario),
         "users": inputs.users,
@@ -238,10 +244,12 @@ def certify(
 
 
 def remove(folder: Path) -> None:
-    """Take the certificate of an earlier model away, with its releases: another guarantee is of
-    them."""
-    with suppress(FileNotFoundError):
-        shutil.rmtree(folder / FOLDER)
+    """Take the certificate of a model away, with its releases: another guarantee is of them."""
+    for path in require_ours(folder, "model"):
+        if path.parent == folder / FOLDER:
+            path.unlink()
+    with suppress(OSError):  # there is none, or somebody else's file is in it
+        (folder / FOLDER).rmdir()
 
 
 def round_file(number: int) -> str:
@@ -268,7 +276,7 @@ def questions_of(recipe: Recipe, contents: Iterable[bytes], *, run: str) -> Iter
 def digests(folder: Path) -> dict[str, str]:
     """SHA-256 of every file of the folder but the certificate itself, by path."""
     return {
-        path.relative_to(folder).as_posix(): hashlib.sha256(path.read_bytes()).hexdigest()
+        path.relative_to(folder).as_posix(): sha256_of(path)
         for path in sorted(folder.rglob("*"))
         if path.is_file() and path != folder / FILE
     }
@@ -298,6 +306,7 @@ def certify_news(
     training: Path,
     *,
     run: str,
+    noise: str,
     statements: Statements = nobody_states,
 ) -> None:
     """Write the certificate of the model in `folder`, from the releases that the folder of its
@@ -323,5 +332,6 @@ def certify_news(
         released,
         run=run,
         plan=recipe.plan,
+        noise=noise,
         statements=statements(run, len(rounds)),
     )

@@ -54,7 +54,12 @@ Item = Annotated[
     str, option("--item", "COLUMN", "Column of what it was; guessed where the name is usual.")
 ]
 Rating = Annotated[
-    str, option("--rating", "COLUMN", "Column of ratings; without --scale every row is a click.")
+    str,
+    option(
+        "--rating",
+        "COLUMN",
+        "Column of ratings, with --scale; or of plays or thumbs, with --clicks-from.",
+    ),
 ]
 Scale = Annotated[
     tuple[float, float] | None,
@@ -68,6 +73,12 @@ ClicksFrom = Annotated[
 ]
 Time = Annotated[
     str, option("--time", "COLUMN", "Column of times, by which the last of two ratings is kept.")
+]
+Decimal = Annotated[
+    str, option("--decimal", "MARK", "Mark before the decimals of ratings: . or a comma.")
+]
+TimeFormat = Annotated[
+    str, option("--time-format", "FORMAT", "How times are written, as in '%d.%m.%Y %H:%M'.")
 ]
 Items = Annotated[str, option("--items", "FILE", "Table of public features, a row for each item.")]
 EpsilonFlag = Annotated[
@@ -88,6 +99,8 @@ def own_data(
     clicks_from: float | None = None,
     time: str = "",
     items: str = "",
+    decimal: str = "",
+    time_format: str = "",
     epsilon: float | None = None,
     delta: float | None = None,
     overrides: Sequence[str] = (),
@@ -102,6 +115,8 @@ def own_data(
         "data.columns.rating": rating,
         "data.columns.timestamp": time,
         "data.features_path": items,
+        "data.decimal": decimal,
+        "data.time_format": time_format,
     }
     numbers = {
         "data.click_threshold": clicks_from,

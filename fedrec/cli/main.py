@@ -15,6 +15,7 @@ import warnings
 from difflib import get_close_matches
 from importlib import import_module
 from importlib.metadata import entry_points
+from io import TextIOWrapper
 from typing import Annotated, Any, TextIO
 
 import typer
@@ -48,7 +49,7 @@ typer.core.HAS_RICH = False
 GROUPS = {
     "Start": ("train", "serve", "recommend", "demo", "data"),
     "Research": (
-        *("simulate", "compare", "figures", "scenarios", "schema", "account", "plan", "audit"),
+        *("simulate", "compare", "figures", "scenarios", "schema", "account", "audit"),
         "research",
     ),
 }
@@ -64,6 +65,18 @@ MEANT = {
     "deploy": "server",
 }
 """Verbs of other tools, and ours that does it."""
+VERBS = (
+    "fedrec.cli.commands.training:app",
+    "fedrec.cli.commands.comparing:app",
+    "fedrec.cli.commands.data:app",
+    "fedrec.cli.parties:app",
+    "fedrec.cli.serving:app",
+    "fedrec.cli.operating:app",
+    "fedrec.cli.ledgers.verbs:app",
+)
+"""Where this package's verbs are, in the order of --help."""
+_command = functools.cache(typer.main.get_command)
+"""All verbs as click has them: their signatures are read once in a process."""
 
 
 class Grouped(typer.core.TyperGroup):
@@ -95,16 +108,6 @@ app = typer.Typer(
     + "; ".join(f"{code} {words}" for code, words in EXIT_CODES.items())
     + ".",
 )
-VERBS = (
-    "fedrec.cli.commands.training:app",
-    "fedrec.cli.commands.comparing:app",
-    "fedrec.cli.commands.data:app",
-    "fedrec.cli.parties:app",
-    "fedrec.cli.serving:app",
-    "fedrec.cli.operating:app",
-    "fedrec.cli.ledgers.verbs:app",
-)
-"""Where this package's verbs are, in the order of --help."""
 
 
 @app.callback(invoke_without_command=True)
@@ -145,10 +148,6 @@ for plugin in entry_points(group="fedrec.commands"):
         )
 
 
-_command = functools.cache(typer.main.get_command)
-"""All verbs as click has them: their signatures are read once in a process."""
-
-
 def main() -> None:
     """Entry point: one line of cause, one of remedy, a documented exit code; a traceback is a
     defect."""
@@ -187,6 +186,10 @@ def guarded(arguments: list[str]) -> int:
 
 
 def _guarded(arguments: list[str]) -> int:
+    for stream in (sys.stdout, sys.stderr):
+        # a character that the terminal lacks must not end a training that was paid for
+        if isinstance(stream, TextIOWrapper):
+            stream.reconfigure(errors="replace")
     try:
         code = int(_command(app)(arguments, prog_name="fedrec", standalone_mode=False) or 0)
     except FedRecError as failure:

@@ -48,10 +48,6 @@ def certs(
             "--three-party", help="Three aggregators in place of one (docs/three-party.md)."
         ),
     ] = False,
-    leaves: Annotated[
-        list[str] | None,
-        option("--leaf", "NAME[=HOST]", "A leaf below the aggregator (docs/scale.md); repeatable."),
-    ] = None,
     days: Annotated[
         int, typer.Option("--days", metavar="N", min=1, max=825, help="How long they are valid.")
     ] = 90,
@@ -82,8 +78,8 @@ def certs(
       fedrec certs certificates --renew aggregator --days 90
     """
     from fedrec.operations.certificates import write_development_certificates
-    from fedrec.operations.pins import renew as renewed
     from fedrec.operations.pins import write_pins
+    from fedrec.operations.renewal import renew as renewed
 
     if new_key and not renew:
         raise SettingsError(
@@ -104,10 +100,6 @@ def certs(
         serving_hosts=serving_hosts or [],
         days=days,
         three_aggregators=three_party,
-        leaves={
-            name: [host] if host else []
-            for name, _, host in (leaf.partition("=") for leaf in leaves or ())
-        },
     )
     for path in [*made, write_pins(folder)]:
         typer.echo(str(path))

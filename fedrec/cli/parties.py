@@ -11,12 +11,22 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from fedrec.cli.flags import Overrides, option, scenario_option
-from fedrec.operations import descriptors, logs
+from fedrec.operations import descriptors, logs, lost_streams
 
 if TYPE_CHECKING:
     from fedrec.operations.party_settings import LoggedTable
 
 app = typer.Typer(rich_markup_mode=None)
+NewLedger = Annotated[
+    bool,
+    typer.Option(
+        "--new-aggregator-ledger",
+        help=(
+            "Accept another ledger of the aggregator, after its operator has said why the"
+            " old one is gone."
+        ),
+    ),
+]
 
 
 def _settings(example: str) -> typer.models.OptionInfo:
@@ -40,25 +50,10 @@ def _failures_logged(
     )
 
 
-NewLedger = Annotated[
-    bool,
-    typer.Option(
-        "--new-aggregator-ledger",
-        help=(
-            "Accept another ledger of the aggregator, after its operator has said why the"
-            " old one is gone."
-        ),
-    ),
-]
-
-
 @app.command(short_help="Run the aggregator: take reports, release noised sums.")
 def aggregator(settings: Annotated[Path, _settings("docs/deploy.md")]) -> None:
     """Run the aggregator: take one bounded report per user and round over gRPC, and release each
     round's sum once, with noise.
-
-    With a table leaf in its settings it is a leaf, which takes reports for a root and releases
-    nothing; with leaves it is their root (docs/scale.md).
 
     It keeps a ledger of everything it has released, refuses past its operator's limit, and never
     writes a report to disk. SIGTERM finishes what is running; after a crash the same command goes
@@ -74,7 +69,7 @@ def aggregator(settings: Annotated[Path, _settings("docs/deploy.md")]) -> None:
 
     # no preflight: this process imports little, and opens its ledger, port and certificates before
     # all else
-    logs.keep_on_without_streams()
+    lost_streams.keep_on_without_streams()
     descriptors.raise_limit()
     run(load(settings), source=settings)
 
@@ -105,7 +100,7 @@ def client(
     from fedrec_client.main import run
     from fedrec_client.settings import load
 
-    logs.keep_on_without_streams()
+    lost_streams.keep_on_without_streams()
     descriptors.raise_limit()
     run(
         load(settings),
@@ -169,7 +164,7 @@ def server(
     from fedrec_server.settings import load
 
     every_s = duration_s(every) if every else 0.0
-    logs.keep_on_without_streams()
+    lost_streams.keep_on_without_streams()
     descriptors.raise_limit()
     chosen = load(settings)
     if again and (standing := ask_standing(Path(chosen.state))):

@@ -15,10 +15,10 @@ from fedrec.storage import finite
 from fedrec_client.clicks import Clicks, read_clicks
 from fedrec_client.explaining import balance, cost, decoded, explained, person, promise, shown
 from fedrec_client.public_model import PublicModel
-from fedrec_client.recommending import Answered, Recommender
+from fedrec_client.recommending import DEVICE_MB, Answered, Recommender, Via
 from fedrec_client.serving_link import Trust
 
-_TITLE = 60
+_TITLE = 60  # characters; score and rank beside it fit the line of a narrow terminal
 
 
 @dataclass(frozen=True)
@@ -28,9 +28,15 @@ class Choices:
     k: int = 10
     categories: tuple[str, ...] = ()
     candidates: int | None = None
-    local: bool = False
     last: bool = False
     explain: bool = False
+    items: Path | None = None
+    keep_seen: bool = False
+
+    @property
+    def ids(self) -> list[str] | None:
+        """The only items that are ranked, None for all. Raises as `read_clicks`."""
+        return None if self.items is None else [one.item for one in read_clicks(self.items).events]
 
 
 @dataclass(frozen=True)
@@ -46,6 +52,8 @@ class DeviceOptions:
     max_user_epsilon: float
     trust: Trust
     timeout_s: float
+    via: Via = "auto"
+    device_mb: float = DEVICE_MB
 
     def open(self) -> Recommender:
         """Raises as `Recommender`."""
@@ -62,6 +70,8 @@ class DeviceOptions:
             self.state,
             trust=self.trust,
             timeout_s=self.timeout_s,
+            via=self.via,
+            device_mb=self.device_mb,
             **money,  # type: ignore[arg-type]
         )
 
@@ -94,21 +104,22 @@ def run(
         answered = asked(recommender, clicks, choices)
         said = text(answered, recommender, choices)
         if not choices.explain:
-            ask = f"fedrec recommend --server {device.server} --history {quote(str(history))}"
+            via = "" if device.via == "auto" else f" --via {device.via}"
+            ask = f"fedrec recommend --server {device.server} --history {quote(str(history))}{via}"
             said += f"\nnext     {ask} --explain"
         return said, as_dict(answered, recommender, choices)
 
 
 def asked(recommender: Recommender, clicks: Clicks, choices: Choices) -> Answered:
     """The list."""
-    if choices.local:
-        return recommender.local(clicks, k=choices.k, categories=choices.categories)
     return recommender.recommend(
         clicks,
         k=choices.k,
         categories=choices.categories,
         candidates=choices.candidates,
         last=choices.last,
+        items=choices.ids,
+        keep_seen=choices.keep_seen,
     )
 
 
@@ -133,10 +144,15 @@ def costs(answered: Answered, recommender: Recommender) -> list[str]:
     """What the list can show, what it cost, and what of it all is left, a line each."""
     about = answered.bundle.about
     seen = shown(answered, recommender)
-    return [
+    said = [
         *([f"training {plain(about.trained)}"] if about.experiment else []),
         *([f"list     {seen}"] if seen else []),
         *([] if answered.fresh else [f"cost     {cost(answered, recommender)}"]),
+    ]
+    if not recommender.ledger.entries:
+        return said
+    return [
+        *said,
         f"spent    {balance(recommender)}",
         f"person   {person(answered, recommender)}",
     ]
@@ -151,7 +167,11 @@ def facts(answered: Answered, recommender: Recommender) -> list[str]:
         f"promise  {promise(answered, recommender)}",
         *([f"cost     {cost(answered, recommender)}"] if answered.fresh else []),
         *costs(answered, recommender),
-        "known    a server that keeps answers may recognise you by them",
+        *(
+            ["known    a server that keeps answers may recognise you by them"]
+            if answered.answer is not None
+            else []
+        ),
     ]
 
 
@@ -222,9 +242,10 @@ def beside(left: Sequence[str], right: Sequence[str]) -> list[str]:
 def _short(answered: Answered, choices: Choices) -> str:
     short = f"{len(answered.items)} of {choices.k}"
     came = len(answered.items) + answered.hidden
-    if choices.local or came < answered.asked or answered.asked >= answered.bundle.size:
+    if answered.answer is None or came < answered.asked or answered.asked >= answered.bundle.size:
         where = "these categories have" if choices.categories else "the catalogue has"
-        return f"{short}: {where} no others that were not seen."
+        where = where if choices.items is None else "these items have"
+        return f"{short}: {where} no others{'' if choices.keep_seen else ' that were not seen'}."
     return (
         f"{short}: the others of the {answered.asked} asked for had been seen; --candidates asks "
         "for more."

@@ -27,8 +27,9 @@ from fedrec.storage import read_json
 from fedrec_client.clicks import Clicks
 from fedrec_client.explaining import explained
 
-_READ = 8
+_READ = 8  # items of the example: enough for a taste, few enough to be read in the terminal
 _START_S = 60.0
+"""For the server to listen: far more than loading a bundle takes."""
 
 
 def run(folder: Path | None, device: DeviceOptions, choices: Choices) -> tuple[str, dict[str, Any]]:
@@ -105,13 +106,19 @@ def _started(company: Supervisor, served: Path, scratch: Path) -> str:
 def _shown(
     bundle: Bundle, clicks: Clicks, device: DeviceOptions, choices: Choices
 ) -> tuple[str, dict[str, Any]]:
-    with device.open() as recommender:
-        private = asked(recommender, clicks, replace(choices, local=False, last=False))
+    with replace(device, via="server").open() as recommender:
+        private = asked(recommender, clicks, replace(choices, last=False))
         lines = explained(private, recommender)
         again = recommender.recommend(
-            clicks, k=choices.k, categories=choices.categories, candidates=choices.candidates
+            clicks,
+            k=choices.k,
+            categories=choices.categories,
+            candidates=choices.candidates,
+            keep_seen=choices.keep_seen,
         )
-        exact = asked(recommender, clicks, replace(choices, local=True))
+        exact = recommender.local(
+            clicks, k=choices.k, categories=choices.categories, keep_seen=choices.keep_seen
+        )
         both = {item.id for item in private.items} & {item.id for item in exact.items}
         content = as_dict(private, recommender, choices)
         content["exact"] = [item.id for item in exact.items]

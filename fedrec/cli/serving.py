@@ -4,17 +4,20 @@ that asks."""
 from __future__ import annotations
 
 import json
+import subprocess
 import sys
+import threading
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from shlex import quote
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
 from fedrec.cli.flags import Json, option
 from fedrec.errors import SettingsError
-from fedrec.operations import descriptors, logs
+from fedrec.operations import descriptors, lost_streams
 from fedrec.settings_tables import TABLES
 
 app = typer.Typer(rich_markup_mode=None)
@@ -31,7 +34,10 @@ def export(
     output: Annotated[
         Path,
         typer.Option(
-            "--output", metavar="FILE", help="Where the bundle is written, replaced in one step."
+            "--output",
+            "-o",
+            metavar="FILE",
+            help="Where the bundle is written, replaced in one step.",
         ),
     ],
     items: Annotated[
@@ -138,7 +144,8 @@ def serve(
     fetch). SIGTERM finishes what is running, SIGHUP looks for new bundles at once.
 
     A model that was trained with seeded noise is refused without --demo: whoever knows the seed can
-    remove the noise.
+    remove the noise. A line on standard error says of each source whether model and bundle follow
+    from a certificate (fedrec verify).
 
     Examples:
 
@@ -160,6 +167,7 @@ def serve(
 
     def told(serving: Serving) -> None:
         typer.echo(f"training {serving.training}", err=True)
+        threading.Thread(target=_say_verified, args=(runs,), daemon=True).start()
         lines = [
             f"model {serving.newest}",
             f"grpc  {serving.grpc or '-'}",
@@ -175,7 +183,7 @@ def serve(
         typer.echo("\n".join(lines))
         sys.stdout.flush()
 
-    logs.keep_on_without_streams()
+    lost_streams.keep_on_without_streams()
     descriptors.raise_limit()
     run(
         runs,
@@ -187,7 +195,27 @@ def serve(
     )
 
 
-@app.command(short_help="Ask a server for recommendations without telling it what you read.")
+def _say_verified(sources: Sequence[str]) -> None:
+    """Says of each source whether model and bundle follow from a certificate.
+
+    By processes of their own: what they load would stay in the memory of the one that serves."""
+    for source in sources:
+        command = [sys.executable, "-m", "fedrec.cli", "verify", source]
+        made = subprocess.run(
+            [*command, "--up-to-rounding", "--json"], capture_output=True, text=True, check=False
+        )
+        if made.returncode < 0:  # a signal: what serves is told to stop as well
+            return
+        if made.returncode:
+            said = f"not verified: {made.stderr.partition(chr(10))[0].removeprefix('error: ')}"
+        else:
+            found = json.loads(made.stdout)
+            whole = "verified" if found["bundle"] else "verified without its bundle"
+            said = f"{whole}, certificate sha256 {found['sha256']}"
+        typer.echo(f"{source}: {said}", err=True)
+
+
+@app.command(short_help="Get recommendations without telling a server what you read.")
 def recommend(
     run: Annotated[
         Path | None,
@@ -197,7 +225,11 @@ def recommend(
     ] = None,
     history: Annotated[
         Path | None,
-        option("--history", "FILE", "Item ids, oldest first, or CSV: item, rating, timestamp."),
+        option(
+            "--history",
+            "FILE",
+            "Item ids, oldest first, or CSV or Parquet: item, rating, timestamp.",
+        ),
     ] = None,
     server: Annotated[
         str,
@@ -259,10 +291,29 @@ def recommend(
             min=1,
         ),
     ] = None,
-    local: Annotated[
-        bool,
-        typer.Option("--local", help="Rank on this device: nothing is sent, nothing is spent."),
-    ] = False,
+    via: Annotated[
+        Literal["auto", "device", "server"],
+        typer.Option(
+            help=(
+                "Who ranks. device: exact, nothing is sent or spent. server: from a noised query. "
+                "auto: the device, up to --device-mb."
+            )
+        ),
+    ] = "auto",
+    device_mb: Annotated[
+        float,
+        typer.Option(
+            "--device-mb", metavar="MB", min=0, help="Largest public model ranked on this device."
+        ),
+    ] = 20.0,
+    items: Annotated[
+        Path | None,
+        option("--items", "FILE", "Rank these ids alone, one a line; always on this device."),
+    ] = None,
+    seen: Annotated[
+        Literal["drop", "keep"],
+        typer.Option(help="Whether what was read already may be in the list."),
+    ] = "drop",
     last: Annotated[
         bool,
         typer.Option(
@@ -304,8 +355,10 @@ def recommend(
     ] = 10.0,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
-    """Ask a server for recommendations without telling it what you read.
+    """Get recommendations without telling a server what you read.
 
+    A public model of at most 20 MB (--device-mb) is fetched as everybody fetches it, and ranked on
+    this device: exact, nothing is sent, nothing is spent. A larger one, or --via server, is asked.
     The query has a few noised numbers, made on this device from the latest clicks. Until the
     history changes the same numbers are sent again, which costs nothing. A ledger is charged
     before anything is sent; queries beyond the limit are refused.
@@ -336,8 +389,12 @@ def recommend(
         max_user_epsilon,
         trust,
         timeout,
+        via,
+        device_mb,
     )
-    choices = asking.Choices(k, tuple(categories or ()), candidates, local, last, explain)
+    choices = asking.Choices(
+        k, tuple(categories or ()), candidates, last, explain, items, seen == "keep"
+    )
     words, content = (
         recommend_demo.run(run, device, choices) if demo else asking.run(history, device, choices)
     )

@@ -25,7 +25,7 @@ from fedrec.operations import parent_death
 Found = TypeVar("Found")
 
 _EXPLAINED = range(2, 7)
-_LAST_BYTES = 16_384
+_LAST_BYTES = 16_384  # of a log, in which a party that ended says why
 _MOST_BYTES = 64 * 2**30
 """Of each party. One that wants more is broken; the machine is shared."""
 
@@ -124,6 +124,7 @@ class Supervisor:
 
     def rest(self) -> None:
         """Let the others work for a moment."""
+        # what children write tells nobody that it changed, so it is looked at again
         time.sleep(self._pause_s)
 
     def stop(self) -> None:

@@ -35,12 +35,14 @@ _TEXTS = ("abstract", "description", "plot", "summary")
 @dataclass(frozen=True)
 class AddedItems:
     """ids: (m + n), the m known ones first. titles: of each. features: rows in that order.
-    described: (m,) the known items that today's catalogue names."""
+    described: (m,) the known items that today's catalogue names. not_covered: sentences on what of
+    it was read off people's rows."""
 
     ids: tuple[str, ...]
     titles: tuple[str, ...]
     features: PublicFeatures
     described: npt.NDArray[np.bool_]
+    not_covered: tuple[str, ...] = ()
 
     @property
     def number(self) -> int:
@@ -64,6 +66,7 @@ def added_items(
     or paths, of the items of both. item: column of ids, None for a usual name.
 
     Raises DataError where `today` names no known item, or says nothing that tells items apart."""
+    not_covered = today.provenance.not_covered if isinstance(today, Dataset) else ()
     if isinstance(today, Dataset):
         ids, names, features = today.catalogue.item_ids, today.catalogue.titles, today.features
     else:
@@ -89,9 +92,8 @@ def added_items(
         features = with_bag(
             features, ITEM_VECTORS, item_vectors_bag(vectors, Path("item vectors"), order)
         )
-    return AddedItems(
-        order, tuple(called.get(one, "").strip() or one for one in order), features, described
-    )
+    shown = tuple(called.get(one, "").strip() or one for one in order)
+    return AddedItems(order, shown, features, described, not_covered)
 
 
 def _of_table(
@@ -106,7 +108,7 @@ def _of_table(
     texts = [name for name in frame.columns if name.lower() in _TEXTS]
     said = frame.with_columns(pl.col(texts).cast(pl.String).map_elements(_bag, pl.String))
     table = items_of_frame(said, names[0])
-    return table.ids, table.titles, table.features_of(table.ids)
+    return table.ids, table.titles, table.features
 
 
 def _bag(text: str) -> str:

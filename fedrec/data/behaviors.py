@@ -16,7 +16,6 @@ import re
 from codecs import BOM_UTF8
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
-from io import BytesIO
 from pathlib import Path
 from typing import Literal, NoReturn, get_args
 
@@ -26,9 +25,10 @@ import polars as pl
 
 from fedrec.arrays import Int32s, Int64s
 from fedrec.data.columns import require_distinct
-from fedrec.data.delimited import decoded, require_file
+from fedrec.data.delimited import decoded
 from fedrec.data.impressions import Impressions, News
 from fedrec.data.keyed_hash import id_words
+from fedrec.data.opening import FAULTS, csv, line_of, open_bytes, require_file
 from fedrec.errors import DataError, MalformedRowError
 
 Unknown = Literal["refuse", "add", "drop"]
@@ -36,6 +36,8 @@ Unknown = Literal["refuse", "add", "drop"]
 without any text, or leave it out."""
 
 _BLOCK_BYTES = 1 << 25
+"""Text parsed at a time: a log of gigabytes is read in bounded memory, and a block of 32 MB is long
+enough for the columns to be parsed fast."""
 _COLUMNS = ("impression", "user", "time", "history", "shown")
 _TIME = r"^\d{1,2}/\d{1,2}/\d{4} \d{1,2}:\d{2}:\d{2} [AP]M$"
 _LABEL = re.compile(r".+-[01]")
@@ -149,10 +151,10 @@ class _Reading:
         lines = block.count(b"\n") + (not block.endswith(b"\n"))
         try:
             schema = dict.fromkeys(_COLUMNS, pl.String)
-            frame = pl.read_csv(
-                BytesIO(block), separator="\t", has_header=False, quote_char=None, schema=schema
+            frame = csv(
+                block, separator="\t", has_header=False, quote_char=None, schema=schema
             ).fill_null("")
-        except pl.exceptions.PolarsError as error:
+        except FAULTS as error:
             self._refuse_first_malformed(first_line, block, str(error))
         if (
             len(frame) != lines
@@ -295,8 +297,8 @@ def _fault(text: str, labelled: bool) -> tuple[str, str] | None:
 def _blocks(path: Path) -> Iterator[tuple[int, bytes]]:
     """Whole lines, and the number of the first of them."""
     first_line = 1
-    with path.open("rb") as file:
-        while block := file.read(_BLOCK_BYTES) + file.readline():
+    with open_bytes(path) as file:
+        while block := file.read(_BLOCK_BYTES) + line_of(file):
             yield first_line, block.removeprefix(BOM_UTF8 if first_line == 1 else b"")
             first_line += block.count(b"\n")
 

@@ -42,6 +42,10 @@ from fedrec.errors import DataError
 from fedrec.numerics import compiled
 from fedrec.randomness import Streams
 
+Division = Literal["drawn", "latest"]
+"""Who is tested. "latest" ignores the streams: every seed tests the same users, and what is chosen
+on some seed has met them."""
+
 
 def draw_others(
     weights: npt.NDArray[np.generic],
@@ -107,11 +111,6 @@ def _draw_rows(
                 taken[j] = i
                 drawn[i, found] = j
                 found += 1
-
-
-Division = Literal["drawn", "latest"]
-"""Who is tested. "latest" ignores the streams: every seed tests the same users, and what is chosen
-on some seed has met them."""
 
 
 @dataclass(frozen=True)
@@ -295,6 +294,7 @@ def _split_users(
 ) -> dict[str, Int64s]:
     """Users of each part, in increasing order."""
     if protocol.division == "latest":
+        # the nearest number of users: the share is public, and so is the division
         latest = users[
             np.argsort(_arrivals(ratings)[users], kind="stable")[
                 len(users) - round(protocol.test_share * len(users)) :

@@ -1,7 +1,5 @@
-"""Columns of a table: usual names, by which a column that was not named is found or suggested; ids
-without what nobody sees (blanks around them, marks of no width, the Unicode form in which an accent
-is written); and times in seconds since 1970, from numbers or ISO 8601 dates and instants, which are
-UTC where they name no zone.
+"""Columns of a table by usual names, by which one that was not named is found or suggested; ids
+without what nobody sees: blanks around them, marks of no width, the Unicode form of an accent.
 """
 
 from __future__ import annotations
@@ -9,19 +7,52 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from datetime import UTC, datetime
 from difflib import get_close_matches
 from pathlib import Path
-
-import numpy as np
-import polars as pl
 
 from fedrec.data.delimited import NO_VALUE, is_number
 from fedrec.errors import DataError, UnknownIdsWarning, warn
 
 _UNSEEN = ("Cc", "Cf")  # control and format characters: line ends, joiners, marks of direction
 _DECIMALS = re.compile(r"\+?(-?[0-9]+)(\.0+)?")
+USUAL: dict[str, tuple[str, ...]] = {
+    "user": (
+        *("user", "user_id", "userid", "uid", "visitorid", "customer", "customer_id", "customerid"),
+        *("reader", "reader_id", "reviewerid", "member", "member_id", "person", "account_id"),
+        *("username", "user_name"),
+    ),
+    "item": (
+        *("item", "item_id", "itemid", "iid", "movieid", "movie_id", "product_id", "productid"),
+        *("news_id", "newsid", "article_id", "isbn", "asin", "parent_asin", "business_id", "book"),
+        *("book_id", "movie", "film", "product", "article", "track", "track_id", "song", "song_id"),
+        *("artist", "artist_id", "artistid"),
+    ),
+    "rating": (
+        *("rating", "ratings", "stars", "star", "star_rating", "score", "scores", "rate", "grade"),
+        *("overall", "user_rating", "book-rating", "preference"),
+    ),
+    "timestamp": ("timestamp", "time", "date", "datetime", "unixreviewtime"),
+}
+_OTHER_OPINIONS = (
+    *("thumb", "thumbs", "thumb_up", "thumbs_up", "vote", "votes", "like", "liked", "likes"),
+    *("dislike", "feedback", "label", "clicked", "click", "plays", "playcount", "play_count"),
+    *("count", "counts", "listens", "views", "weight", "quantity", "qty", "watch_time"),
+    *("watch_ratio", "playtime", "hours", "reaction", "event", "event_type", "action"),
+    *("behavior", "behavior_type"),
+)
+"""Thumbs, counts and kinds of events: what says how much somebody liked an item without being a
+rating."""
+_WORDS_OF_OPINIONS = (
+    *("rated", "upvote", "upvotes", "disliked", "played", "purchases", "purchased", "bought"),
+    *("strength", "confidence", "sentiment", "interaction", "implicit", "value", "dwell", "read"),
+    *("completed", "watched", "clicks", "points", "interest"),
+)
+_COUNTS = {
+    *("plays", "playcount", "play_count", "count", "counts", "listens", "views", "quantity", "qty"),
+    *("watch_time", "playtime", "hours", "clicks", "purchases"),
+}
+_NO_OPINIONS = {"id", "at", "date", "time", "timestamp", "by", "name", "url", "title"}
+_WORD = re.compile(r"[A-Z]?[a-z]+|[A-Z]+")
 
 
 def plain_id(text: str) -> str:
@@ -79,12 +110,13 @@ def require_named(
     where: Path | str,
     *,
     what: str = "items",
-    few: float = 0.5,
+    few: float = 1.0,
 ) -> str:
     """A note on how many of the known items, or `what`, a table names; empty where it names all.
 
     Raises DataError where it names none, or one but for blanks or '.0'; warns with
-    `UnknownIdsWarning` where the share that it names is less than `few`."""
+    `UnknownIdsWarning`, and one id of each side, where the share that it names is less than `few`,
+    which is 1 but for what usually knows a part: links, public users, words, old news."""
     wanted = dict.fromkeys(known)
     found = dict.fromkeys(given)
     lacking = [item for item in wanted if item not in found]
@@ -107,151 +139,6 @@ def require_named(
         has = f", and has ids such as {example!r}" if example else ""
         warn(UnknownIdsWarning(f"{said}: it lacks {lacking[0]!r}{has}"))
     return said
-
-
-_INSTANT = pl.Datetime("us")
-_DATE = "%Y-%m-%d"
-_FORMATS = ("%Y-%m-%d %H:%M", "%Y-%m-%d %H:%M:%S", "%Y-%m-%d %H:%M:%S%.f")
-_OFFSETS = ("%Y-%m-%d %H:%M%:z", "%Y-%m-%d %H:%M:%S%:z", "%Y-%m-%d %H:%M:%S%.f%:z")
-_ZONE = r"(Z|UTC|:\d\d(\.\d+)?\s?[+-]\d\d:?\d\d)$"
-ZONED = "a time zone"
-UNZONED = "no time zone"
-_UNITS = {"seconds": 1.0, "milliseconds": 1e3, "microseconds": 1e6, "nanoseconds": 1e9}
-_OLD = 631_152_000.0  # 1990: years, and days written as 20200131, are no seconds
-_LATEST = 1e11
-"""Seconds of the year 5138: larger times are in milliseconds, a thousand times larger ones in
-microseconds, and a million times larger ones in nanoseconds."""
-
-
-@dataclass(frozen=True)
-class Times:
-    """Times of a column.
-
-    seconds: (n,) float64, null where a value is no time. unit: of the numbers, by their size, or
-    whether dates and instants name a zone; empty where all are zero. other: the first row of
-    another unit: which unit the rest has must not depend on how many rows one person has."""
-
-    seconds: pl.Series
-    unit: str = ""
-    other: int | None = None
-
-    @property
-    def guessed(self) -> str:
-        """What was guessed, in words; empty where it is what everybody expects."""
-        if self.unit == "seconds" and (latest := self.seconds.max()) < _OLD:  # type: ignore[operator]
-            day = datetime.fromtimestamp(float(latest), UTC).date()  # type: ignore[arg-type]
-            return f"times are seconds since 1970, guessed: the last is on {day}"
-        if self.unit in {"", "seconds", ZONED}:
-            return ""
-        if self.unit == UNZONED:
-            return "times name no time zone and count as UTC"
-        return f"times are in {self.unit}, guessed from their size"
-
-
-def times_of(column: pl.Series) -> Times:
-    """Times of a column of numbers, dates or texts."""
-    if column.dtype == pl.Boolean:
-        return Times(pl.Series(column.name, [None] * len(column), pl.Float64))
-    if column.dtype.is_temporal():
-        seconds = column.cast(_INSTANT).dt.timestamp("us").cast(pl.Float64) / 1e6
-        instants = column.dtype == pl.Datetime  # a date is the day that it says everywhere
-        zoned = getattr(column.dtype, "time_zone", None) is not None
-        return Times(seconds, ZONED if zoned else UNZONED if instants else "")
-    if not column.dtype.is_numeric():
-        numbers = column.cast(pl.Float64, strict=False)
-        if numbers.null_count() > column.null_count():
-            return _dates(column)
-        column = numbers
-    written = column.cast(pl.Float64)
-    # 0 is the same instant in every unit, and what is not finite is refused elsewhere
-    size = written.abs().fill_null(0.0)
-    telling = ((size > 0) & size.is_finite()).arg_true()
-    if not len(telling):
-        return Times(written)
-    borders = [each * _LATEST for each in list(_UNITS.values())[:-1]]
-    ranks = np.searchsorted(borders, size.gather(telling).to_numpy(), side="left")
-    unit = list(_UNITS)[int(ranks[0])]
-    others = np.flatnonzero(ranks != ranks[0])
-    other = int(telling[int(others[0])]) if len(others) else None
-    return Times(written / _UNITS[unit], unit, other)
-
-
-def time_expected(text: str, first: str) -> str:
-    """What was expected in place of a text, by the first time of its column; empty where the text
-    is such a time."""
-    if not is_number(text) and _iso(pl.Series([text])).null_count():
-        return "a time (seconds or an ISO date)"
-    if is_number(text) == is_number(first):
-        return ""
-    return f"times of one kind (the first is {'a number' if is_number(first) else 'a date'})"
-
-
-def in_unit(unit: str) -> str:
-    """What times of a unit are, or have."""
-    return f"have {unit}" if unit in {ZONED, UNZONED} else f"are in {unit}"
-
-
-def _dates(column: pl.Series) -> Times:
-    """Dates and instants as text; what is neither has no zone to be compared."""
-    seconds = _iso(column)
-    told = seconds.is_not_null()
-    zones = column.cast(pl.String).str.contains(_ZONE)
-    if not (told & zones).any():
-        instants = (told & column.cast(pl.String).str.contains(":")).any()
-        return Times(seconds, UNZONED if instants else "")
-    first = bool(zones.filter(told)[0])
-    others = (told & (zones != first)).arg_true()
-    other = int(others[0]) if len(others) else None
-    return Times(seconds, ZONED if first else UNZONED, other)
-
-
-def _iso(column: pl.Series) -> pl.Series:
-    texts = column.cast(pl.String).str.replace(r"\s?(Z|UTC)$", "")
-    texts = texts.str.replace("T", " ", literal=True)
-    found = texts.str.to_date(_DATE, strict=False).cast(_INSTANT)
-    for form in _FORMATS:
-        found = found.fill_null(texts.str.to_datetime(form, strict=False).cast(_INSTANT))
-    if found.null_count():
-        for form in _OFFSETS:
-            zoned = texts.str.to_datetime(form, strict=False, time_zone="UTC")
-            found = found.fill_null(zoned.dt.replace_time_zone(None).cast(_INSTANT))
-    return found.dt.timestamp("us").cast(pl.Float64) / 1e6
-
-
-USUAL: dict[str, tuple[str, ...]] = {
-    "user": (
-        *("user", "user_id", "userid", "uid", "visitorid", "customer", "customer_id", "customerid"),
-        *("reader", "reader_id", "reviewerid", "member", "member_id", "person", "account_id"),
-        *("username", "user_name"),
-    ),
-    "item": (
-        *("item", "item_id", "itemid", "iid", "movieid", "movie_id", "product_id", "productid"),
-        *("news_id", "newsid", "article_id", "isbn", "asin", "parent_asin", "business_id", "book"),
-        *("book_id", "movie", "film", "product", "article", "track", "track_id", "song", "song_id"),
-        *("artist", "artist_id", "artistid"),
-    ),
-    "rating": (
-        *("rating", "ratings", "stars", "star", "star_rating", "score", "scores", "rate", "grade"),
-        *("overall", "user_rating", "book-rating", "preference"),
-    ),
-    "timestamp": ("timestamp", "time", "date", "datetime", "unixreviewtime"),
-}
-_OTHER_OPINIONS = (
-    *("thumb", "thumbs", "thumb_up", "thumbs_up", "vote", "votes", "like", "liked", "likes"),
-    *("dislike", "feedback", "label", "clicked", "click", "plays", "playcount", "play_count"),
-    *("count", "counts", "listens", "views", "weight", "quantity", "qty", "watch_time"),
-    *("watch_ratio", "playtime", "hours", "reaction", "event", "event_type", "action"),
-    *("behavior", "behavior_type"),
-)
-"""Thumbs, counts and kinds of events: what says how much somebody liked an item without being a
-rating."""
-_WORDS_OF_OPINIONS = (
-    *("rated", "upvote", "upvotes", "disliked", "played", "purchases", "purchased", "bought"),
-    *("strength", "confidence", "sentiment", "interaction", "implicit", "value", "dwell", "read"),
-    *("completed", "watched", "clicks", "points", "interest"),
-)
-_NO_OPINIONS = {"id", "at", "date", "time", "timestamp", "by", "name", "url", "title"}
-_WORD = re.compile(r"[A-Z]?[a-z]+|[A-Z]+")
 
 
 def plain_name(column: str) -> str:
@@ -283,6 +170,11 @@ def guessed(role: str, found: Sequence[str], taken: str) -> str:
 def opinions(found: Iterable[str]) -> list[str]:
     """The columns that are called as a rating, a thumb or a count is."""
     return [name for name in found if plain_name(name) in (*USUAL["rating"], *_OTHER_OPINIONS)]
+
+
+def are_counts(name: str) -> bool:
+    """Whether a column is called as plays, views or hours are, which add up."""
+    return plain_name(name) in _COUNTS
 
 
 def like_opinions(found: Iterable[str]) -> list[str]:

@@ -5,6 +5,8 @@ from __future__ import annotations
 
 import math
 import re
+from codecs import BOM_UTF8
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -12,28 +14,22 @@ import numpy.typing as npt
 import polars as pl
 
 from fedrec.arrays import Int32s
-from fedrec.errors import DataError, MalformedRowError
+from fedrec.data.opening import lines_of, open_bytes, understood
+from fedrec.errors import MalformedRowError
 
 Ids = npt.NDArray[np.integer]
 
+AN_ID = "an id as text or as an integer"
+FLOATED = (
+    "It went through a floating-point number, which makes one id of several: write ids as they "
+    "were, as text or integers (pandas: dtype=str; a spreadsheet: format the column as text)."
+)
+_FLOATED = r"^[+-]?[0-9]+(\.0*|(\.[0-9]+)?[eE]\+[0-9]+|\.[0-9]+[eE]-?[0-9]+)$"
+_QUOTED = r'^="([^"]*)"$'
+_UNDEFINED = {0x81, 0x8D, 0x8F, 0x90, 0x9D}
 _INTEGER = re.compile(r"[+-]?[0-9]+")
 NO_VALUE = ("", "NA", "N/A", "#N/A", "NaN", "nan", "NaT", "NULL", "null", "None", "<NA>", r"\N")
 """What programs write where there is no value: R, pandas, spreadsheets and databases."""
-
-
-def require_file(path: Path) -> Path:
-    """The path, when a file with something in it is there. Raises DataError otherwise."""
-    if not path.is_file():
-        raise DataError(
-            f"{path} is missing",
-            (
-                "Check the path; formats are guessed from names of files, and data.format says "
-                "another."
-            ),
-        )
-    if path.stat().st_size == 0:
-        raise DataError(f"{path} is empty", "Download or unpack it again.")
-    return path
 
 
 def decoded(raw: bytes, path: Path, line: int) -> str:
@@ -54,23 +50,63 @@ def decoded(raw: bytes, path: Path, line: int) -> str:
         ) from None
 
 
-def plain_ids(column: pl.Series) -> pl.Series:
-    """Ids as integers, or as text. Floats, which pandas makes of integers where one is missing, are
-    written as integers where they are whole; what is no number among them is null."""
+def title_lines(path: Path) -> Iterator[tuple[int, str]]:
+    """Number and text of each line of a public file of titles: UTF-8, and what is none is
+    Windows-1252, of which Latin-1 is the part that such files use."""
+    with understood(path), open_bytes(path) as file:
+        for line, raw in enumerate(lines_of(file), start=1):
+            raw = raw.removeprefix(BOM_UTF8 if line == 1 else b"")
+            try:
+                yield line, raw.decode("utf-8")
+            except UnicodeDecodeError:
+                # of 256 bytes five are no Windows-1252, and control characters in Latin-1
+                yield line, raw.decode("cp1252" if not {*raw} & _UNDEFINED else "latin-1")
+
+
+def plain_ids(column: pl.Series, where: Path | str, *, first: int = 1) -> pl.Series:
+    """Ids as integers, or as text, without the form `="0012"` in which spreadsheets keep zeros.
+
+    Floats, which pandas makes of integers where one is missing, are integers again where none was
+    rounded; what is no number among them is null. first: the line of the first row.
+
+    Raises MalformedRowError, which names `where`, at the first id that went through a float: two
+    people would be one."""
+    if column.dtype.is_float():
+        return _whole(column, Path(where), first)
     if column.dtype.is_integer():
         return column.cast(pl.String) if column.dtype == pl.Int128 else column
-    if not column.dtype.is_float():
-        return column.cast(pl.String)
+    texts = column if column.dtype == pl.String else column.cast(pl.String)
+    distinct = texts.unique().drop_nulls()
+    if distinct.str.contains(_QUOTED).any():
+        texts = texts.str.replace(_QUOTED, "$1")
+        column = texts
+        distinct = texts.unique().drop_nulls()
+    if bad := floated(distinct):
+        row = int(texts.is_in(bad).arg_true()[0])
+        raise MalformedRowError(Path(where), row + first, AN_ID, texts[row], FLOATED)
+    return column if column.dtype == pl.Categorical else texts
+
+
+def floated(texts: Iterable[str]) -> list[str]:
+    """Ids that were written as a float: 7.0, 7.65E+16, and 7.5 among integers."""
+    ids = texts if isinstance(texts, pl.Series) else pl.Series(list(texts), dtype=pl.String)
+    wrong = ids.str.contains(_FLOATED)
+    # decimals alone may be names, as 2301.00010 is
+    if wrong.any() or ids.str.contains(r"^[0-9]+$").any():
+        wrong = wrong | ids.str.contains(r"^[+-]?[0-9]+\.[0-9]+$")
+    return ids.filter(wrong).to_list()
+
+
+def _whole(column: pl.Series, where: Path, first: int) -> pl.Series:
+    limit = 2.0 ** (24 if column.dtype == pl.Float32 else 53)  # from here on floats skip integers
     frame = pl.DataFrame({"id": column.cast(pl.Float64)})
-    given = pl.when(pl.col("id").is_finite()).then(pl.col("id"))
-    number = given.cast(pl.Int64, strict=False)
-    whole = (number.cast(pl.Float64) == given).fill_null(False)
-    chosen = (
-        pl.when(whole).then(number)
-        if frame.select((whole | given.is_null()).all()).item()
-        else pl.when(whole).then(number.cast(pl.String)).otherwise(given.cast(pl.String))
-    )
-    return frame.select(chosen.alias(column.name))[column.name]
+    given = frame.select(pl.when(pl.col("id").is_finite()).then(pl.col("id"))).to_series()
+    # a fraction, or a float too large to tell neighbouring ids apart
+    wrong = (given.is_not_null() & ((given != given.floor()) | (given.abs() >= limit))).arg_true()
+    if len(wrong):
+        row = int(wrong[0])
+        raise MalformedRowError(where, row + first, AN_ID, repr(given[row]), FLOATED)
+    return given.cast(pl.Int64).alias(column.name)
 
 
 def number_ids(ids: Ids) -> tuple[Int32s, Ids]:

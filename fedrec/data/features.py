@@ -18,7 +18,8 @@ import numpy.typing as npt
 from scipy import sparse
 
 from fedrec.data.columns import require_named
-from fedrec.data.delimited import decoded, require_file
+from fedrec.data.delimited import decoded
+from fedrec.data.opening import lines_of, open_bytes
 from fedrec.errors import MalformedRowError
 from fedrec.numerics.segments import leading_eigenvectors
 from fedrec.randomness import Streams
@@ -26,6 +27,62 @@ from fedrec.randomness import Streams
 _STOP_WORDS = """ the and his her with for who from she that their they are when has but after into
 out him them this two one not was which where while new have must all its """
 _STOPPED = frozenset(_STOP_WORDS.split())
+_KEPT: dict[tuple[str, int, int], tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]] = {}
+"""The last answer of `_leading`, by digest of the matrix, rank and seed."""
+# Category: (key in the file, least number of films that must share a value).
+_LISTS = {
+    "genre": ("genre", 1),
+    "director": ("director", 2),
+    "writer": ("writer", 2),
+    "actor": ("actors", 2),
+    "language": ("language", 3),
+    "country": ("country", 3),
+    "certificate": ("rated", 3),
+    "studio": ("production", 3),
+}
+_PERSONS = ("director", "writer", "actors")
+# years, closer together where films are many
+_PERIODS = (
+    1925,
+    1940,
+    1950,
+    1960,
+    1970,
+    1978,
+    1984,
+    1989,
+    1992,
+    1994,
+    1996,
+    1998,
+    2000,
+    2003,
+    2006,
+    2010,
+    2015,
+    2020,
+)
+_LENGTHS = (60, 80, 100, 120, 140, 160)  # minutes
+# How much each category says of tastes: weights for `svd_embedding`, chosen by judgement, not
+# fitted to any data set.
+METADATA_WEIGHTS = {
+    "genre": 1.0,
+    "listed_genre": 1.0,
+    "year": 0.3,
+    "period": 1.0,
+    "director": 0.7,
+    "writer": 0.5,
+    "actor": 0.6,
+    "person": 0.3,
+    "language": 0.4,
+    "country": 0.5,
+    "certificate": 0.6,
+    "studio": 0.5,
+    "length": 0.6,
+    "plot": 0.6,
+    "title": 0.4,
+}
+Record = dict[str, str]
 
 
 @dataclass(frozen=True)
@@ -167,12 +224,9 @@ def svd_embedding(
         _KEPT[key] = found
     left, values = found
     signs = np.sign(left[np.abs(left).argmax(axis=0), np.arange(rank)])
+    # float32 does not tell smaller singular values from zero, nor their directions from noise
     embedding[:, :rank] = left * (signs * np.where(values > 1e-6 * values[0], values, 0.0))
     return embedding
-
-
-_KEPT: dict[tuple[str, int, int], tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]] = {}
-"""The last answer of `_leading`, by digest of the matrix, rank and seed."""
 
 
 def _leading(
@@ -195,63 +249,6 @@ def _leading(
 
     vectors, squares = leading_eigenvectors(squared, size=X.shape[0], rank=rank, rng=rng)
     return vectors, np.sqrt(np.maximum(squares, 0.0))
-
-
-# Category: (key in the file, least number of films that must share a value).
-_LISTS = {
-    "genre": ("genre", 1),
-    "director": ("director", 2),
-    "writer": ("writer", 2),
-    "actor": ("actors", 2),
-    "language": ("language", 3),
-    "country": ("country", 3),
-    "certificate": ("rated", 3),
-    "studio": ("production", 3),
-}
-_PERSONS = ("director", "writer", "actors")
-_PERIODS = (
-    1925,
-    1940,
-    1950,
-    1960,
-    1970,
-    1978,
-    1984,
-    1989,
-    1992,
-    1994,
-    1996,
-    1998,
-    2000,
-    2003,
-    2006,
-    2010,
-    2015,
-    2020,
-)
-_LENGTHS = (60, 80, 100, 120, 140, 160)
-
-# How much each category says of tastes: weights for `svd_embedding`, chosen by judgement, not
-# fitted to any data set.
-METADATA_WEIGHTS = {
-    "genre": 1.0,
-    "listed_genre": 1.0,
-    "year": 0.3,
-    "period": 1.0,
-    "director": 0.7,
-    "writer": 0.5,
-    "actor": 0.6,
-    "person": 0.3,
-    "language": 0.4,
-    "country": 0.5,
-    "certificate": 0.6,
-    "studio": 0.5,
-    "length": 0.6,
-    "plot": 0.6,
-    "title": 0.4,
-}
-
-Record = dict[str, str]
 
 
 def read_metadata(
@@ -357,8 +354,8 @@ def read_records(path: Path) -> dict[str, Record]:
 
     Raises DataError on a missing file, MalformedRowError as above."""
     records: dict[str, Record] = {}
-    with require_file(path).open("rb") as file:
-        for line, raw in enumerate(file, start=1):
+    with open_bytes(path) as file:
+        for line, raw in enumerate(lines_of(file), start=1):
             text = decoded(raw, path, line)
             if not text.strip():
                 continue

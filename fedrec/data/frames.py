@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
 from datetime import datetime
 from functools import partial
 from pathlib import Path
@@ -18,17 +17,20 @@ from typing import Any
 import numpy as np
 import polars as pl
 
+from fedrec.data.assembling import Frame, RowRules, dataset_of
 from fedrec.data.columns import meant
+from fedrec.data.delimited import FLOATED
 from fedrec.data.interactions import Dataset, FileDigest
 from fedrec.data.item_tables import ItemTable, item_table, rows_of_frame
 from fedrec.data.resolving import Duplicates, Missing, OutOfRange, Policies
-from fedrec.data.table_files import FIRST, clicks_from, complete, typed
-from fedrec.data.tables import TableColumns, dataset_of, used_columns
+from fedrec.data.table_columns import TableColumns, used_columns
+from fedrec.data.table_files import FIRST, Written, complete, typed
 from fedrec.errors import DataError, MalformedRowError
 from fedrec.storage import writing
 
 _ROWS = Path("frame")
 _ITEMS = Path("items")
+_ONE_ROW = "Give every item one row."
 _FILL = "Fill the value, or drop the row."
 _CHUNK = 1 << 20
 """Rows hashed at once, so that a long frame is not written to memory twice."""
@@ -47,7 +49,7 @@ def polars_frame(frame: Any, *, what: str = "frame") -> pl.DataFrame:
             return frame.collect()
         if isinstance(frame, Mapping):
             _require_zones(frame, what)
-            return pl.DataFrame(dict(frame))
+            return pl.DataFrame({str(name): column for name, column in frame.items()})
         # column by column: `pl.from_pandas` would need pyarrow
         if type(frame).__module__.partition(".")[0] == "pandas" and hasattr(frame, "columns"):
             _require_zones(frame, what)
@@ -144,6 +146,8 @@ def read_frame(
     duplicates: Duplicates = "auto",
     out_of_range: OutOfRange = "refuse",
     missing: Missing = "refuse",
+    decimal: str = ".",
+    time_format: str = "",
 ) -> Dataset:
     """Ratings where `rating` names a column or `rating_range` is given (`tables.used_columns`);
     otherwise clicks, one a row. click_threshold: as in `tables.read_table`.
@@ -154,7 +158,12 @@ def read_frame(
     """
     train = polars_frame(frame)
     columns, notes = used_columns(
-        TableColumns(user, item, rating, time),
+        TableColumns(
+            str(user),
+            str(item),
+            None if rating is None else str(rating),
+            None if time is None else str(time),
+        ),
         train.columns,
         rated=rating_range is not None or click_threshold is not None,
         name="the frame",
@@ -176,27 +185,16 @@ def read_frame(
     )
     source = {part: _ROWS / part if len(given) > 1 else _ROWS for part in given}
 
-    def frame_of(path: Path) -> tuple[pl.DataFrame, int, tuple[str, ...]]:
+    def frame_of(path: Path) -> Frame:
         part = next(name for name, place in source.items() if place == path)
-        rows, line, said = _read(given[part], path, columns, missing)
-        if click_threshold is None:
-            return rows, line, said
-        rows, more = clicks_from(rows, path, click_threshold)
-        return rows, line, said + more
+        return _read(given[part], path, columns, written)
 
-    digests = partial(_digests, given, columns, missing)
+    policies = Policies(duplicates, out_of_range, missing)
+    written = Written(missing, decimal, time_format)
     try:
-        return dataset_of(
-            source,
-            "frame",
-            columns if click_threshold is None else replace(columns, rating=None),
-            frame_of,
-            rating_range,
-            table,
-            Policies(duplicates, out_of_range, missing),
-            digests=digests,
-            notes=notes,
-        )
+        rules = RowRules("the frame", columns, policies, rating_range, click_threshold, table)
+        digests = partial(_digests, given, columns, written)
+        return dataset_of(source, "frame", rules, frame_of, digests=digests, notes=notes)
     except MalformedRowError as failure:
         where = f"{failure.path}, row {failure.line} (the first is 0)"
         raise DataError(
@@ -204,15 +202,13 @@ def read_frame(
         ) from None
 
 
-def _read(
-    frame: pl.DataFrame, path: Path, columns: TableColumns, missing: Missing
-) -> tuple[pl.DataFrame, int, tuple[str, ...]]:
+def _read(frame: pl.DataFrame, path: Path, columns: TableColumns, written: Written) -> Frame:
     """By role; rows are counted from 0, as frames are."""
     if not len(frame):
         raise DataError(f"the {path} holds no rows", "Give a frame with a row for each event.")
     names = columns.names()
     try:
-        chosen, notes, _ = complete(typed(frame, names), path, names, missing)
+        chosen, notes, _ = complete(typed(frame, names, path, written), path, names, written)
     except pl.exceptions.PolarsError as failure:
         cause = f"the {path} cannot be read: {str(failure).splitlines()[0]}"
         raise DataError(
@@ -253,17 +249,17 @@ def items_of_frame(frame: pl.DataFrame, id_column: str, separator: str = "|") ->
             f"items, row {failure.line - 2} (the first is 0): expected {failure.expected}, found "
             f"{failure.found!r}"
         )
-        raise DataError(cause, "Give every item one row.") from None
+        raise DataError(cause, FLOATED if failure.remedy == FLOATED else _ONE_ROW) from None
 
 
 def _digests(
-    given: Mapping[str, pl.DataFrame], columns: TableColumns, missing: Missing, *_: object
+    given: Mapping[str, pl.DataFrame], columns: TableColumns, written: Written, *_: object
 ) -> tuple[FileDigest, ...]:
     """Digests of the named columns, as CSV, and of users and items alone in a fixed order, by which
     the budget of a data set finds its people again."""
     found = list[FileDigest]()
     for part, frame in given.items():
-        ids = _read(frame, Path(part), columns, missing)[0].select(
+        ids = _read(frame, Path(part), columns, written)[0].select(
             pl.col("user", "item").cast(pl.String)
         )
         digest, size = _digest(frame.select(columns.names().values()))

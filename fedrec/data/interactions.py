@@ -21,7 +21,15 @@ from fedrec.arrays import Float32s, Int32s, Int64s
 from fedrec.data.features import PublicFeatures
 from fedrec.data.keyed_hash import Words, first_words, hashed, hashed_events, id_words, number_words
 from fedrec.data.kinds import KINDS, Kind
+from fedrec.data.opening import require_file, shown_name, understood
 from fedrec.errors import SettingsError
+
+CATALOGUE_OF_ROWS = (
+    "the catalogue: no table of items came with the data, it is read off everybody's rows"
+)
+"""What `Provenance.not_covered` says of items that only the private rows name: an item of one
+person alone leaves with that person."""
+_BLOCK_BYTES = 1 << 24  # read at a time into the checksum: a file of any size in little memory
 
 
 @dataclass(frozen=True)
@@ -207,15 +215,6 @@ def order_by_item(user_ptr: Int64s, items: Int32s, num_items: int) -> ItemOrder:
     )
 
 
-CATALOGUE_OF_ROWS = (
-    "the catalogue: no table of items came with the data, it is read off everybody's rows"
-)
-"""What `Provenance.not_covered` says of items that only the private rows name: an item of one
-person alone leaves with that person."""
-
-_BLOCK_BYTES = 1 << 24
-
-
 @dataclass(frozen=True)
 class Catalogue:
     """Names of items and users: `item_ids[j]`, `titles[j]` (or no titles) and `user_ids[k]` as the
@@ -365,8 +364,8 @@ def digest_file(path: Path, *, public: bool = False) -> FileDigest:
     """Name, size and SHA-256 of one file, read in blocks."""
     digest = hashlib.sha256()
     size = 0
-    with path.open("rb") as file:
+    with understood(path), require_file(path).open("rb") as file:  # as it is, not unpacked
         while block := file.read(_BLOCK_BYTES):
             digest.update(block)
             size += len(block)
-    return FileDigest(path.name, size, digest.hexdigest(), public)
+    return FileDigest(shown_name(path), size, digest.hexdigest(), public)

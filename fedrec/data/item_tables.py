@@ -9,17 +9,17 @@ from pathlib import Path
 
 import numpy as np
 import polars as pl
-from scipy import sparse
 
 from fedrec.data.columns import require_distinct, require_named
-from fedrec.data.delimited import NO_VALUE, is_number, plain_ids, require_file
+from fedrec.data.delimited import AN_ID, FLOATED, NO_VALUE, floated, is_number, plain_ids
 from fedrec.data.features import FeatureBag, PublicFeatures, bag_of, words
+from fedrec.data.opening import parquet, require_file, understood
 from fedrec.data.text_tables import SEPARATORS, Layout, layout_of, rows_of, suffix_of
 from fedrec.errors import DataError, MalformedRowError
 
 PARQUET = (".parquet", ".pq")
 TITLES = ("title", "movie_title", "name", "item_name")
-_BINS = 10
+_BINS = 10  # deciles: a number becomes one of ten words, each of as many items
 _TYPES = ("token", "token_seq", "float", "float_seq")
 
 
@@ -33,37 +33,27 @@ class ItemTable:
     titles: tuple[str, ...] | None
     bags: dict[str, FeatureBag]
 
-    def features_of(self, item_ids: Sequence[str]) -> PublicFeatures:
-        """Bags for a catalogue that starts with this table's items; the items after them have empty
-        rows.
+    @property
+    def features(self) -> PublicFeatures:
+        """The bags. There are none where no bag tells an item from another: of titles without words
+        of three letters, or of columns with one value throughout, directions would be 0 / 0."""
+        return PublicFeatures(self.bags if any(bag.tells for bag in self.bags.values()) else {})
 
-        There are none where no bag tells an item from another: of titles without words of three
-        letters, or of columns with one value throughout, directions would be 0 / 0."""
-        more = len(item_ids) - len(self.ids)
-        bags = {
-            name: FeatureBag(bag.vocabulary, _padded(bag.counts, more))
-            for name, bag in self.bags.items()
-        }
-        return PublicFeatures(bags if any(bag.tells for bag in bags.values()) else {})
-
-    def unnamed(self, item_ids: Sequence[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        """The items with events that the table does not name, and a note on them.
+    def notes(self, item_ids: Sequence[str]) -> tuple[str, ...]:
+        """Notes on items with events that the table does not name, and on blank titles.
 
         Raises, and warns, as `require_named`."""
-        note = require_named(item_ids, self.ids, self.path.name)
+        lacking = require_named(item_ids, self.ids, self.path.name)
         called = untitled(self.ids, self.titles or self.ids, self.path.name)
-        known = set(self.ids)
-        more = tuple(item for item in item_ids if item not in known)
-        return more, tuple(filter(None, (note, called)))
+        return tuple(filter(None, (lacking, called)))
 
-    def titles_of(self, item_ids: Sequence[str]) -> tuple[str, ...] | None:
-        """Titles for such a catalogue; an item without one is called by its id."""
+    @property
+    def shown(self) -> tuple[str, ...] | None:
+        """Titles; an item without one is called by its id."""
         if self.titles is None:
             return None
-        titles = (*self.titles, *item_ids[len(self.ids) :])
-        return tuple(
-            title if title.strip() else own for title, own in zip(titles, item_ids, strict=True)
-        )
+        pairs = zip(self.titles, self.ids, strict=True)
+        return tuple(title if title.strip() else own for title, own in pairs)
 
 
 def untitled(ids: Sequence[str], titles: Sequence[str], where: Path | str) -> str:
@@ -83,13 +73,14 @@ def read_item_table(path: Path, *, id_column: str, separator: str, min_items: in
     missing or empty file or no such id column, MalformedRowError on a row of a wrong length,
     without id, or of an id seen before.
     """
-    return item_table(
-        path,
-        _rows(require_file(path), id_column),
-        id_column=id_column,
-        separator=separator,
-        min_items=min_items,
-    )
+    with understood(path):
+        return item_table(
+            path,
+            _rows(require_file(path), id_column),
+            id_column=id_column,
+            separator=separator,
+            min_items=min_items,
+        )
 
 
 def item_table(
@@ -166,7 +157,7 @@ def _type(field: str) -> str:
 def _rows(path: Path, ids: str) -> Iterator[list[str]]:
     """The header, then every row as text, each as long as the header."""
     if path.suffix in PARQUET:
-        yield from rows_of_frame(pl.read_parquet(path), ids)
+        yield from rows_of_frame(parquet(path), ids, path)
         return
     layout = item_layout(path)
     yield list(layout.names)
@@ -183,12 +174,15 @@ def frame_of_items(path: Path) -> pl.DataFrame:
 
     Raises DataError on a missing file, MalformedRowError on a row of a wrong length."""
     if path.suffix in PARQUET:
-        return pl.read_parquet(require_file(path))
-    header, *rows = _rows(require_file(path), "")
-    return pl.DataFrame(rows, schema=header, orient="row")
+        return parquet(path)
+    with understood(path):
+        header, *rows = _rows(require_file(path), "")
+        return pl.DataFrame(rows, schema=header, orient="row")
 
 
-def rows_of_frame(frame: pl.DataFrame, ids: str) -> Iterator[list[str]]:
+def rows_of_frame(
+    frame: pl.DataFrame, ids: str, where: Path = Path("items")
+) -> Iterator[list[str]]:
     """The header of a frame, then every row as text. ids: the column of them."""
     for name, kind in frame.schema.items():
         if kind in (pl.Struct, pl.Object, pl.Binary):
@@ -197,7 +191,7 @@ def rows_of_frame(frame: pl.DataFrame, ids: str) -> Iterator[list[str]]:
                 "Give text, numbers or lists of them; drop the column, or unnest it.",
             )
     if ids in frame.columns:
-        frame = frame.with_columns(plain_ids(frame[ids]))
+        frame = frame.with_columns(plain_ids(frame[ids], where, first=2))
     yield frame.columns
     yield from ([_text(value) for value in row] for row in frame.iter_rows())
 
@@ -225,12 +219,6 @@ def _check_ids(path: Path, ids: Sequence[str], again: int) -> None:
         if item.strip() in NO_VALUE or item in seen or place == again:
             raise MalformedRowError(path, place + 2, "an item id that is new", item)
         seen.add(item)
+    if bad := floated(ids):
+        raise MalformedRowError(path, ids.index(bad[0]) + 2, AN_ID, bad[0], FLOATED)
     require_distinct(ids, "item", path)
-
-
-def _padded(counts: sparse.csr_matrix, more: int) -> sparse.csr_matrix:
-    return sparse.csr_matrix(
-        sparse.vstack(
-            [counts, sparse.csr_matrix(np.zeros((more, counts.shape[1]), dtype=np.float32))]
-        )
-    )

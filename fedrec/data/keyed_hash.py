@@ -33,6 +33,8 @@ _BLOCK = 1 << 13
 """Messages that NumPy hashes at a time: their states stay in the second-level cache."""
 _FEW_EVENTS = 1 << 17
 """Up to so many events NumPy hashes in less than compiling would take."""
+_Word = Any
+"""Arrays where Python calls the functions below, one number in compiled code."""
 
 
 def id_words(ids: Sequence[str]) -> Words:
@@ -113,10 +115,6 @@ def _halves(key: bytes) -> tuple[Words, Words]:
         raise ValueError(f"a key has 16 bytes or more, found {len(key)}")
     low, high = np.frombuffer(key[:16], "<u8").astype(np.uint64).reshape(2, 1)
     return low, high
-
-
-_Word = Any
-"""Arrays where Python calls the functions below, one number in compiled code."""
 
 
 @register_jitable

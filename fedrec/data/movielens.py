@@ -2,11 +2,11 @@
 
 Each line: ratings; films; the scale of ratings.
 
-- `ml-100k`: `u.data`, tabs (or `u1.base`, `u1.test`); `u.item`, `|`, Latin-1, 19
+- `ml-100k`: `u.data`, tabs (or `u1.base`, `u1.test`); `u.item`, `|`, 19
   genre flags; 1 to 5, whole
-- `ml-1m`: `ratings.dat`, `::`; `movies.dat`, `::`, Latin-1; 1 to 5, whole
-- `ml-10m`: `ratings.dat`, `::`; `movies.dat`, `::`, UTF-8; 0.5 to 5, by 0.5
-- `ml-20m`: `ratings.csv`, header; `movies.csv`, header, quotes, UTF-8; 0.5 to
+- `ml-1m`: `ratings.dat`, `::`; `movies.dat`, `::`; 1 to 5, whole
+- `ml-10m`: `ratings.dat`, `::`; `movies.dat`, `::`; 0.5 to 5, by 0.5
+- `ml-20m`: `ratings.csv`, header; `movies.csv`, header, quotes; 0.5 to
   5, by 0.5
 
 The catalogue is the films file where there is one, films nobody rated included; without it, the
@@ -16,8 +16,7 @@ films of the ratings. The later 25M, 32M and "latest" sets have the files of `ml
 from __future__ import annotations
 
 import csv
-from codecs import BOM_UTF8
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn
@@ -33,7 +32,7 @@ from fedrec.data.delimited import (
     is_number,
     number_ids,
     positions_in,
-    require_file,
+    title_lines,
 )
 from fedrec.data.features import PublicFeatures, bag_of, read_metadata, title_bags, title_year
 from fedrec.data.interactions import (
@@ -46,6 +45,7 @@ from fedrec.data.interactions import (
     added,
     digest_file,
 )
+from fedrec.data.opening import line_of, open_bytes, require_file
 from fedrec.data.resolving import Duplicates, OutOfRange, Policies, Rows, resolve
 from fedrec.data.text_tables import (
     Layout,
@@ -61,6 +61,12 @@ from fedrec.errors import DataError, MalformedRowError
 _GENRES_100K = """
 unknown|Action|Adventure|Animation|Children's|Comedy|Crime|Documentary|Drama|Fantasy|Film-Noir|Horror|Musical|Mystery|Romance|Sci-Fi|Thriller|War|Western
 """
+_TYPES: dict[str, type[pl.DataType]] = {
+    "user": pl.Int32,
+    "item": pl.Int32,
+    "rating": pl.Float32,
+    "time": pl.Int64,
+}
 
 
 @dataclass(frozen=True)
@@ -72,25 +78,19 @@ class MovieLensFormat:
     films: str
     separator: str
     header: tuple[str, ...] | None
-    encoding: str
     value_range: tuple[float, float]
     step: float
 
 
-ML_100K = MovieLensFormat("ml-100k", "u.data", "u.item", "\t", None, "latin-1", (1.0, 5.0), 1.0)
-ML_1M = MovieLensFormat(
-    "ml-1m", "ratings.dat", "movies.dat", "::", None, "latin-1", (1.0, 5.0), 1.0
-)
-ML_10M = MovieLensFormat(
-    "ml-10m", "ratings.dat", "movies.dat", "::", None, "utf-8", (0.5, 5.0), 0.5
-)
+ML_100K = MovieLensFormat("ml-100k", "u.data", "u.item", "\t", None, (1.0, 5.0), 1.0)
+ML_1M = MovieLensFormat("ml-1m", "ratings.dat", "movies.dat", "::", None, (1.0, 5.0), 1.0)
+ML_10M = MovieLensFormat("ml-10m", "ratings.dat", "movies.dat", "::", None, (0.5, 5.0), 0.5)
 ML_20M = MovieLensFormat(
     "ml-20m",
     "ratings.csv",
     "movies.csv",
     ",",
     ("userId", "movieId", "rating", "timestamp"),
-    "utf-8",
     (0.5, 5.0),
     0.5,
 )
@@ -196,8 +196,8 @@ def read_numeric(path: Path, form: MovieLensFormat) -> NumericColumns:
     names = form.header or tuple(_TYPES)
     layout = Layout(require_file(path), form.separator, form.header is not None, names)
     if form.header is not None:
-        with path.open("rb") as file:
-            found = decoded(file.readline(), path, 1).rstrip("\r\n")
+        with open_bytes(path) as file:
+            found = decoded(line_of(file), path, 1).rstrip("\r\n")
         if found != form.separator.join(names):
             expected = f"the header {form.separator.join(names)!r}"
             raise MalformedRowError(path, 1, expected, found[:80])
@@ -227,12 +227,6 @@ def _is_id(text: str) -> bool:
     return is_integer(text, low=0, high=2**31 - 1)
 
 
-_TYPES: dict[str, type[pl.DataType]] = {
-    "user": pl.Int32,
-    "item": pl.Int32,
-    "rating": pl.Float32,
-    "time": pl.Int64,
-}
 _FIELDS: tuple[tuple[str, Callable[[str], bool]], ...] = (
     ("a user id, an integer from 0", _is_id),
     ("an item id, an integer from 0", _is_id),
@@ -244,6 +238,7 @@ _FIELDS: tuple[tuple[str, Callable[[str], bool]], ...] = (
 def _read_ratings(path: Path, form: MovieLensFormat) -> NumericColumns:
     columns = read_numeric(path, form)
     steps = columns.ratings / np.float32(form.step)
+    # exact: a scale's steps are powers of two, so dividing by one rounds nothing
     if (off := np.flatnonzero(steps != np.round(steps))).size:
         expected = f"a rating in steps of {form.step:g}"
         raise MalformedRowError(
@@ -305,35 +300,24 @@ def read_films(path: Path, form: MovieLensFormat) -> list[Film]:
 
 def _film_fields(path: Path, form: MovieLensFormat) -> Iterator[tuple[int, list[str], str]]:
     """Line number, fields and text of every film."""
-    with path.open("rb") as file:
-        lines = _texts(file, path, form.encoding)
-        if form.header is None:
-            separator = "|" if form.name == "ml-100k" else form.separator
-            for line, text in enumerate(lines, start=1):
-                if text.strip():
-                    yield line, text.rstrip("\r\n").split(separator), text.strip()
-            return
-        reader = csv.reader(lines, strict=True)
-        begun = 0
-        try:
-            if (header := next(reader)) != ["movieId", "title", "genres"]:
-                raise MalformedRowError(
-                    path, 1, "the header 'movieId,title,genres'", ",".join(header)
-                )
-            for fields in reader:
-                begun = reader.line_num
-                if fields:
-                    yield begun, fields, ",".join(fields)
-        except csv.Error as error:
-            raise stray_quote(path, begun + 1, error) from error
-
-
-def _texts(file: Iterable[bytes], path: Path, encoding: str) -> Iterator[str]:
-    """Lines in the format's encoding; in UTF-8 where the file begins with its mark."""
-    for line, raw in enumerate(file, start=1):
-        if line == 1 and raw.startswith(BOM_UTF8):
-            encoding = "utf-8"
-        yield decoded(raw, path, line) if encoding == "utf-8" else raw.decode(encoding)
+    lines = title_lines(path)
+    if form.header is None:
+        separator = "|" if form.name == "ml-100k" else form.separator
+        for line, text in lines:
+            if text.strip():
+                yield line, text.rstrip("\r\n").split(separator), text.strip()
+        return
+    reader = csv.reader((text for _, text in lines), strict=True)
+    begun = 0
+    try:
+        if (header := next(reader)) != ["movieId", "title", "genres"]:
+            raise MalformedRowError(path, 1, "the header 'movieId,title,genres'", ",".join(header))
+        for fields in reader:
+            begun = reader.line_num
+            if fields:
+                yield begun, fields, ",".join(fields)
+    except csv.Error as error:
+        raise stray_quote(path, begun + 1, error) from error
 
 
 def _film_100k(fields: list[str]) -> Film | None:

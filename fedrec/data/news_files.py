@@ -8,8 +8,8 @@ dev and test; demo, small and large.
     behaviors.tsv  impression id, user, time, history, candidates; 5 columns; `N12-1` was clicked,
                    `N12-0` was not, `N12` is not told
 
-Embeddings of entities, relations and words are read by `vectors.read_vectors`; candidates and
-histories by `behaviors.read_behaviors`.
+Embeddings of entities, relations and words are read by `encoders.word_vectors.read_vectors`;
+candidates and histories by `behaviors.read_behaviors`.
 
 Films: MovieLens in its own files, or any data set with times, by `clicklog`. Each line: from a
 films file and `metadata.jsonl`; from any other data set.
@@ -33,7 +33,7 @@ import numpy as np
 
 from fedrec.data.behaviors import Unknown, read_behaviors, read_growing
 from fedrec.data.clicklog import ClickLog, OrderedRatings, by_time
-from fedrec.data.delimited import decoded, number_ids, positions_in, require_file
+from fedrec.data.delimited import decoded, number_ids, positions_in
 from fedrec.data.features import (
     FeatureBag,
     PublicFeatures,
@@ -55,6 +55,7 @@ from fedrec.data.movielens import (
     read_films,
     read_numeric,
 )
+from fedrec.data.opening import lines_of, open_bytes, require_file
 from fedrec.data.read import detect, read
 from fedrec.errors import DataError, DataWarning, MalformedRowError, warn
 from fedrec.randomness import Streams
@@ -63,7 +64,8 @@ __all__ = ["Mind", "merge_news", "read_behaviors", "read_mind", "read_news", "sp
 
 _SPLITS = {"train": "train", "dev": "dev", "valid": "dev", "test": "test"}
 """How a word of a folder's name ends, and the split that the folder holds."""
-_COLUMNS = 8
+_COLUMNS = 8  # of news.tsv, as MIND describes it
+_IN_ROW_ORDER = {form.name: form for form in (ML_1M, ML_10M)}
 
 
 @dataclass(frozen=True)
@@ -208,8 +210,8 @@ def _a_tenth(part: Impressions, key: bytes) -> tuple[Impressions, Impressions]:
 
 
 def _news_lines(path: Path) -> Iterator[tuple[int, list[str]]]:
-    with path.open("rb") as file:
-        for line, raw in enumerate(file, start=1):
+    with open_bytes(path) as file:
+        for line, raw in enumerate(lines_of(file), start=1):
             if (text := decoded(raw, path, line)).strip():
                 yield line, text.rstrip("\r\n").split("\t")
 
@@ -227,9 +229,6 @@ def _entities(path: Path, line: int, columns: list[str]) -> tuple[str, ...]:
                 path, line, "a JSON list of entities with a WikidataId", text[:80]
             ) from None
     return tuple(ids)
-
-
-_IN_ROW_ORDER = {form.name: form for form in (ML_1M, ML_10M)}
 
 
 @dataclass(frozen=True)

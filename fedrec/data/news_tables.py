@@ -15,9 +15,9 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
-from fedrec.data.columns import in_unit, times_of
 from fedrec.data.delimited import plain_ids
 from fedrec.data.news_files import require_titles
+from fedrec.data.values import in_unit, times_of
 from fedrec.errors import DataError, RunError
 from fedrec.storage import write_bytes
 
@@ -98,7 +98,8 @@ def _impressions(frame: pl.DataFrame, known: set[str]) -> pl.DataFrame:
         raise DataError(
             f"impressions: clicked is of type {frame['clicked'].dtype}", "Give 0 or 1, or a bool."
         ) from None
-    if frame["clicked"].dtype.is_numeric() and not frame["clicked"].is_in([0, 1]).all():
+    numbers = frame["clicked"] if frame["clicked"].dtype.is_numeric() else None
+    if numbers is not None and not ((numbers == 0) | (numbers == 1)).all():
         raise DataError("impressions: clicked holds other numbers than 0 and 1", "Give 0 or 1.")
     rows = frame.select(_id("impression"), _id("user"), _id("item")).with_columns(
         _seconds(frame["time"], "impressions: time").alias("time"), clicked.alias("clicked")
@@ -178,7 +179,9 @@ def _vectors(news: pl.DataFrame) -> bytes:
 
 def _plain(frame: pl.DataFrame, *names: str) -> pl.DataFrame:
     """The frame with ids that pandas made floats of as they were."""
-    return frame.with_columns(plain_ids(frame[name]) for name in names if name in frame.columns)
+    return frame.with_columns(
+        plain_ids(frame[name], "articles or impressions") for name in names if name in frame.columns
+    )
 
 
 def _id(name: str) -> pl.Expr:

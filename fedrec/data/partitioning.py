@@ -12,7 +12,6 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -21,11 +20,12 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
+from fedrec.data.assembling import digests_of, numbered_ids
 from fedrec.data.columns import person_id, require_distinct
-from fedrec.data.features import PublicFeatures
 from fedrec.data.interactions import Dataset, Provenance, ReadReport, added
 from fedrec.data.keyed_hash import id_words
-from fedrec.data.kinds import KINDS, Kind
+from fedrec.data.kinds import KINDS
+from fedrec.data.opening import of_parquet, parquet
 from fedrec.data.partitions import (
     GIVEN,
     MANIFEST,
@@ -38,10 +38,11 @@ from fedrec.data.partitions import (
 )
 from fedrec.data.planted import PlantedShape, generate_chunks, planted_items
 from fedrec.data.planted_parts import PlantedParts
-from fedrec.data.resolving import Rows, resolve
+from fedrec.data.resolving import Rows
 from fedrec.data.table_batches import row_batches
-from fedrec.data.tables import AskedTable, digests_of, numbered_ids, untold_items
+from fedrec.data.tables import AskedTable
 from fedrec.errors import DataError, RunError, SettingsError
+from fedrec.output_folders import clear, discard
 
 Told = Callable[[int, int], None]
 """Called with how many steps are done, and of how many (0 where nobody knows yet)."""
@@ -88,7 +89,9 @@ def open_output(output: str, *, parts: int, source: str, resume: bool) -> Path:
             )
         if local and folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
             raise RunError(f"{output} is not empty", "Name another folder.")
-        work.mkdir(parents=True, mode=0o700)
+        if local:
+            folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        clear(work, "pieces", private=True)
         (work / "asked.json").write_text(asked)
     except OSError as failure:
         raise RunError(
@@ -113,8 +116,8 @@ def partition_dataset(
     events = dataset.interactions
     found = {"test": dataset.given_test, "validation": dataset.given_validation}
     given = {name: part for name in GIVEN if (part := found[name]) is not None}
-    assert events.user_words is not None
-    where = part_of(events.user_words, parts)
+    # by their looks, as of a table: ids that look the same meet in one part
+    where = part_of(id_words([person_id(name) for name in catalogue.user_ids]), parts)
     place = Place(output)
     files = list[PartFile]()
     for index in range(parts):
@@ -135,7 +138,7 @@ def partition_dataset(
         features=dataset.features, provenance=dataset.provenance, timed=events.times is not None,
         given=tuple(given),
     )  # fmt: skip
-    shutil.rmtree(work, ignore_errors=True)
+    discard(work, "pieces")
 
 
 def partition_planted(
@@ -170,14 +173,14 @@ def partition_planted(
         titles=items.titles, features=items.features,
         provenance=Provenance("planted", (), report), timed=True, given=(),
     )  # fmt: skip
-    shutil.rmtree(work, ignore_errors=True)
+    discard(work, "pieces")
 
 
 def partition_planted_where_read(planted: PlantedParts, output: str, work: Path) -> None:
     """A manifest alone: whoever reads a part plants it."""
     text = json.dumps(planted.manifest(), indent=1, sort_keys=True) + "\n"
     Place(output).write(MANIFEST, text.encode())
-    shutil.rmtree(work, ignore_errors=True)
+    discard(work, "pieces")
 
 
 def partition_table(
@@ -186,22 +189,11 @@ def partition_table(
     """A table of one source of rows.
 
     Users are numbered in the order of the parts. Raises what `read_table` raises."""
-    columns = asked.columns
+    rules = asked.rules
+    columns = rules.columns
     path = asked.source["train"]
     if len(asked.source) > 1:
         raise ValueError("a table that comes divided is read whole")
-    kind: Kind = "ratings" if columns.rating else "clicks"
-    low, high = asked.rating_range or (0.0, 1.0)
-    if columns.rating is not None and asked.rating_range is None:
-        raise SettingsError(
-            f"{path.name} has ratings but no rating_range",
-            "Give the public scale, as in rating_range = [1, 5].",
-        )
-    if not low < high:
-        raise SettingsError(
-            f"rating_range = {(low, high)} is no scale",
-            "Give its lowest and highest value, as in [1, 5].",
-        )
     notes = dict.fromkeys(asked.notes)
 
     def pieces() -> Iterator[tuple[npt.NDArray[np.int64], pl.DataFrame]]:
@@ -230,23 +222,24 @@ def partition_table(
         file = _kept(work, index)
         report = _kept_report(work, index)
         if file is None or report is None:
-            rows = _piece(work, index).sort("line", maintain_order=True)
+            every = _piece(work, index).sort("line", maintain_order=True)
+            # of items of the table of items alone
+            rows = every.join(numbers, on="item", how="inner", maintain_order="left")
             users, user_ids = (
                 numbered_ids(rows["user"].cast(pl.Categorical))
                 if len(rows)
                 else (np.zeros(0, np.int32), ())
             )
             require_distinct(user_ids, "user", path)
-            items = rows.join(numbers, on="item", how="left", maintain_order="left")[
-                "number"
-            ].to_numpy()
+            items = rows["number"].to_numpy()
             values = rows["rating"].to_numpy() if columns.rating else None
             times = rows["timestamp"].to_numpy().astype(np.int64) if columns.timestamp else None
-            events, report = resolve(
+            read, report = rules.read(
                 Rows(path, users, items, values, times, lines=rows["line"].to_numpy()),
-                num_users=len(user_ids), num_items=len(ids), value_range=(float(low), float(high)),
-                kind=kind, policies=asked.policies,
-            )  # fmt: skip
+                num_users=len(user_ids),
+                num_items=len(ids),
+            )
+            events = rules.counted(read)
             events = replace(events, user_words=id_words(user_ids), item_words=words)
             own = np.arange(first, first + len(user_ids), dtype=np.int64)
             file = write_part(Place(output), _name(index), part_frame(own, user_ids, events, {}))
@@ -256,19 +249,20 @@ def partition_table(
         reports = [*reports, report]
         first = first + file.users
         told(index + 1, parts)
-    table = asked.items
-    untold = () if table is not None and len(table.ids) == len(ids) else (untold_items(table),)
+    if not sum(file.events for file in files):
+        raise DataError(f"no row of {path.name} counts", "Choose a lower click_threshold.")
     provenance = Provenance(
-        "table", digests_of(asked.source, table), added(reports, (*notes, *more)), untold
+        "table",
+        digests_of(asked.source, rules.items),
+        added(reports, (*notes, *more)),
+        rules.not_covered,
     )
     write_manifest(
-        Place(output), files, kind=kind, value_range=(float(low), float(high)), item_ids=ids,
-        given=(),
-        titles=table.titles_of(ids) if table else None,
-        features=table.features_of(ids) if table else PublicFeatures({}),
+        Place(output), files, kind=rules.kind, value_range=rules.scale, item_ids=ids,
+        given=(), titles=rules.titles, features=rules.features,
         provenance=provenance, timed=columns.timestamp is not None,
     )  # fmt: skip
-    shutil.rmtree(work, ignore_errors=True)
+    discard(work, "pieces")
 
 
 def _catalogue(
@@ -280,15 +274,12 @@ def _catalogue(
     files = [file for piece in pieces if piece.exists() for file in sorted(piece.iterdir())]
     if not files:
         raise DataError(f"{asked.source['train']} holds no rows", "Check that the file is whole.")
-    known = pl.scan_parquet(files).select(pl.col("item").unique()).collect()["item"]
-    if bool(pl.scan_parquet(files).select(pl.col("numbers").all()).collect().item()):
+    known = of_parquet(files, lambda rows: rows.select(pl.col("item").unique()).collect())["item"]
+    if of_parquet(files, lambda rows: rows.select(pl.col("numbers").all()).collect()).item():
         ids = tuple(map(str, sorted(int(name) for name in known.to_list())))
     else:
         ids = numbered_ids(known.cast(pl.Categorical))[1]
-    if asked.items is None:
-        return ids, ()
-    more, notes = asked.items.unnamed(ids)
-    return (*asked.items.ids, *more), notes
+    return asked.rules.catalogue(ids)
 
 
 def _scatter(
@@ -299,7 +290,8 @@ def _scatter(
     if done.exists():
         return
     for index in range(parts):
-        shutil.rmtree(work / f"part-{index:05d}", ignore_errors=True)
+        for piece in (work / f"part-{index:05d}").glob("*.parquet"):
+            piece.unlink()
     for number, (where, frame) in enumerate(pieces):
         order = np.argsort(where, kind="stable")
         frame = frame[order]
@@ -317,9 +309,9 @@ def _scatter(
 def _piece(work: Path, index: int) -> pl.DataFrame:
     folder = work / f"part-{index:05d}"
     if folder.exists():
-        return pl.concat([pl.read_parquet(file) for file in sorted(folder.iterdir())])
+        return parquet(sorted(folder.iterdir()))
     some = next(piece for piece in sorted(work.glob("part-*/*.parquet")))
-    return pl.read_parquet(some).clear()
+    return parquet(some).clear()
 
 
 def _name(index: int) -> str:

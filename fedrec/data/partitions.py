@@ -19,6 +19,7 @@ from __future__ import annotations
 import hashlib
 import io
 import json
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from importlib import import_module
@@ -32,6 +33,7 @@ from scipy import sparse
 
 from fedrec.arrays import Int64s
 from fedrec.data import planted_parts
+from fedrec.data.columns import person_id
 from fedrec.data.features import FeatureBag, PublicFeatures
 from fedrec.data.interactions import (
     Catalogue,
@@ -43,12 +45,15 @@ from fedrec.data.interactions import (
 )
 from fedrec.data.keyed_hash import Words, hashed, id_words
 from fedrec.data.kinds import KINDS, Kind
+from fedrec.data.opening import parquet_of
 from fedrec.data.planted_parts import PlantedParts
 from fedrec.errors import DataError, require
-from fedrec.storage import write_bytes
+from fedrec.storage import PRIVATE, bounded_bytes, parsed_json, write_bytes
 
 MANIFEST = "partitions.json"
 ITEMS = "items.parquet"
+MOST_BYTES = 4 << 30
+"""Of a manifest or a table of items: a hundred million short ids."""
 FORMAT = "fedrec-partitions/1"
 _PART_KEY = b"fedrec/1/parts  "
 _REMEDY = "Make the folder again with fedrec data partition."
@@ -67,13 +72,15 @@ class Place:
         """Whether it is a folder of this machine."""
         return "://" not in self.root
 
-    def read(self, name: str) -> bytes:
-        """Raises DataError where the file is not there or cannot be read."""
+    def read(self, name: str, most_bytes: int) -> bytes:
+        """Raises DataError where the file is not there, larger, or cannot be read."""
         try:
             if self.is_local:
-                return (Path(self.root) / name).read_bytes()
+                return bounded_bytes(Path(self.root) / name, most_bytes)
             with _fsspec().open(self._url(name), "rb") as file:
-                content: bytes = file.read()
+                content: bytes = file.read(most_bytes + 1)
+                if len(content) > most_bytes:
+                    raise OSError(f"it has more than {most_bytes:,} bytes")
                 return content
         except OSError as failure:
             raise DataError(
@@ -83,9 +90,10 @@ class Place:
     def write(self, name: str, content: bytes) -> None:
         """Whole or not at all: on this machine by a rename, in an object store because objects are.
 
-        Raises OSError."""
+        On this machine for its user alone, as raw rows are. Raises OSError."""
         if self.is_local:
-            write_bytes(Path(self.root) / name, content)
+            Path(self.root).mkdir(mode=0o700, parents=True, exist_ok=True)
+            write_bytes(Path(self.root) / name, content, mode=PRIVATE)
             return
         with _fsspec().open(self._url(name), "wb") as file:
             file.write(content)
@@ -183,20 +191,50 @@ class PartitionedData:
         if self.planted is not None:
             return self._planted_part(self.planted, index)
         file = self.parts[index]
-        frame = _frame(self.place.read(file.name), file.sha256, f"{self.place.root}/{file.name}")
-        words = frame["word"].to_numpy()
-        own = part_of(words, len(self.parts)) == index
-        if not own.all() or len(np.unique(words)) < len(words):
+        place = f"{self.place.root}/{file.name}"
+        frame = _frame(self.place.read(file.name, file.size_bytes), file.sha256, place)
+        try:
+            self._require_people(frame, index)
+            words = frame["word"].to_numpy()
+            events = self._events(frame, "", words)
+            given = {name: self._events(frame, f"{name}_", words) for name in self.given}
+            every = [events, *given.values()]
+            keys = [one.users.astype(np.int64) * self.num_items + one.items for one in every]
+            if len(np.unique(np.concatenate(keys))) < sum(map(len, every)):
+                raise ValueError("an event is in two of its parts")
+            counts = len(frame), sum(map(len, every))
+            if counts != (file.users, file.events):
+                raise ValueError(f"{counts} users and events, not {(file.users, file.events)}")
+        except ValueError as failure:
+            raise DataError(f"{place} is not as the format says: {failure}", _REMEDY) from None
+        ids = tuple(frame["id"].to_list())
+        return Part(frame["number"].to_numpy(), events, *map(given.get, GIVEN)), ids
+
+    def _require_people(self, frame: pl.DataFrame, index: int) -> None:
+        """What is read is recomputed: whoever wrote a part, nobody in it counts twice.
+
+        Raises ValueError, DataError."""
+        rated = {"values": pl.List(pl.Float32)} if KINDS[self.kind].rated else {}
+        timed = {"times": pl.List(pl.Int64)} if self.timed else {}
+        events = {"items": pl.List(pl.Int32), **rated, **timed}
+        columns: dict[str, Any] = {"number": pl.Int64, "id": pl.String, "word": pl.UInt64}
+        for prefix in ("", *(f"{name}_" for name in self.given)):
+            columns |= {f"{prefix}{name}": kind for name, kind in events.items()}
+        if dict(frame.schema) != columns or any(frame.null_count().row(0)):
+            raise ValueError(f"its columns are not {', '.join(columns)} without missing values")
+        ids = frame["id"].to_list()
+        looks = [person_id(name) for name in ids]
+        own = part_of(id_words(looks), len(self.parts)) == index
+        hashed_alike = id_words(ids) == frame["word"].to_numpy()
+        if not (own.all() and hashed_alike.all()) or len(set(looks)) < len(looks):
             raise DataError(
-                f"{self.place.root}/{file.name} has a person of another part, or one twice: who is "
-                "counted twice pays twice what the guarantee says",
+                f"{self.place.root}/{self.parts[index].name} has a person of another part, or one "
+                "twice: who is counted twice pays twice what the guarantee says",
                 _REMEDY,
             )
-        events = self._events(frame, "", words)
-        given = [
-            self._events(frame, f"{name}_", words) if name in self.given else None for name in GIVEN
-        ]
-        return Part(frame["number"].to_numpy(), events, *given), tuple(frame["id"].to_list())
+        numbers = frame["number"]
+        if numbers.n_unique() < len(ids) or not numbers.is_between(0, self.num_users - 1).all():
+            raise ValueError("the numbers of its users are not each another one of all")
 
     def _planted_part(self, planted: PlantedParts, index: int) -> tuple[Part, tuple[str, ...]]:
         numbers, events = planted.read(index)
@@ -206,6 +244,9 @@ class PartitionedData:
 
     def _events(self, frame: pl.DataFrame, prefix: str, words: Words) -> Interactions:
         lengths = frame[f"{prefix}items"].list.len()
+        for name in {f"{prefix}{name}" for name in ("items", "values", "times")} & {*frame.columns}:
+            if not (frame[name].list.drop_nulls().list.len() == lengths).all():
+                raise ValueError(f"not each event of a person has one of {name}")
         ptr = np.concatenate([[0], np.cumsum(lengths.to_numpy().astype(np.int64))]).astype(np.int64)
         some = frame.filter(lengths > 0)
         items = (
@@ -226,8 +267,14 @@ class PartitionedData:
                 if len(some)
                 else np.zeros(0, np.int64)
             )
+        users = np.repeat(np.arange(len(frame), dtype=np.int64), np.diff(ptr))
         if len(items) and not (int(items.min()) >= 0 and int(items.max()) < self.num_items):
-            raise DataError(f"{self.place.root} has items outside its catalogue", _REMEDY)
+            raise ValueError("items outside the catalogue")
+        if (np.diff(users * self.num_items + items) <= 0).any():
+            raise ValueError("the items of a person do not rise")
+        low, high = (np.float32(end) for end in self.value_range)
+        if rated and not ((values >= low) & (values <= high)).all():
+            raise ValueError(f"values outside the scale from {low:g} to {high:g}")
         return Interactions(
             ptr,
             items,
@@ -289,15 +336,15 @@ def open_partitions(path: str) -> PartitionedData:
 
     Raises DataError where one is missing or damaged."""
     place = Place(path)
-    content = place.read(MANIFEST)
+    content = place.read(MANIFEST, MOST_BYTES)
     try:
-        told = json.loads(content)
+        told = parsed_json(content)
         if told["format"] == planted_parts.FORMAT:
             return _of_planted(place, planted_parts.opened(told, f"{path}/{MANIFEST}"))
         if told["format"] != FORMAT:
             raise ValueError(f"format {told['format']!r}, expected {FORMAT!r}")
         parts = tuple(PartFile(**part) for part in told["parts"])
-        items = _frame(place.read(ITEMS), told["items_sha256"], f"{path}/{ITEMS}")
+        items = _frame(place.read(ITEMS, MOST_BYTES), told["items_sha256"], f"{path}/{ITEMS}")
         made = told["provenance"]
         files = tuple(FileDigest(**file) for file in made["files"])
         report = made["report"]
@@ -313,10 +360,22 @@ def open_partitions(path: str) -> PartitionedData:
             bag["name"]: _bag(items, number, tuple(bag["vocabulary"]))
             for number, bag in enumerate(told["bags"])
         }
-        low, high = told["value_range"]
-        given = tuple(str(name) for name in told["given"])
+        low, high = map(float, told["value_range"])
+        given = tuple(name for name in GIVEN if name in told["given"])
+        users = int(told["users"])
+        if not (low < high and math.isfinite(high - low)):
+            raise ValueError(f"value_range {told['value_range']}")
+        if KINDS[told["kind"]].scale((low, high)) != (low, high) or len(given) < len(told["given"]):
+            raise ValueError(f"kind {told['kind']!r} or given parts {told['given']}")
+        names = [f"part-{index:05d}.parquet" for index in range(len(parts))]
+        if [part.name for part in parts] != names or sum(part.users for part in parts) != users:
+            raise ValueError("its parts are not all users in part-00000.parquet, ...")
+        if not isinstance(told["timed"], bool):
+            raise ValueError(f"timed {told['timed']!r}")
+        if None in ids or len(set(ids)) < len(ids):
+            raise ValueError("an item is missing, or twice")
         return PartitionedData(
-            place, told["kind"], (float(low), float(high)), int(told["users"]), ids, titles,
+            place, told["kind"], (low, high), users, ids, titles,
             PublicFeatures(bags), id_words(ids), parts,
             provenance, bool(told["timed"]), given,
         )  # fmt: skip
@@ -346,7 +405,7 @@ def _of_planted(place: Place, planted: PlantedParts) -> PartitionedData:
 def _frame(content: bytes, sha256: str, name: str) -> pl.DataFrame:
     if hashlib.sha256(content).hexdigest() != sha256:
         raise DataError(f"{name} is not the file that the manifest describes", _REMEDY)
-    return pl.read_parquet(io.BytesIO(content))
+    return parquet_of(content, name)
 
 
 def _bag(items: pl.DataFrame, number: int, vocabulary: tuple[str, ...]) -> FeatureBag:

@@ -27,6 +27,8 @@ from fedrec.numerics.threads import map_ranges
 from fedrec.randomness import Streams
 
 _MOST_OF_CATALOGUE = 0.3  # no user has seen more of the items than this
+DEMO = "demo"
+"""The preset where none is named."""
 
 
 @dataclass(frozen=True)
@@ -84,8 +86,6 @@ class PlantedShape:
         return max(self.least_events, int(_MOST_OF_CATALOGUE * self.items))
 
 
-DEMO = "demo"
-"""The preset where none is named."""
 SHAPES: dict[str, PlantedShape] = {
     "small": PlantedShape(users=300, items=120, events=7_500),
     DEMO: PlantedShape(
@@ -336,6 +336,7 @@ def _activity(shape: PlantedShape, rng: np.random.Generator) -> Int64s:
         factor = (low + high) / 2
         total = np.clip(factor * raw, shape.least_events, shape.most_events).sum()
         low, high = (factor, high) if total < shape.events else (low, factor)
+    # downwards: the total is at most what was asked for, and what is missing is dealt out below
     counts = np.floor(np.clip(low * raw, shape.least_events, shape.most_events)).astype(np.int64)
     while missing := shape.events - int(counts.sum()):
         room = np.flatnonzero(counts < shape.most_events)

@@ -15,8 +15,29 @@ from fedrec.arrays import Float32s, Int32s, Int64s, UInt64s
 from fedrec.data.features import FeatureBag, PublicFeatures
 from fedrec.numerics import compiled
 
+# seconds since 1970
 FIRST_TIME = 946_684_800
 LAST_TIME = 1_104_537_600  # 2000 to 2004
+_GENRES = (
+    "Action", "Adventure", "Animation", "Comedy", "Crime", "Documentary", "Drama", "Family",
+    "Fantasy", "History", "Horror", "Music",
+    "Mystery", "Romance", "Science Fiction", "Thriller", "War", "Western",
+)  # fmt: skip
+_MOODS = (
+    "Amber", "Broken", "Crimson", "Distant", "Electric", "Forgotten", "Golden", "Hidden",
+    "Invisible", "Jade", "Last", "Midnight",
+    "Northern", "Open", "Paper", "Quiet", "Restless", "Silver", "Tender", "Unwritten", "Velvet",
+    "Wandering", "Winter", "Young",
+)  # fmt: skip
+_THINGS = (
+    "Avenue", "Bridge", "Circus", "Dawn", "Empire", "Fields", "Garden", "Harbour", "Island",
+    "Journey", "Kingdom", "Lantern", "Mirror",
+    "Night", "Orchard", "Passenger", "Queen", "River", "Station", "Tide", "Valley", "Witness",
+    "Year", "Zephyr",
+)  # fmt: skip
+_FIRST_YEAR = 1940
+_LAST_YEAR = 2004
+"""Years in which invented films appeared: most are recent, and none is after the last event."""
 
 
 def alias_table(weights: npt.NDArray[np.float64]) -> tuple[npt.NDArray[np.float64], Int32s]:
@@ -114,6 +135,7 @@ def fill_users(
                     rating += (
                         noise_std * np.sqrt(-2.0 * np.log(first)) * np.cos(2.0 * np.pi * second)
                     )
+                    # the nearest step of the scale, ties upwards, on every machine alike
                     values[e] = min(
                         max(low + step * np.floor((rating - low) / step + 0.5), low), high
                     )
@@ -121,27 +143,6 @@ def fill_users(
                 wait = np.float64(bits >> np.uint64(11)) * unit
                 times[e] = np.int64(joined + wait * wait * (LAST_TIME - joined))
                 e += 1
-
-
-_GENRES = (
-    "Action", "Adventure", "Animation", "Comedy", "Crime", "Documentary", "Drama", "Family",
-    "Fantasy", "History", "Horror", "Music",
-    "Mystery", "Romance", "Science Fiction", "Thriller", "War", "Western",
-)  # fmt: skip
-_MOODS = (
-    "Amber", "Broken", "Crimson", "Distant", "Electric", "Forgotten", "Golden", "Hidden",
-    "Invisible", "Jade", "Last", "Midnight",
-    "Northern", "Open", "Paper", "Quiet", "Restless", "Silver", "Tender", "Unwritten", "Velvet",
-    "Wandering", "Winter", "Young",
-)  # fmt: skip
-_THINGS = (
-    "Avenue", "Bridge", "Circus", "Dawn", "Empire", "Fields", "Garden", "Harbour", "Island",
-    "Journey", "Kingdom", "Lantern", "Mirror",
-    "Night", "Orchard", "Passenger", "Queen", "River", "Station", "Tide", "Valley", "Witness",
-    "Year", "Zephyr",
-)  # fmt: skip
-_FIRST_YEAR = 1940
-_LAST_YEAR = 2004
 
 
 @dataclass(frozen=True)
@@ -231,7 +232,7 @@ def _people(role: str, items: int, people: int, each: int, rng: np.random.Genera
 
 
 def _years(items: int, rng: np.random.Generator) -> FeatureBag:
-    years = np.round(
+    years = np.round(  # years are whole
         _LAST_YEAR - np.minimum(rng.exponential(12.0, items), _LAST_YEAR - _FIRST_YEAR)
     ).astype(np.int64)
     span = _LAST_YEAR - _FIRST_YEAR + 1

@@ -36,9 +36,10 @@ _CATEGORIES = (
 _GENERAL_WORDS = 600
 _CATEGORY_WORDS = 40
 _SUBCATEGORY_WORDS = 20
+"""Sizes of the three invented vocabularies."""
 # general, of the category, of the subcategory
 _TITLE_WORDS = (2, 3, 4)
-_ABSTRACT_WORDS = (8, 6, 10)
+_ABSTRACT_WORDS = (8, 6, 10)  # as above
 _SLATE = 12  # news seen for each click of the history
 _SHARED = 0.75  # of the variance of interests: what the subcategories of a category have in common
 _OF_TASTES = 0.8  # of the variance of interests in categories, where there are tastes
@@ -128,6 +129,7 @@ def planted_news(shape: PlantedNewsShape, *, seed: int) -> PlantedNews:
     )
     exposure = (better_first + 0.02 * shape.news + 1) ** -1.2
     everyone, utilities = _clicks(shape, subcategory, quality, np.cumsum(exposure), streams)
+    # nine tenths train, of them a tenth validates
     ends = [0, round(0.81 * shape.users), round(0.9 * shape.users), shape.users]
     parts = [everyone.users_subset(np.arange(a, b)) for a, b in itertools.pairwise(ends)]
     cuts = everyone.candidate_ptr[np.searchsorted(everyone.users, ends)]
@@ -151,7 +153,7 @@ def _clicks(
     """The impressions of all users, by user, and the utility of each candidate."""
     rng = streams.numpy("planted-news-users")
     sizes = shape.history_mean * np.exp(0.8 * rng.standard_normal(shape.users) - 0.32)
-    history_ptr = _pointers(
+    history_ptr = _pointers(  # numbers of clicks are whole; a log-normal one may be any size
         np.clip(np.round(sizes), 1, int(8 * shape.history_mean)).astype(np.int64)
     )
     impression_ptr = _pointers(1 + rng.poisson(shape.impressions_mean - 1, shape.users))

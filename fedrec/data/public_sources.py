@@ -28,7 +28,7 @@ from scipy import sparse
 
 from fedrec.arrays import Float64s
 from fedrec.data.columns import require_named
-from fedrec.data.delimited import NO_VALUE, is_number, plain_ids, require_file
+from fedrec.data.delimited import AN_ID, FLOATED, NO_VALUE, floated, is_number, plain_ids
 from fedrec.data.features import FeatureBag, PublicFeatures
 from fedrec.data.interactions import (
     Catalogue,
@@ -41,6 +41,7 @@ from fedrec.data.interactions import (
 )
 from fedrec.data.item_tables import PARQUET, item_layout
 from fedrec.data.keyed_hash import below
+from fedrec.data.opening import parquet, understood
 from fedrec.data.text_tables import rows_of
 from fedrec.errors import (
     DataError,
@@ -51,6 +52,7 @@ from fedrec.errors import (
     warn,
 )
 
+_TABLE = "Give a column of ids as text or integers, then numbers."
 PUBLIC_USERS = "public users"
 """Name of the bag whose values are users, and whose counts are their ratings (1 for a click)."""
 SIMILAR_ITEMS = "similar items"
@@ -60,6 +62,23 @@ ITEM_VECTORS = "item vectors"
 _LARGEST = 1e30
 """Of a score or a coordinate: squares of larger ones are no 32-bit numbers."""
 SOURCES = frozenset({PUBLIC_USERS, SIMILAR_ITEMS, ITEM_VECTORS})
+SEEN_BEFORE = (
+    "which public users are left out follows from the private rows: a public user whose events "
+    "have the items and seconds of private ones is taken for the same person"
+)
+ALIKE = 0.9
+"""Rank correlation from which on a column is taken for a count of the same data. Years of MovieLens
+1M have .2 with how often films are rated."""
+LEAST = 30
+"""Items or pairs, below which chance may do as much."""
+_PAIRS = 20_000
+_ITEMS = 2_000
+"""Pairs and items of a sample, spread evenly: a rank correlation of so many is off by about .02 or
+less, far less than `ALIKE` is from what other data have."""
+_REMEDY = (
+    "Leave it out: it is not public, and would tell what the noise hides. Counts of other people "
+    "are public only where nobody here is among them."
+)
 
 
 def with_users_made_public(dataset: Dataset, *, share: float, key: bytes) -> Dataset:
@@ -89,12 +108,6 @@ def with_users_made_public(dataset: Dataset, *, share: float, key: bytes) -> Dat
     )
 
 
-SEEN_BEFORE = (
-    "which public users are left out follows from the private rows: a public user whose events "
-    "have the items and seconds of private ones is taken for the same person"
-)
-
-
 def with_public_users(dataset: Dataset, public: Dataset, *, same_ids: bool) -> Dataset:
     """The data set with the users of `public`, matched by item id, in the bag `PUBLIC_USERS`; items
     it does not know are passed over.
@@ -113,7 +126,7 @@ def with_public_users(dataset: Dataset, public: Dataset, *, same_ids: bool) -> D
         kept = np.flatnonzero(~_seen_before(dataset, public))
     bag = _ratings_bag(events.users_subset(kept), _named(public.catalogue, kept).user_ids)
     wanted = dataset.catalogue.item_ids
-    require_named(wanted, public.catalogue.item_ids, "the table of public users")
+    require_named(wanted, public.catalogue.item_ids, "the table of public users", few=0.5)
     counts = sparse.csr_matrix(rows_in_order(bag.counts, public.catalogue.item_ids, wanted))
     if not counts.nnz:
         raise DataError(
@@ -146,8 +159,9 @@ def with_similar_items(dataset: Dataset, path: Path) -> Dataset:
     """
     rows: Iterable[tuple[int, list[str]]]
     if path.suffix in PARQUET:
-        frame = pl.read_parquet(require_file(path))
-        rows = pairs_of_frame(frame)
+        frame = parquet(path)
+        with understood(path, _TABLE):
+            rows = pairs_of_frame(frame, path)
         width = frame.width
     else:
         layout = item_layout(path)
@@ -162,9 +176,11 @@ def with_similar_items(dataset: Dataset, path: Path) -> Dataset:
     )
 
 
-def pairs_of_frame(frame: pl.DataFrame) -> list[tuple[int, list[str]]]:
+def pairs_of_frame(
+    frame: pl.DataFrame, where: Path = Path("similar items")
+) -> list[tuple[int, list[str]]]:
     """Numbered rows of a frame as text, ids first."""
-    plain = frame.with_columns(plain_ids(own) for own in frame.get_columns()[:2])
+    plain = frame.with_columns(plain_ids(own, where) for own in frame.get_columns()[:2])
     return [(n, [str(value) for value in row]) for n, row in enumerate(plain.iter_rows())]
 
 
@@ -194,7 +210,9 @@ def similar_items_bag(
             raise MalformedRowError(path, line, "every pair once", ",".join(fields))
         if min(pair) >= 0:
             cells[pair] = float(score)
-    require_named(item_ids, named, path)
+    if bad := floated(named):
+        raise DataError(f"{path}: expected {AN_ID}, found {bad[0]!r}", FLOATED)
+    require_named(item_ids, named, path, few=0.5)
     if not cells:
         raise DataError(
             f"{path} knows no two of the {len(item_ids)} items",
@@ -215,7 +233,8 @@ def with_item_vectors(dataset: Dataset, path: Path) -> Dataset:
         raise DataError(
             f"{path} is no Parquet file", "Give item vectors as Parquet: an id, then numbers."
         )
-    bag = item_vectors_bag(pl.read_parquet(require_file(path)), path, dataset.catalogue.item_ids)
+    with understood(path, _TABLE):
+        bag = item_vectors_bag(parquet(path), path, dataset.catalogue.item_ids)
     note = f"item vectors of {len(bag.vocabulary)} numbers"
     provenance = _also_read(dataset.provenance, [digest_file(path)], note)
     return replace(
@@ -229,7 +248,7 @@ def item_vectors_bag(frame: pl.DataFrame, path: Path, item_ids: Sequence[str]) -
 
     Raises DataError where it names no item of the catalogue or one twice, and where vectors differ
     in length or are not finite numbers."""
-    ids = [str(value) for value in plain_ids(frame.to_series(0))]
+    ids = [str(value) for value in plain_ids(frame.to_series(0), path)]
     columns = frame.get_columns()[1:]
     listed = len(columns) == 1 and columns[0].dtype in (pl.List, pl.Array)
     try:
@@ -333,41 +352,26 @@ def with_bag(features: PublicFeatures, name: str, bag: FeatureBag) -> PublicFeat
     return PublicFeatures({**features.bags, name: bag})
 
 
-ALIKE = 0.9
-"""Rank correlation from which on a column is taken for a count of the same data. Years of MovieLens
-1M have .2 with how often films are rated."""
-LEAST = 30
-"""Items or pairs, below which chance may do as much."""
-_PAIRS = 20_000
-_ITEMS = 2_000
-_REMEDY = (
-    "Leave it out: it is not public, and would tell what the noise hides. Counts of other people "
-    "are public only where nobody here is among them."
-)
+def public_looking(dataset: Dataset) -> Dataset:
+    """The data set, with a warning for whoever holds it where a column of items, a coordinate of
+    vectors, or similar items look like counts of its own events.
 
-
-def require_public(dataset: Dataset) -> Dataset:
-    """The data set. Raises PrivacyError on a column of items, a coordinate of vectors, or similar
-    items, that look like counts of its own events."""
+    No refusal: whether there is a model would tell whoever made the table what the counts are."""
     events = dataset.interactions
     counts = np.bincount(events.items, minlength=events.num_items).astype(np.float64)
     for name, bag in dataset.features.bags.items():
         numbers = None if name in SOURCES else _numbers(bag)
         if numbers is not None and _alike(numbers, counts):
-            raise PrivacyError(
-                f"the column {name!r} of items orders them as the data's own counts do", _REMEDY
-            )
+            said = f"the column {name!r} of items orders them as the data's own counts do"
+            warn(DataWarning(f"{said}. {_REMEDY}"))
     vectors = dataset.features.bags.get(ITEM_VECTORS)
     if vectors is not None and _one_counts(vectors, counts):
-        raise PrivacyError(
-            "a coordinate of the item vectors orders items as the data's own counts do", _REMEDY
-        )
+        said = "a coordinate of the item vectors orders items as the data's own counts do"
+        warn(DataWarning(f"{said}. {_REMEDY}"))
     pairs = dataset.features.bags.get(SIMILAR_ITEMS)
     if pairs is not None and _looks_counted(dataset, pairs):
-        raise PrivacyError(
-            "the weights of similar items are ordered as the data's own pairs of clicks are",
-            _REMEDY,
-        )
+        said = "the weights of similar items are ordered as the data's own pairs of clicks are"
+        warn(DataWarning(f"{said}. {_REMEDY}"))
     return dataset
 
 

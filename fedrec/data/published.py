@@ -27,14 +27,15 @@ from __future__ import annotations
 import csv
 from codecs import BOM_UTF8
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import polars as pl
-from scipy import sparse
 
-from fedrec.arrays import Int32s
-from fedrec.data.delimited import is_integer, require_file
+from fedrec.arrays import Float32s, Int32s
+from fedrec.data.assembling import Frame, RowRules, dataset_of
+from fedrec.data.delimited import is_integer, title_lines
 from fedrec.data.features import PublicFeatures
 from fedrec.data.interactions import (
     CATALOGUE_OF_ROWS,
@@ -46,9 +47,10 @@ from fedrec.data.interactions import (
     digest_file,
 )
 from fedrec.data.item_tables import ItemTable, item_table
-from fedrec.data.resolving import Duplicates, Missing, OutOfRange, Policies, Rows, resolve
-from fedrec.data.table_files import complete, typed
-from fedrec.data.tables import TableColumns, dataset_of
+from fedrec.data.opening import content_of, lines_of, npz_matrix, require_file, understood
+from fedrec.data.resolving import Duplicates, Missing, OutOfRange, Policies, Rows
+from fedrec.data.table_columns import TableColumns
+from fedrec.data.table_files import Written, complete, typed
 from fedrec.data.text_tables import require_text
 from fedrec.errors import DataError, MalformedRowError
 
@@ -56,6 +58,13 @@ _RATINGS = ("BX-Book-Ratings.csv", "Book-Ratings.csv")
 _BOOKS = ("BX-Books.csv", "BX_Books.csv", "Books.csv")
 _BOOK_COLUMNS = TableColumns("User-ID", "ISBN", "Book-Rating")
 _UNRATED = "0 says that a book was not rated"
+_NETFLIX_COLUMNS = TableColumns("user", "film", "rating", "date")
+_STARS = (1.0, 5.0)  # of the Netflix prize
+_HEAD = r"^\s*\d{1,18}:\s*$"
+_ROW = r"^\s*(\d{1,18}),(\d{1,18}),(\d{4}-\d{2}-\d{2})\s*$"
+Shape = tuple[int, int]
+Pairs = tuple[Int32s, Int32s, Shape, Float32s | None, Int32s | None]
+"""Users, items, the shape that holds them, and, where there are any, values and lines."""
 
 
 def read_book_crossing(
@@ -78,21 +87,22 @@ def read_book_crossing(
         else item_table(books, _book_titles(books), id_column="ISBN", separator="|")
     )
 
-    def frame_of(_: Path) -> tuple[pl.DataFrame, int, tuple[str, ...]]:
-        rows = [row[:3] for _, row in _book_rows(file, 3)]
+    def frame_of(_: Path) -> Frame:
+        lines, rows = zip(*((line, row[:3]) for line, row in _book_rows(file, 3)), strict=True)
         header, *events = rows
-        if tuple(header) != tuple(_BOOK_COLUMNS.names().values()):
-            expected = ";".join(_BOOK_COLUMNS.names().values())
-            raise MalformedRowError(file, 1, f"the header {expected}", ";".join(header))
         names = _BOOK_COLUMNS.names()
+        if header != list(names.values()):
+            expected = ";".join(names.values())
+            raise MalformedRowError(file, 1, f"the header {expected}", ";".join(header))
+        if not events:
+            raise DataError(f"{file} holds no rows", "Check that the file is whole.")
         try:
-            frame = typed(pl.DataFrame(events, schema=list(names.values()), orient="row"), names)
-        except pl.exceptions.PolarsError:
-            line, bad = next(
-                (n, row[2]) for n, row in _book_rows(file, 3) if n > 1 and not row[2].isdigit()
-            )
-            raise MalformedRowError(file, line, "a rating from 0 to 10", bad) from None
-        chosen, notes, _unit = complete(frame, file, names, missing)
+            texts = pl.DataFrame(events, schema=list(names.values()), orient="row")
+            frame = typed(texts, names, file)
+            chosen, notes, _unit = complete(frame, file, names, Written(missing))
+        except MalformedRowError as bad:
+            line = lines[bad.line]  # the header is the first of these
+            raise MalformedRowError(file, line, bad.expected, bad.found, bad.remedy) from None
         if rating_range[0] > 0 and out_of_range == "refuse" and (chosen["rating"] == 0).any():
             count = int((chosen["rating"] == 0).sum())
             raise DataError(
@@ -102,14 +112,12 @@ def read_book_crossing(
             )
         return chosen, 2, notes
 
+    policies = Policies(duplicates, out_of_range, missing)
     return dataset_of(
         {"train": file},
         "book-crossing",
-        _BOOK_COLUMNS,
+        RowRules(file.name, _BOOK_COLUMNS, policies, rating_range, items=table),
         frame_of,
-        rating_range,
-        table,
-        Policies(duplicates, out_of_range, missing),
         digests=lambda *_: (
             digest_file(file),
             *([] if books is None else [digest_file(books, public=True)]),
@@ -138,53 +146,39 @@ def _book_titles(books: Path) -> Iterator[list[str]]:
 
 def _book_rows(path: Path, least: int) -> Iterator[tuple[int, list[str]]]:
     """Line and fields of each row, at least so many."""
-    with path.open("rb") as start:
-        require_text(path, start.read(64))
-    with path.open(encoding="latin-1", newline="") as file:
-        # a backslash before a quote, and before nothing else: titles end in one now and then
-        texts = (text.replace('\\"', '""') for text in file)
-        reader = csv.reader(texts, delimiter=";")
-        for row in reader:
-            if len(row) < least:
-                expected = f"{least} fields or more separated by ;"
-                raise MalformedRowError(path, reader.line_num, expected, ";".join(row)[:80])
-            yield reader.line_num, row
-
-
-_NETFLIX_COLUMNS = TableColumns("user", "film", "rating", "date")
-_STARS = (1.0, 5.0)
-_HEAD = r"^\s*\d+:\s*$"
-_ROW = r"^\s*(\d+),(\d+),(\d{4}-\d{2}-\d{2})\s*$"
+    require_text(path, content_of(path)[:64])
+    # a backslash before a quote, and before nothing else: titles end in one now and then
+    texts = (text.replace('\\"', '""') for _, text in title_lines(path))
+    reader = csv.reader(texts, delimiter=";")
+    for row in reader:
+        if len(row) < least:
+            expected = f"{least} fields or more separated by ;"
+            raise MalformedRowError(path, reader.line_num, expected, ";".join(row)[:80])
+        yield reader.line_num, row
 
 
 def read_netflix(
-    path: Path,
-    *,
-    duplicates: Duplicates = "auto",
-    out_of_range: OutOfRange = "refuse",
-    missing: Missing = "refuse",
+    path: Path, *, duplicates: Duplicates = "auto", out_of_range: OutOfRange = "refuse"
 ) -> Dataset:
     """Ratings of 1 to 5 stars with dates. Raises DataError where no file holds any, and
     MalformedRowError at the first line that is neither a film nor a rating."""
     files = _files(path)
 
-    def frame_of(_: Path) -> tuple[pl.DataFrame, int, tuple[str, ...]]:
+    def frame_of(_: Path) -> Frame:
         rows = pl.concat([_netflix_rows(file) for file in files])
         if rows.is_empty():
             raise DataError(f"{path} holds no rows", "Check that the files are whole.")
-        chosen, notes, _unit = complete(rows, path, _NETFLIX_COLUMNS.names(), missing)
+        chosen, notes, _unit = complete(rows, path, _NETFLIX_COLUMNS.names())
         return chosen, 1, notes
 
     titles = (path if path.is_dir() else path.parent) / "movie_titles.csv"
     table = _film_titles(titles) if titles.is_file() else None
+    policies = Policies(duplicates, out_of_range)
     return dataset_of(
         {"train": path},
         "netflix",
-        _NETFLIX_COLUMNS,
+        RowRules(path.name, _NETFLIX_COLUMNS, policies, _STARS, items=table),
         frame_of,
-        _STARS,
-        table,
-        Policies(duplicates, out_of_range, missing),
         digests=lambda *_: (
             *map(digest_file, files),
             *([] if table is None else [digest_file(titles, public=True)]),
@@ -215,16 +209,15 @@ def _files(path: Path) -> list[Path]:
 
 
 def _netflix_rows(file: Path) -> pl.DataFrame:
-    content = file.read_bytes().removeprefix(BOM_UTF8)
-    require_text(file, content[:64])
-    rows = content.decode("latin-1").splitlines()
+    require_text(file, content_of(file)[:64])
+    rows = [text.rstrip("\r\n") for _, text in title_lines(file)]
     lines = pl.DataFrame({"text": rows}).with_row_index("line", 1)
     text = pl.col("text")
     lines = lines.with_columns(
         pl.when(text.str.contains(_HEAD))
         .then(text.str.strip_chars().str.strip_chars_end(":"))
         .forward_fill()
-        .cast(pl.Int64)
+        .cast(pl.Int64, strict=False)
         .alias("item"),
         text.str.contains(_HEAD).alias("head"),
         (text.str.strip_chars() == "").alias("blank"),
@@ -240,7 +233,7 @@ def _netflix_rows(file: Path) -> pl.DataFrame:
         expected = "a film as 123:, or a user, stars and a day as 1488844,3,2005-09-06"
         raise MalformedRowError(file, int(found["line"]), expected, found["text"][:80])
     return lines.select(
-        pl.col("user").cast(pl.Int64),
+        pl.col("user").cast(pl.Int64, strict=False),
         "item",
         pl.col("rating").cast(pl.Float32),
         pl.col("timestamp"),
@@ -250,17 +243,14 @@ def _netflix_rows(file: Path) -> pl.DataFrame:
 def _film_titles(path: Path) -> ItemTable:
     def rows() -> Iterator[list[str]]:
         yield ["film", "year", "title"]
-        for line, text in enumerate(path.read_text("latin-1").splitlines(), start=1):
-            number, _, rest = text.partition(",")
+        for line, text in title_lines(path):
+            number, _, rest = text.rstrip("\r\n").partition(",")
             year, _, title = rest.partition(",")  # a title may hold commas
             if not is_integer(number, low=1, high=2**31):
                 raise MalformedRowError(path, line, "number, year and title of a film", text[:80])
             yield [number, "" if year == "NULL" else year, title]
 
     return item_table(path, rows(), id_column="film", separator="|")
-
-
-Shape = tuple[int, int]
 
 
 def read_click_lists(path: Path, *, duplicates: Duplicates = "auto") -> Dataset:
@@ -279,12 +269,17 @@ def read_click_lists(path: Path, *, duplicates: Duplicates = "auto") -> Dataset:
             for name in known
             if (path / name).exists()
         }
-    return _dataset("clicks-lists", files, _list_pairs, duplicates)
+    return _dataset("clicks-lists", files, _list_pairs, Policies(duplicates), None)
 
 
-def read_click_matrices(path: Path, *, duplicates: Duplicates = "auto") -> Dataset:
+def read_click_matrices(
+    path: Path, *, duplicates: Duplicates = "auto", click_threshold: float | None = None
+) -> Dataset:
     """A folder with one `*train*.npz`, at most one `*test*.npz` (the `given_test`) and one
     `*valid*.npz`; or one such file.
+
+    Every stored entry but zeros is a click; with a click_threshold, those of so much or more, of
+    several entries of one user and item their sum. Without one, entries below zero are refused.
 
     Raises DataError on missing files or what is not a SciPy sparse matrix. A "line" in a message is
     the number of a stored entry.
@@ -296,43 +291,52 @@ def read_click_matrices(path: Path, *, duplicates: Duplicates = "auto") -> Datas
             for part, name in (("test", "*test*.npz"), ("validation", "*valid*.npz"))
             if any(path.glob(name))
         }
-    return _dataset("clicks-npz", files, _matrix_pairs, duplicates)
+    return _dataset(
+        "clicks-npz",
+        files,
+        partial(_matrix_pairs, least=click_threshold),
+        Policies(duplicates),
+        click_threshold,
+    )
 
 
 def _dataset(
     name: str,
     files: Mapping[str, Path],
-    pairs: Callable[[Path], tuple[Int32s, Int32s, Shape, Int32s | None]],
-    duplicates: Duplicates,
+    pairs: Callable[[Path], Pairs],
+    policies: Policies,
+    click_threshold: float | None,
 ) -> Dataset:
     parts = [pairs(require_file(file)) for file in files.values()]
-    num_users, num_items = (max(shape[side] for _, _, shape, _ in parts) for side in (0, 1))
-    clicks = sum(len(users) for users, _, _, _ in parts)
+    num_users, num_items = (max(shape[side] for _, _, shape, _, _ in parts) for side in (0, 1))
+    clicks = sum(len(users) for users, _, _, _, _ in parts)
     if max(num_users, num_items) > max(10_000, 50 * clicks):
         remedy = "Users and items must be numbered from 0 without large gaps."
         raise DataError(
             f"{files['train']} names {num_users} x {num_items} users and items in {clicks} clicks",
             remedy,
         )
+    valued = click_threshold is not None
+    columns = TableColumns(rating="value" if valued else None)
+    rules = RowRules(files["train"].name, columns, policies, click_threshold=click_threshold)
     events = dict[str, Interactions]()
     reports = []
-    for (part_name, file), (users, items, _, lines) in zip(files.items(), parts, strict=True):
-        rows = Rows(file, users, items, None, None, lines=lines)
-        part, report = resolve(
-            rows,
-            num_users=num_users,
-            num_items=num_items,
-            value_range=(0.0, 1.0),
-            kind="clicks",
-            policies=Policies(duplicates),
-        )
-        events[part_name] = part
+    notes = list[str]()
+    for (part_name, file), (users, items, _, values, lines) in zip(
+        files.items(), parts, strict=True
+    ):
+        rows = Rows(file, users, items, values if valued else None, None, lines=lines)
+        part, report = rules.read(rows, num_users=num_users, num_items=num_items)
+        events[part_name] = rules.counted(part)
+        notes += rules.left_out(part, events[part_name], file.name)
+        if values is not None and not valued and (values != 1).any():
+            notes.append(f"{file.name}: every entry is a click, whatever its value")
         reports.append(report)
     catalogue = Catalogue(
         tuple(map(str, range(num_items))), None, tuple(map(str, range(num_users)))
     )
     digests = tuple(digest_file(file) for file in files.values())
-    provenance = Provenance(name, digests, added(reports), (CATALOGUE_OF_ROWS,))
+    provenance = Provenance(name, digests, added(reports, tuple(notes)), (CATALOGUE_OF_ROWS,))
     return Dataset(
         events["train"],
         catalogue,
@@ -340,15 +344,16 @@ def _dataset(
         provenance,
         events.get("test"),
         events.get("validation"),
+        {"rating": "value"} if valued else {},
     )
 
 
-def _list_pairs(path: Path) -> tuple[Int32s, Int32s, Shape, Int32s | None]:
+def _list_pairs(path: Path) -> Pairs:
     """Users, items, the smallest shape that holds them, and the line of each pair."""
     users: list[int] = []
     items: list[Int32s] = []
     with path.open("rb") as file:
-        for line, text in enumerate(file, start=1):
+        for line, text in enumerate(lines_of(file), start=1):
             numbers = _whole_numbers(path, line, text)
             users.append(int(numbers[0]))
             items.append(numbers[1:])
@@ -361,6 +366,7 @@ def _list_pairs(path: Path) -> tuple[Int32s, Int32s, Shape, Int32s | None]:
         np.repeat(np.array(users, np.int32), lengths),
         clicked,
         (max(users) + 1, int(clicked.max()) + 1),
+        None,
         lines,
     )
 
@@ -378,21 +384,23 @@ def _whole_numbers(path: Path, line: int, text: bytes) -> Int32s:
     return np.array(fields, dtype=np.int32)
 
 
-def _matrix_pairs(path: Path) -> tuple[Int32s, Int32s, Shape, Int32s | None]:
-    try:
-        matrix = sparse.coo_matrix(sparse.load_npz(path))
-    except Exception as error:
-        # zipfile, zlib, NumPy and SciPy raise a dozen types on a damaged file
-        raise DataError(
-            f"{path} is not a SciPy sparse matrix", "Write it with scipy.sparse.save_npz."
-        ) from error
-    clicked = matrix.data != 0
-    return (
-        matrix.row[clicked].astype(np.int32),
-        matrix.col[clicked].astype(np.int32),
-        matrix.shape,
-        None,
-    )
+def _matrix_pairs(path: Path, *, least: float | None) -> Pairs:
+    matrix = npz_matrix(path)
+    with understood(path, "Store numbers, 1 for a click."):
+        values = np.asarray(matrix.data, np.float32)
+        bad = ~np.isfinite(values) if least is not None else ~(values >= 0)
+    if len(found := np.flatnonzero(bad)):
+        raise MalformedRowError(
+            path,
+            int(found[0]) + 1,
+            "1 for a click, or a count",
+            f"{values[found[0]]:g}",
+            "Drop such entries, or say from which value on one is a click: click_threshold.",
+        )
+    some = values != 0
+    users, items = (side[some].astype(np.int32) for side in (matrix.row, matrix.col))
+    lines = (np.flatnonzero(some) + 1).astype(np.int32)
+    return users, items, matrix.shape, values[some], lines
 
 
 def _single(folder: Path, pattern: str) -> Path:

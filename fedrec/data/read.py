@@ -10,6 +10,7 @@ A package adds a format by naming a `Reader` in its metadata:
 from __future__ import annotations
 
 import inspect
+import os
 from codecs import BOM_UTF8
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, fields
@@ -21,6 +22,7 @@ from pathlib import Path
 from fedrec.data.interactions import Dataset
 from fedrec.data.item_tables import PARQUET
 from fedrec.data.movielens import ML_1M, ML_10M, ML_20M, ML_100K, MovieLensFormat, read_movielens
+from fedrec.data.opening import line_of, open_bytes, require_file, understood
 from fedrec.data.partitions import MANIFEST, read_partitions
 from fedrec.data.published import (
     is_book_crossing,
@@ -30,22 +32,33 @@ from fedrec.data.published import (
     read_click_matrices,
     read_netflix,
 )
+from fedrec.data.recbole import read_recbole
 from fedrec.data.resolving import is_divided
 from fedrec.data.table_files import JSON_LINES
-from fedrec.data.tables import TableOptions, read_recbole, read_table
+from fedrec.data.tables import TableOptions, read_table
 from fedrec.data.text_tables import SEPARATORS, suffix_of
 from fedrec.errors import DataError, SettingsError
 
 GROUP = "fedrec.formats"
-_PEEK_BYTES = 1 << 20
+_PEEK_BYTES = 1 << 20  # the first rows of any table, which say its format
+_PACKED = (".zip", ".bz2", ".xz", ".zst", ".7z", ".tar", ".tgz", ".rar")
+_CONVERTED = (
+    *(".xlsx", ".xls", ".ods", ".feather", ".arrow", ".ipc", ".orc", ".avro", ".h5", ".hdf5"),
+    *(".pkl", ".pickle", ".npy", ".mat", ".db", ".sqlite", ".sqlite3", ".sql"),
+)
+"""Suffixes of tables that another program can write as CSV."""
 
 
 @dataclass(frozen=True)
 class Reader:
     """One format: what it is in words, the reader, and whether a path looks like it.
 
-    options: a dataclass of what may be said, which the reader takes beside the path; None: the
-    reader's keywords.
+    Args:
+        summary: What the format is, in words.
+        read: From a path and options to a data set.
+        matches: Whether a path looks like it.
+        options: A dataclass of what may be said, which the reader takes beside the path;
+            without one its keywords.
 
     >>> formats()["ml-1m"].keywords()
     ['item_features', 'min_items', 'given', 'duplicates', 'out_of_range']
@@ -57,7 +70,11 @@ class Reader:
     options: type | None = None
 
     def keywords(self) -> list[str]:
-        """What may be said of a path of this format."""
+        """What may be said of a path of this format.
+
+        Returns:
+            Parameters of its function but for the path.
+        """
         if self.options is not None:
             return [field.name for field in fields(self.options)]
         return [
@@ -70,7 +87,11 @@ class Reader:
 def formats() -> dict[str, Reader]:
     """All formats by name: fedrec's own, and those of installed packages.
 
-    Raises SettingsError where one of these is no `Reader`.
+    Returns:
+        Readers by the name of their format.
+
+    Raises:
+        SettingsError: An installed package names something that is no `Reader`.
 
     >>> formats()["ml-1m"].summary
     'MovieLens 1M: ratings.dat, movies.dat, whole stars'
@@ -91,11 +112,19 @@ def read(path: str | Path, format: str = "auto", **options: object) -> Dataset:
     """The data set at `path`, a file or a folder, in the named format, or in the one its contents
     show.
 
-    options: keywords of the format's reader (see `formats`): `item_features`, `min_items`, `given`
-    for MovieLens; those of `tables.read_table` for tables; `duplicates` and `out_of_range` for all
-    that have ratings.
-    Raises SettingsError on an unknown format or option, DataError when nothing is there or no
-    format fits, and what the reader raises.
+    Args:
+        path: A file or a folder.
+        format: The format's name; "auto" looks at the contents.
+        options: Keywords of the format's reader (see `formats`): `item_features`, `min_items`,
+            `given` for MovieLens; those of `tables.read_table` for tables; `duplicates` and
+            `out_of_range` for all that have ratings.
+
+    Returns:
+        The data set, and what is known of its source.
+
+    Raises:
+        SettingsError: The format or an option is unknown.
+        DataError: Nothing is there, no format fits, or the reader refuses a row.
 
     >>> import pathlib, tempfile
     >>> path = pathlib.Path(tempfile.mkdtemp()) / "log.csv"
@@ -112,48 +141,58 @@ def read(path: str | Path, format: str = "auto", **options: object) -> Dataset:
             f"unknown data format {format!r}",
             f"{did}Use auto or one of: {', '.join(known_formats)}.",
         )
-    if ":/" in str(path) and not where.exists():  # Path makes one slash of two
+    if ":/" in str(path) and not os.path.lexists(where):  # Path makes one slash of two
         raise DataError(f"{path} is an address", "Download it: files of this machine are read.")
-    if not where.exists():
+    if not (os.path.lexists(where) or str(where) == "-"):
         beside = [path.name for path in where.parent.iterdir()] if where.parent.is_dir() else []
         near = get_close_matches(where.name, beside, n=1)
         raise DataError(
             f"{where} does not exist",
             f"{f'Did you mean {where.parent / near[0]}? ' if near else ''}Check the path.",
         )
+    if not os.path.isdir(where):
+        require_file(where)
     name = format
     if format == "auto":
         name = "table" if _described(where, options) else detect(where)
     reader = known_formats[name]
     known = reader.keywords()
-    if "click_threshold" not in known:  # they have a scale, and become clicks once they are read
+    if "click_threshold" not in known:
+        # they have a scale, and become clicks once they are read; or have no values, which whoever
+        # knows the data set refuses
         options.pop("click_threshold", None)
+    require_options(name, options, known)
+    with understood(where):
+        return (
+            reader.read(where, **options)
+            if reader.options is None
+            else reader.read(where, reader.options(**options))
+        )
+
+
+def require_options(name: str, options: Collection[str], known: Collection[str]) -> None:
+    """Raises SettingsError at an option that the format of this name does not know."""
     if unknown := [key for key in options if key not in known]:
         meant = get_close_matches(unknown[0], known, n=1)
         did = f"Did you mean {meant[0]!r}? " if meant else ""
+        called = " (data.features_path)" if unknown[0] == "item_features" else ""
         raise SettingsError(
-            f"format {name} has no option {unknown[0]!r}",
+            f"format {name} has no option {unknown[0]!r}{called}",
             f"{did}Its options are: {', '.join(known)}.",
         )
-    return (
-        reader.read(where, **options)
-        if reader.options is None
-        else reader.read(where, reader.options(**options))
-    )
-
-
-_PACKED = (".zip", ".bz2", ".xz", ".zst", ".7z", ".tar", ".tgz", ".rar")
-_CONVERTED = (
-    *(".xlsx", ".xls", ".ods", ".feather", ".arrow", ".ipc", ".orc", ".avro", ".h5", ".hdf5"),
-    *(".pkl", ".pickle", ".npy", ".mat", ".db", ".sqlite", ".sqlite3", ".sql"),
-)
-"""Suffixes of tables that another program can write as CSV."""
 
 
 def detect(path: Path) -> str:
     """The name of the only format a path looks like; one of an installed package goes before ours.
 
-    Raises DataError when there is none, or more than one.
+    Args:
+        path: A file or a folder.
+
+    Returns:
+        A key of `formats`.
+
+    Raises:
+        DataError: There is no such format, or more than one.
 
     >>> import pathlib, tempfile
     >>> path = pathlib.Path(tempfile.mkdtemp()) / "log.csv"
@@ -231,7 +270,7 @@ def _evidence_10m(path: Path) -> bool | None:
     for name, answer in (("10m", True), ("ml-1m", False)):
         if name in folder:
             return answer
-    with file.open("rb") as content:
+    with open_bytes(file) as content:
         return True if b"." in content.read(_PEEK_BYTES) else None
 
 
@@ -247,10 +286,8 @@ def _is_20m(path: Path) -> bool:
     file = path / "ratings.csv" if path.is_dir() else path
     if file.name != "ratings.csv" or not file.is_file():
         return False
-    with file.open("rb") as content:
-        return (
-            content.readline().removeprefix(BOM_UTF8).strip() == b"userId,movieId,rating,timestamp"
-        )
+    with open_bytes(file) as content:
+        return line_of(content).removeprefix(BOM_UTF8).strip() == b"userId,movieId,rating,timestamp"
 
 
 def _is_recbole(path: Path) -> bool:

@@ -20,9 +20,11 @@ from fedrec.data.item_tables import PARQUET
 from fedrec.data.kinds import KINDS, Kind
 from fedrec.errors import DataError, LeakageError, MalformedRowError, SettingsError
 
-Duplicates = Literal["auto", "refuse", "last", "mean"]
+Duplicates = Literal["auto", "refuse", "last", "mean", "sum"]
 OutOfRange = Literal["refuse", "clip", "drop"]
 Missing = Literal["refuse", "drop"]
+PARTS = ("train", "validation", "test")
+"""Names, before the suffix, of the files of a folder that is divided already."""
 
 
 @dataclass(frozen=True)
@@ -32,7 +34,8 @@ class Policies:
 
     duplicates: `auto` refuses a second rating and merges repeated clicks, which every click log
     has; `last` keeps the latest time (the last row where times are equal or missing), `mean` the
-    mean value and the latest time. missing: rows that lack a value, where readers know of them.
+    mean value and the latest time, `sum` the sum of plays. missing: rows that lack a
+    value, where readers know of them.
     """
 
     duplicates: Duplicates = "auto"
@@ -173,7 +176,7 @@ def _refuse_duplicate(rows: Rows, order: Int64s, again: npt.NDArray[np.bool_]) -
         rows.line(second),
         "one row per user and item",
         f"the pair of line {rows.line(first)} again",
-        "Drop the line, or choose duplicates = last or mean (--set data.duplicates=last).",
+        "Drop the line, or choose duplicates = last, mean or sum (--set data.duplicates=last).",
     )
 
 
@@ -184,16 +187,12 @@ def _merge(rows: Rows, order: Int64s, policy: Duplicates) -> tuple[Rows, Int64s]
         order = np.lexsort((rows.times, rows.items, rows.users)).astype(np.int64)
     starts = np.flatnonzero(np.concatenate([[True], ~_repeats(rows, order)]))
     lasts = order[np.concatenate([starts[1:], [len(order)]]) - 1]
-    if policy == "mean" and rows.values is not None:
-        sizes = np.diff(np.concatenate([starts, [len(order)]]))
+    if policy in ("mean", "sum") and rows.values is not None:
+        sizes = np.diff(np.concatenate([starts, [len(order)]])) if policy == "mean" else 1
         values = rows.values.copy()
         values[lasts] = np.add.reduceat(rows.values[order].astype(np.float64), starts) / sizes
         rows = replace(rows, values=values)
     return rows, lasts
-
-
-PARTS = ("train", "validation", "test")
-"""Names, before the suffix, of the files of a folder that is divided already."""
 
 
 def is_divided(folder: Path) -> bool:

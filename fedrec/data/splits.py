@@ -38,6 +38,7 @@ SplitKind = Literal["random", "held-out-users", "temporal", "leave-last-out", "g
 _TRAIN = 0
 _VALIDATION = 1
 _TEST = 2
+"""Codes of the three parts: an event's part is a byte in an array, and grows with time."""
 _REMEDY = (
     "Make the split with a function of fedrec.data.splits, from one data set without duplicates."
 )
@@ -65,7 +66,9 @@ class Split:
 
     train_users: (train.num_users,) int32, the data set's number of each user of train; None when
     train has them all. not_covered: sentences on what was read off all users' data, so that no
-    guarantee for training covers it.
+    guarantee for training covers it. follows: whether lists are of what follows the history in
+    time: the latest rows were held out, or none. Rows that are held out at random lie between those
+    that are kept.
     """
 
     kind: SplitKind
@@ -76,6 +79,7 @@ class Split:
     train_users: Int32s | None = None
     cuts: tuple[int, int] | None = None
     not_covered: tuple[str, ...] = ()
+    follows: bool = False
 
     def describe(self) -> dict[str, object]:
         """Kind, seed, sizes and a SHA-256 of who has which event where: what a run records."""
@@ -145,7 +149,10 @@ def temporal(
     )
     return _checked(
         replace(
-            _by_event(interactions, part, "temporal", seed), cuts=(first, second), not_covered=said
+            _by_event(interactions, part, "temporal", seed),
+            cuts=(first, second),
+            not_covered=said,
+            follows=True,
         )
     )
 
@@ -170,7 +177,7 @@ def leave_last_out(interactions: Interactions, *, seed: int, some_users: bool = 
         events = np.flatnonzero(left_over)
         starts = np.concatenate([[0], np.cumsum(sizes[sizes >= 3] - (3 - left))[:-1]])
         part[events[_latest(times[events], ties[events], starts)]] = which
-    return _checked(_by_event(interactions, part, "leave-last-out", seed))
+    return _checked(replace(_by_event(interactions, part, "leave-last-out", seed), follows=True))
 
 
 def held_out_users(

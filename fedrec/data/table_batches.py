@@ -1,5 +1,5 @@
-"""Rows of a table in batches of bounded memory: what `tables.read_frame` reads of a whole file,
-with the lines they stand on."""
+"""Rows of a table in batches of bounded memory, with the lines they stand on: what
+`table_files.read_frame` reads of a whole file."""
 
 from __future__ import annotations
 
@@ -7,26 +7,38 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import IO
 
 import polars as pl
 
-from fedrec.data.columns import in_unit
-from fedrec.data.resolving import Missing
+from fedrec.data.opening import (
+    line_of,
+    of_parquet,
+    open_bytes,
+    parquet_names,
+    require_columns,
+    understood,
+)
 from fedrec.data.table_files import (
+    Written,
     complete,
     is_json_lines,
     json_rows,
     other_unit,
     read_piece,
+    require_json_ids,
     table_files,
     typed,
 )
 from fedrec.data.tables import AskedTable
-from fedrec.data.text_tables import Layout, open_bytes
-from fedrec.errors import DataError, MalformedRowError, SettingsError
+from fedrec.data.text_tables import Layout
+from fedrec.data.values import in_unit
+from fedrec.errors import MalformedRowError
 
 _BATCH_BYTES = 1 << 26
 _BATCH_ROWS = 2_000_000
+"""Text, and rows of Parquet, that are parsed at a time: some 64 MB of both, so that tables larger
+than memory can be read."""
 
 
 def row_batches(asked: AskedTable) -> Iterator[tuple[pl.DataFrame, tuple[str, ...]]]:
@@ -34,40 +46,38 @@ def row_batches(asked: AskedTable) -> Iterator[tuple[pl.DataFrame, tuple[str, ..
 
     Raises what `read_table` raises of rows."""
     path = asked.source["train"]
-    if asked.click_threshold is not None:
-        raise SettingsError(
-            "partitions need the scale of ratings from which clicks are made",
-            "Give rating_range too, or keep the rows that are clicks.",
-        )
-    columns = asked.columns.names()
-    if asked.layout is not None:
-        yield from _of_text(asked.layout, columns, asked.policies.missing)
-        return
-    for file in table_files(path):
-        yield from _of_parquet(file, columns, asked.policies.missing)
+    columns = asked.rules.columns.names()
+    with understood(path):
+        if asked.layout is not None:
+            yield from _of_text(asked.layout, columns, asked.written)
+            return
+        for file in table_files(path):
+            yield from _of_parquet(file, columns, asked.written)
 
 
 def _of_parquet(
-    file: Path, columns: dict[str, str], missing: Missing
+    file: Path, columns: dict[str, str], written: Written
 ) -> Iterator[tuple[pl.DataFrame, tuple[str, ...]]]:
-    try:
-        units = _Units()
-        rows_of = json_rows(file).lazy() if is_json_lines(file) else pl.scan_parquet(file)
-        rows = int(rows_of.select(pl.len()).collect().item())
-        for start in range(0, rows, _BATCH_ROWS):
-            frame = typed(
-                rows_of.select(list(columns.values())).slice(start, _BATCH_ROWS).collect(),
-                columns,
-            )
-            frame, notes, unit = _complete(frame, file, columns, start, missing)
-            units.take(unit, file, start + 1)
-            yield _numbered(frame, start + 1), notes
-    except pl.exceptions.PolarsError as error:
-        remedy = (
-            f"It must hold the columns {', '.join(columns.values())}; data.columns says which is "
-            "which."
+    """Rows of Parquet, and of JSON lines, which are in memory as a whole."""
+    names = list(columns.values())
+    whole = json_rows(file) if is_json_lines(file) else None
+    if whole is not None:
+        require_json_ids(file, whole, [columns["user"], columns["item"]])
+    require_columns(file, parquet_names(file) if whole is None else whole.columns, names)
+    units = _Units()
+    start = 0
+    while True:
+        own = (
+            of_parquet([file], lambda rows: rows.select(names).slice(start, _BATCH_ROWS).collect())  # noqa: B023
+            if whole is None
+            else whole.select(names).slice(start, _BATCH_ROWS)
         )
-        raise DataError(f"{file} cannot be read: {str(error).splitlines()[0]}", remedy) from error
+        if not len(own):
+            return
+        frame, notes, unit = _complete(own, file, columns, start, written)
+        units.take(unit, file, start + 1)
+        yield _numbered(frame, start + 1), notes
+        start += len(own)
 
 
 class _Units:
@@ -84,11 +94,11 @@ class _Units:
 
 
 def _complete(
-    frame: pl.DataFrame, file: Path, columns: dict[str, str], before: int, missing: Missing
+    frame: pl.DataFrame, file: Path, columns: dict[str, str], before: int, written: Written
 ) -> tuple[pl.DataFrame, tuple[str, ...], str]:
     """before: rows before these."""
     try:
-        return complete(frame, file, columns, missing)
+        return complete(typed(frame, columns, file, written), file, columns, written)
     except MalformedRowError as bad:
         line = bad.line + before
         raise MalformedRowError(file, line, bad.expected, bad.found, bad.remedy) from None
@@ -103,7 +113,7 @@ def _numbered(frame: pl.DataFrame, first_line: int) -> pl.DataFrame:
 
 
 def _of_text(
-    layout: Layout, columns: dict[str, str], missing: Missing
+    layout: Layout, columns: dict[str, str], written: Written
 ) -> Iterator[tuple[pl.DataFrame, tuple[str, ...]]]:
     """The file in pieces of whole rows, each read as a file of its own: the reader's checks hold in
     every piece."""
@@ -111,13 +121,13 @@ def _of_text(
         piece = Path(folder) / layout.path.name.removesuffix(".gz")
         line = layout.first_line
         if layout.header:
-            file.readline()
+            line_of(file)
         units = _Units()
         bare = replace(layout, path=piece, header=False)  # names stay those of the header
         while block := _whole_rows(file.read(_BATCH_BYTES), file, quotes=layout.quotes):
             piece.write_bytes(block)
             try:
-                frame, notes, unit = read_piece(piece, columns, bare, missing)
+                frame, notes, unit = read_piece(piece, columns, bare, written)
             except MalformedRowError as bad:
                 raise MalformedRowError(
                     layout.path, bad.line + line - 1, bad.expected, bad.found, bad.remedy
@@ -127,12 +137,12 @@ def _of_text(
             line += block.count(b"\n")
 
 
-def _whole_rows(block: bytes, file: object, *, quotes: bool) -> bytes:
+def _whole_rows(block: bytes, file: IO[bytes], *, quotes: bool) -> bytes:
     """The block and the rest of its last row; a line break within quotes ends no row."""
-    more = file.readline()  # type: ignore[attr-defined]
+    more = line_of(file)
     while more:
         block += more
         if not quotes or block.count(b'"') % 2 == 0:
             break
-        more = file.readline()  # type: ignore[attr-defined]
+        more = line_of(file)
     return block

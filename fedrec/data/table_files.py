@@ -2,31 +2,50 @@
 
 from __future__ import annotations
 
-import io
 import json
-import math
 from codecs import BOM_UTF8
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
 from itertools import islice
-from numbers import Real
 from pathlib import Path
 from typing import NoReturn
 
 import polars as pl
 
-from fedrec.data.columns import UNZONED, ZONED, in_unit, time_expected, times_of
-from fedrec.data.delimited import NO_VALUE, decoded, is_number, plain_ids, require_file
+from fedrec.data.delimited import AN_ID, FLOATED, NO_VALUE, decoded, is_number, plain_ids
 from fedrec.data.item_tables import PARQUET
+from fedrec.data.opening import (
+    FAULTS,
+    content_of,
+    lines_of,
+    ndjson,
+    of_parquet,
+    open_bytes,
+    parquet,
+    parquet_names,
+    require_columns,
+    require_file,
+    understood,
+)
 from fedrec.data.resolving import Missing
 from fedrec.data.text_tables import (
     SEPARATORS,
     Layout,
-    open_bytes,
     read_columns,
     refuse_first_malformed,
     require_text,
     rows_of,
     suffix_of,
+)
+from fedrec.data.values import (
+    UNZONED,
+    ZONED,
+    first_fault,
+    in_unit,
+    numbers_of,
+    require_time_format,
+    times_of,
 )
 from fedrec.errors import DataError, MalformedRowError, SettingsError
 
@@ -36,21 +55,41 @@ _COUNTED = " ("
 _MISSING = (
     'Fill the values, or drop these rows: missing = "drop", --set data.missing=drop of a command.'
 )
+JSON_LINES = (".jsonl", ".ndjson", ".json")
+FIRST = 100
+"""Rows that are looked at before all are read."""
+_PEEK_BYTES = 64  # enough to tell text from compressed or binary files by their first bytes
+_OBJECT = (
+    "Write one JSON object a line: names and texts in double quotes, null for NaN, and no comma "
+    "between lines."
+)
+_NO_IDS = {pl.Object: "Python objects", pl.Binary: "bytes", pl.Boolean: "true and false"}
+
+
+@dataclass(frozen=True)
+class Written:
+    """How values are written. missing: what to do with rows that lack one. decimal: the mark before
+    the decimals of a rating. time_format: of times, in the directives of strftime; empty reads
+    seconds and ISO dates. Raises SettingsError on a mark or a format that is none."""
+
+    missing: Missing = "refuse"
+    decimal: str = "."
+    time_format: str = ""
+
+    def __post_init__(self) -> None:
+        if self.decimal not in (".", ","):
+            raise SettingsError(
+                f"data.decimal = {self.decimal!r} is no decimal mark", "Give . or a comma."
+            )
+        require_time_format(self.time_format)
+
+
+AS_WRITTEN = Written()
 
 
 def is_parquet(path: Path) -> bool:
     """Whether a path is a Parquet file, or a folder of some."""
     return path.is_dir() or path.suffix in PARQUET
-
-
-JSON_LINES = (".jsonl", ".ndjson", ".json")
-FIRST = 100
-"""Rows that are looked at before all are read."""
-_PEEK_BYTES = 64
-_OBJECT = (
-    "Write one JSON object a line: names and texts in double quotes, null for NaN, and no comma "
-    "between lines."
-)
 
 
 def is_json_lines(path: Path) -> bool:
@@ -63,16 +102,15 @@ def json_rows(path: Path) -> pl.DataFrame:
 
     Raises MalformedRowError at the first line that is no object, DataError where a key holds values
     of several types."""
-    with open_bytes(path) as file:
-        content = file.read().removeprefix(BOM_UTF8)
+    content = content_of(path).removeprefix(BOM_UTF8)
     require_text(path, content[:_PEEK_BYTES])
     if content.lstrip()[:1] == b"[":
         raise DataError(
             f"{path} is one JSON array", "Write one object a line: jq -c '.[]' FILE > FILE.jsonl."
         )
     try:
-        return pl.read_ndjson(io.BytesIO(content), infer_schema_length=None)
-    except (pl.exceptions.PolarsError, ValueError) as failure:
+        return ndjson(content)
+    except FAULTS as failure:
         for line, text in enumerate(content.splitlines(), start=1):
             found = decoded(text, path, line)[:80]
             if not isinstance(_object(text), dict):
@@ -84,31 +122,8 @@ def json_rows(path: Path) -> pl.DataFrame:
 def _object(text: bytes) -> object:
     try:
         return json.loads(text, parse_constant=int)  # which fails: NaN is no JSON
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
-
-
-def clicks_from(
-    frame: pl.DataFrame, path: Path, threshold: float
-) -> tuple[pl.DataFrame, tuple[str, ...]]:
-    """The rows whose rating, thumb or count is at least `threshold`, without it, and a note on the
-    others. Raises DataError where there are none."""
-    if isinstance(threshold, bool) or not (
-        isinstance(threshold, Real) and math.isfinite(threshold)
-    ):
-        raise SettingsError(f"click_threshold = {threshold!r} is no number", "For example 1.")
-    if "row" not in frame.columns:
-        frame = frame.with_row_index("row")
-    kept = frame.filter(pl.col("rating") >= threshold).drop("rating")
-    if kept.is_empty():
-        values = frame["rating"].to_numpy()
-        raise DataError(
-            f"no row of {path.name} has {threshold:g} or more, so none counts as a click",
-            f"Its values are {values.min():g} to {values.max():g}: choose a lower click_threshold.",
-        )
-    left = len(frame) - len(kept)
-    note = f"{path.name}: {left:,} of {len(frame):,} rows are below {threshold:g} and no clicks"
-    return kept, (note,) if left else ()
 
 
 def table_files(path: Path) -> list[Path]:
@@ -128,46 +143,56 @@ def table_files(path: Path) -> list[Path]:
 
 
 def read_frame(
-    path: Path, columns: dict[str, str], layout: Layout | None, missing: Missing = "refuse"
+    path: Path, columns: dict[str, str], layout: Layout | None, written: Written = AS_WRITTEN
 ) -> tuple[pl.DataFrame, int, tuple[str, ...]]:
     """The wanted columns named by role, complete and finite: ids as integers or categories, ratings
     float32, times float64.
 
     Also the line of the first row, and notes on what was guessed.
     """
-    frame, notes, _ = read_piece(path, columns, layout, missing)
+    frame, notes, _ = read_piece(path, columns, layout, written)
     return frame, 1 if layout is None else layout.first_line, notes
 
 
 def read_piece(
-    path: Path, columns: dict[str, str], layout: Layout | None, missing: Missing = "refuse"
+    path: Path, columns: dict[str, str], layout: Layout | None, written: Written = AS_WRITTEN
 ) -> tuple[pl.DataFrame, tuple[str, ...], str]:
     """Columns of a part of a file as `read_frame` reads them, notes, and the unit of its times."""
-    frame = _read_columns(path, columns) if layout is None else _read_text(layout, columns)
+    frame = (
+        _read_columns(path, columns, written)
+        if layout is None
+        else _read_text(layout, columns, written)
+    )
     if not len(frame):
         raise DataError(f"{path} holds no rows", "Check that the file is whole.")
     notes = () if layout is None else layout.notes
     try:
-        frame, guessed, unit = complete(frame, path, columns, missing)
+        frame, guessed, unit = complete(frame, path, columns, written)
     except MalformedRowError as bad:
         if layout is not None:
-            if bad.expected.startswith((_ONE_UNIT, _HEADER)):
+            if bad.expected.startswith((_ONE_UNIT, _HEADER, AN_ID)):
                 line = bad.line - 1 + layout.first_line
                 raise MalformedRowError(path, line, bad.expected, bad.found, bad.remedy) from None
             counted = bad.expected.partition(_COUNTED)
             refuse_first_malformed(
-                layout, columns, "a row is incomplete", "".join(counted[1:]), bad.remedy
+                layout,
+                columns,
+                "a row is incomplete",
+                "".join(counted[1:]),
+                bad.remedy,
+                decimal=written.decimal,
+                time_format=written.time_format,
             )
         raise
     return frame, notes + guessed, unit
 
 
 def complete(
-    frame: pl.DataFrame, path: Path, columns: Mapping[str, str], missing: Missing = "refuse"
+    frame: pl.DataFrame, path: Path, columns: Mapping[str, str], written: Written = AS_WRITTEN
 ) -> tuple[pl.DataFrame, tuple[str, ...], str]:
     """The columns of `typed` with times in seconds, what was guessed of them, and their unit.
 
-    missing: what to do with rows that lack a value; where some are dropped, `row` says which the
+    Where rows that lack a value are dropped, `row` says which the
     others were. Raises MalformedRowError on a row that lacks a value, with the count of all, or has
     a time of another unit."""
     notes: tuple[str, ...] = ()
@@ -188,7 +213,7 @@ def complete(
     if len(rows := lacking.arg_true()):
         each = (f"{int(gone[role].sum()):,} {name}" for role, name in columns.items())
         counted = f"{len(rows):,} of {len(frame):,} rows lack a value: {', '.join(each)}"
-        if missing == "refuse":
+        if written.missing == "refuse":
             row = int(rows[0])
             lost = ", ".join(name for role, name in columns.items() if gone[role][row])
             expected = f"a value in each of {', '.join(columns.values())}{_COUNTED}{counted})"
@@ -199,9 +224,11 @@ def complete(
         )
         if frame.is_empty():
             raise DataError(f"every row of {path} lacks a value", "Name the columns that are full.")
-    written = frame
+    given = frame
+    if "rating" in frame.columns and frame["rating"].dtype == pl.String:
+        frame = frame.with_columns(numbers_of(frame["rating"], written.decimal))
     if "timestamp" in frame.columns:
-        times = times_of(frame["timestamp"])
+        times = times_of(frame["timestamp"], written.time_format)
         if times.other is not None:
             raise other_unit(path, times.other, times.unit, frame["timestamp"][times.other])
         unit = times.unit
@@ -209,7 +236,7 @@ def complete(
         notes += (f"{path.name}: {times.guessed}",) if times.guessed else ()
     bad = pl.any_horizontal(*(pl.col(role).is_null() | ~_finite(role) for role in columns))
     if (rows := frame.select(bad.alias("bad"))["bad"].arg_true()).len():
-        _refuse(written, int(rows[0]), path, columns)
+        _refuse(given, int(rows[0]), path, columns, written)
     return frame, notes, unit
 
 
@@ -225,24 +252,25 @@ def other_unit(path: Path, row: int, unit: str, found: object) -> MalformedRowEr
     )
 
 
-def _refuse(frame: pl.DataFrame, row: int, path: Path, columns: Mapping[str, str]) -> NoReturn:
+def _refuse(
+    frame: pl.DataFrame, row: int, path: Path, columns: Mapping[str, str], written: Written
+) -> NoReturn:
     """frame: as it was written, its times too."""
     found = frame.row(row, named=True)
-    if (moment := found.get("timestamp")) is not None:
-        first = frame["timestamp"].drop_nulls()[0]
-        if words := time_expected(str(moment), str(first)):
-            expected = f"{words} as {columns['timestamp']}"
-            raise MalformedRowError(path, row + 1, expected, str(moment))
-    expected = f"a value in each of {', '.join(columns.values())}"
-    raise MalformedRowError(path, row + 1, expected, str(tuple(found.values())))
+    first = frame["timestamp"].drop_nulls()[0] if "timestamp" in columns else ""
+    texts = {role: str(found[role]) for role in columns}
+    fault = first_fault(texts, columns, str(first), written.decimal, written.time_format)
+    expected = f"a value in each of {', '.join(columns.values())}", str(tuple(found.values()))
+    words = fault or (*expected, "Correct the line, or drop it.")
+    raise MalformedRowError(path, row + 1, *words)
 
 
 def _lacking(role: str, dtype: pl.DataType) -> pl.Expr:
-    """Whether a value is missing: null, not a number, or an id without a letter."""
+    """Whether a value is missing: null, not a number, or text that says so."""
     value = pl.col(role)
     if dtype.is_float():
         return value.is_null() | value.is_nan()
-    if role in ("user", "item") and not dtype.is_integer():
+    if not (dtype.is_numeric() or dtype.is_temporal()):
         return value.is_null() | value.cast(pl.String).str.strip_chars().is_in(NO_VALUE)
     return value.is_null()
 
@@ -251,38 +279,63 @@ def _finite(role: str) -> pl.Expr:
     return pl.col(role).is_finite() if role in ("rating", "timestamp") else pl.lit(True)
 
 
-def _read_columns(path: Path, columns: dict[str, str]) -> pl.DataFrame:
-    try:
-        if not path.is_dir() and is_json_lines(path):
-            return typed(json_rows(path).select(columns.values()), columns)
-        return typed(pl.read_parquet(table_files(path), columns=list(columns.values())), columns)
-    except pl.exceptions.PolarsError as error:
-        remedy = (
-            f"It must hold the columns {', '.join(columns.values())}; data.columns says which is "
-            "which."
-            if isinstance(error, pl.exceptions.ColumnNotFoundError)
-            else "Ratings must be numbers, and a Parquet file whole; text is read from .csv."
-        )
-        raise DataError(f"{path} cannot be read: {str(error).splitlines()[0]}", remedy) from error
+def _read_columns(path: Path, columns: dict[str, str], written: Written) -> pl.DataFrame:
+    names = list(columns.values())
+    if not path.is_dir() and is_json_lines(path):
+        frame = json_rows(path)
+        require_columns(path, frame.columns, names)
+        require_json_ids(path, frame, [columns["user"], columns["item"]])
+    else:
+        frame = parquet(table_files(path), names)
+    return typed(frame, columns, path, written)
 
 
-def typed(frame: pl.DataFrame, columns: Mapping[str, str]) -> pl.DataFrame:
+def require_json_ids(path: Path, frame: pl.DataFrame, names: Sequence[str]) -> None:
+    """One 472.0 among integers makes floats of all, and one of two that differ in the last digit.
+
+    Raises MalformedRowError at the first."""
+    if not any(frame[name].dtype.is_float() for name in names):
+        return
+    for line, text in enumerate(content_of(path).splitlines(), start=1):
+        row = _object(text)
+        for name in names:
+            if isinstance(row, dict) and isinstance(row.get(name), float):
+                raise MalformedRowError(path, line, AN_ID, repr(row[name]), FLOATED)
+
+
+def typed(
+    frame: pl.DataFrame, columns: Mapping[str, str], path: Path, written: Written = AS_WRITTEN
+) -> pl.DataFrame:
     """The wanted columns by role: ids as integers or categories, ratings float32, times as they
-    are. Raises PolarsError, and DataError where ids are lists, records, bytes or objects."""
+    are; text that is yet to be read stays text.
+
+    Raises DataError where ids are lists, records, bytes or objects, or ratings no numbers;
+    MalformedRowError on ids that were floats, SettingsError on a form of text for what is none."""
     for role in ("user", "item"):
         _require_ids(frame[columns[role]])
     ids = {
         role: ids if ids.dtype.is_integer() else ids.cast(pl.Categorical)
         for role, name in columns.items()
         if role in ("user", "item")
-        for ids in [plain_ids(frame[name])]
+        for ids in [plain_ids(frame[name], path)]
     }
-    numbers = {"rating": frame[columns["rating"]].cast(pl.Float32)} if "rating" in columns else {}
-    times = {"timestamp": frame[columns["timestamp"]]} if "timestamp" in columns else {}
-    return pl.DataFrame(ids | numbers | times)
+    require_text_forms(frame, columns, written)
+    others = {role: frame[columns[role]] for role in ("rating", "timestamp") if role in columns}
+    if "rating" in others and others["rating"].dtype != pl.String:
+        with understood(path, "Ratings must be numbers; times numbers, dates or ISO text."):
+            others["rating"] = others["rating"].cast(pl.Float32)
+    return pl.DataFrame(ids | others)
 
 
-_NO_IDS = {pl.Object: "Python objects", pl.Binary: "bytes", pl.Boolean: "true and false"}
+def require_text_forms(frame: pl.DataFrame, columns: Mapping[str, str], written: Written) -> None:
+    """Raises SettingsError where a form is said of a column that is not there, or is no text."""
+    for role, key, said in (
+        ("rating", "decimal", written.decimal != "."),
+        ("timestamp", "time_format", bool(written.time_format)),
+    ):
+        if said and (role not in columns or frame[columns[role]].dtype != pl.String):
+            what = f"{columns[role]!r} is no text" if role in columns else f"no {role} is read"
+            raise SettingsError(f"data.{key} is of {role}s in text, and {what}", "Leave it out.")
 
 
 def _require_ids(column: pl.Series) -> None:
@@ -299,20 +352,26 @@ def _words(dtype: pl.DataType) -> str:
     return next((words for kind, words in _NO_IDS.items() if dtype == kind), "lists or records")
 
 
-def _read_text(layout: Layout, columns: dict[str, str]) -> pl.DataFrame:
-    """Times stay text where the first is no number."""
+def _read_text(layout: Layout, columns: dict[str, str], written: Written) -> pl.DataFrame:
+    """Times stay text where the first is no number, and what has a form of its own."""
     types: dict[str, type[pl.DataType]] = {
         "user": pl.Categorical,
         "item": pl.Categorical,
-        "rating": pl.Float32,
+        "rating": pl.Float32 if written.decimal == "." else pl.String,
         "timestamp": pl.Float64,
     }
     if "timestamp" in columns and columns["timestamp"] in layout.names:
         first = next(rows_of(layout), (0, []))[1]
         place = layout.names.index(columns["timestamp"])
-        if place < len(first) and not is_number(first[place]):
+        if written.time_format or (place < len(first) and not is_number(first[place])):
             types["timestamp"] = pl.String
-    return read_columns(layout, columns, types)
+    refuse = partial(
+        refuse_first_malformed, decimal=written.decimal, time_format=written.time_format
+    )
+    frame = read_columns(layout, columns, types, refuse)
+    require_text_forms(frame, {role: role for role in columns}, written)
+    ids = (plain_ids(frame[role], layout.path) for role in ("user", "item"))
+    return frame.with_columns(own.cast(pl.Categorical) for own in ids)
 
 
 def column_names(path: Path, layout: Layout | None) -> list[str]:
@@ -321,11 +380,11 @@ def column_names(path: Path, layout: Layout | None) -> list[str]:
         return list(layout.names)
     if not path.is_dir() and is_json_lines(path):
         with open_bytes(path) as file:
-            rows = [_object(text) for text in islice(file, FIRST)]
+            rows = [_object(text) for text in islice(lines_of(file), FIRST)]
         return list(dict.fromkeys(key for row in rows if isinstance(row, dict) for key in row))
     try:
-        return list(pl.read_parquet_schema(table_files(path)[0]))
-    except (pl.exceptions.PolarsError, OSError):
+        return parquet_names(table_files(path)[0])
+    except DataError:
         return []  # the reader says what is wrong with the file
 
 
@@ -338,10 +397,11 @@ def first_values(
         rows = (dict(zip(layout.names, row, strict=False)) for _, row in rows_of(layout))
     elif not path.is_dir() and is_json_lines(path):
         with open_bytes(path) as file:
-            objects = [_object(text) for text in islice(file, FIRST)]
+            objects = [_object(text) for text in islice(lines_of(file), FIRST)]
         rows = [row for row in objects if isinstance(row, dict)]
     else:
-        frame = pl.scan_parquet(table_files(path)[0]).select(names).head(FIRST).collect()
+        first = table_files(path)[:1]
+        frame = of_parquet(first, lambda rows: rows.select(names).head(FIRST).collect())
         return frame.to_dict(as_series=False)
     found = list(islice(rows, FIRST))
     return {name: [row.get(name) for row in found] for name in names}

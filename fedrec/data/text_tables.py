@@ -10,19 +10,20 @@ had exactly the declared ones.
 from __future__ import annotations
 
 import csv
-import gzip
 import re
-import zlib
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import IO, Literal, NoReturn
+from typing import Literal, NoReturn
 
 import polars as pl
 
-from fedrec.data.columns import meant, time_expected
-from fedrec.data.delimited import NO_VALUE, decoded, is_number, require_file
+from fedrec.data.columns import meant
+from fedrec.data.delimited import NO_VALUE, decoded, is_number
+from fedrec.data.opening import DAMAGED, FAULTS, line_of, lines_of, open_bytes, require_columns
+from fedrec.data.opening import csv as read_csv
+from fedrec.data.values import first_fault
 from fedrec.errors import DataError, MalformedRowError, SettingsError
 
 SEPARATORS = {".csv": ",", ".tsv": "\t", ".tab": "\t", ".inter": "\t", ".txt": "", ".dat": ""}
@@ -32,9 +33,18 @@ NAMED = {"tab": "\t", "comma": ",", "semicolon": ";", "space": " ", "pipe": "|"}
 Header = Literal["auto", "yes", "no"]
 
 _GUESSED = ("\t", "::", ";", ",", "|", " ")
-_PEEK_LINES = 20
-_BLOCK_BYTES = 1 << 24
-_DAMAGED = (OSError, EOFError, zlib.error)
+_PEEK_LINES = 20  # enough to tell a separator and a header from chance
+_BLOCK_BYTES = 1 << 24  # checked at a time, in little memory
+_OTHERS = (
+    ((b"\xff\xfe", b"\xfe\xff", b"{\0"), "UTF-16 or UTF-32", "Save it as UTF-8."),
+    ((b"\x1f\x8b",), "compressed by gzip", "Call it {name}.gz."),
+    ((b"BZh", b"\x28\xb5\x2f\xfd", b"\xfd7zXZ"), "compressed", "Unpack it; of gzip, .gz is read."),
+    ((b"PK\x03\x04",), "a ZIP archive or a spreadsheet", "Unpack it, or save the sheet as CSV."),
+    ((b"PAR1",), "a Parquet file", "Call it {stem}.parquet."),
+    ((b"<!doctype", b"<html", b"<!DOCTYPE"), "a web page", "Download the table itself."),
+    ((b"version https://git-lfs",), "a pointer of Git LFS", "Fetch the file: git lfs pull."),
+)
+"""First bytes of what is no text, what it is, and what to do."""
 
 
 @dataclass(frozen=True)
@@ -65,14 +75,6 @@ def suffix_of(path: Path) -> str:
     return Path(path.name.lower().removesuffix(".gz")).suffix
 
 
-def open_bytes(path: Path) -> IO[bytes]:
-    """The file's bytes, decompressed where its name ends in .gz.
-
-    Raises DataError where it is missing or empty."""
-    require_file(path)
-    return gzip.open(path, "rb") if path.name.lower().endswith(".gz") else path.open("rb")  # type: ignore[return-value]
-
-
 def layout_of(path: Path, *, separator: str, header: Header, wanted: Collection[str]) -> Layout:
     """The layout of a file whose columns `wanted` will be asked for. separator: itself, a word of
     NAMED, or empty to guess it.
@@ -89,8 +91,8 @@ def layout_of(path: Path, *, separator: str, header: Header, wanted: Collection[
         )
     try:
         with open_bytes(path) as file:
-            written = list(islice(file, _PEEK_LINES))
-    except _DAMAGED as failure:
+            written = list(islice(lines_of(file), _PEEK_LINES))
+    except DAMAGED as failure:
         raise DataError(f"{path} cannot be read: {failure}", "Download or pack it again.") from None
     require_text(path, b"".join(written))
     if written[0][:1] in (b"{", b"["):
@@ -113,18 +115,6 @@ def stray_quote(path: Path, line: int, error: csv.Error) -> MalformedRowError:
     if "new-line" in str(error):
         return MalformedRowError(path, line, "a row of a table", str(error))
     return MalformedRowError(path, line, "fields whose quotes are in pairs", str(error), remedy)
-
-
-_OTHERS = (
-    ((b"\xff\xfe", b"\xfe\xff", b"{\0"), "UTF-16 or UTF-32", "Save it as UTF-8."),
-    ((b"\x1f\x8b",), "compressed by gzip", "Call it {name}.gz."),
-    ((b"BZh", b"\x28\xb5\x2f\xfd", b"\xfd7zXZ"), "compressed", "Unpack it; of gzip, .gz is read."),
-    ((b"PK\x03\x04",), "a ZIP archive or a spreadsheet", "Unpack it, or save the sheet as CSV."),
-    ((b"PAR1",), "a Parquet file", "Call it {stem}.parquet."),
-    ((b"<!doctype", b"<html", b"<!DOCTYPE"), "a web page", "Download the table itself."),
-    ((b"version https://git-lfs",), "a pointer of Git LFS", "Fetch the file: git lfs pull."),
-)
-"""First bytes of what is no text, what it is, and what to do."""
 
 
 def require_text(path: Path, start: bytes) -> None:
@@ -160,6 +150,7 @@ def _layout(
             else []
         )
     first = _fields(lines[0], chosen)
+    require_columns(path, first, ())
     has_header = header == "yes" or (header == "auto" and _is_header(first, wanted))
     if not has_header and header == "auto":
         notes.append(
@@ -214,7 +205,7 @@ def read_columns(
     places = {role: names.index(name) for role, name in columns.items()}
 
     def scan(wanted: list[int] | None) -> pl.DataFrame:
-        return pl.read_csv(
+        return read_csv(
             path,
             has_header=False,
             skip_rows=int(layout.header),
@@ -238,7 +229,7 @@ def read_columns(
                 refuse(layout, columns, "quotes are not in pairs")
         elif (separators, parts) != _expected(layout, len(frame)):
             refuse(layout, columns, "rows differ in length")
-    except (pl.exceptions.PolarsError, *_DAMAGED) as error:
+    except FAULTS as error:
         refuse(layout, columns, str(error))
     return frame.select(**{role: pl.col(str(place)) for role, place in places.items()})
 
@@ -249,39 +240,26 @@ def refuse_first_malformed(
     reason: str,
     counted: str = "",
     remedy: str = "Correct the line, or drop it.",
+    *,
+    decimal: str = ".",
+    time_format: str = "",
 ) -> NoReturn:
     """MalformedRowError at the first bad row; DataError with `reason` when no row explains it.
-    counted: what to say of all rows without a value, remedy: of one."""
+    counted: what to say of all rows without a value, remedy: of one. decimal, time_format: how
+    numbers and times are written."""
     first_time = ""
     for line, fields in rows_of(layout):
         require_width(layout, line, fields)
-        for role, name in columns.items():
-            text = fields[layout.names.index(name)]
-            if role == "timestamp":
-                first_time = first_time or text
-                words = time_expected(text, first_time)
-            elif role == "rating":
-                words = "" if is_number(text) else "a finite number"
-            else:
-                words = "" if text.strip() not in NO_VALUE else "an id"
-            if text.strip() in NO_VALUE and words:
-                expected = f"{words} as {name}{counted}"
-                raise MalformedRowError(layout.path, line, expected, text[:80], remedy)
-            if words and "," in text and is_number(text.replace(",", ".", 1)):
-                raise MalformedRowError(
-                    layout.path,
-                    line,
-                    f"a number with a point before its decimals as {name}",
-                    text[:80],
-                    "Write numbers with a point, and without separators of thousands.",
-                )
-            if words:
-                if text.lower() in ("true", "false", "yes", "no"):
-                    remedy = "Write 1 for what is true and 0 for what is not."
-                raise MalformedRowError(layout.path, line, f"{words} as {name}", text[:80], remedy)
+        texts = {role: fields[layout.names.index(name)] for role, name in columns.items()}
+        first_time = first_time or texts.get("timestamp", "")
+        if fault := first_fault(texts, columns, first_time, decimal, time_format):
+            expected, found, more = fault
+            if found.strip() in NO_VALUE:
+                expected, more = f"{expected}{counted}", remedy
+            raise MalformedRowError(layout.path, line, expected, found, more)
     if layout.quotes:  # which the two readers of CSV take differently within a field
         with open_bytes(layout.path) as file:
-            for line, raw in enumerate(file, start=1):
+            for line, raw in enumerate(lines_of(file), start=1):
                 if raw.count(b'"') % 2:
                     odd = csv.Error(decoded(raw, layout.path, line).rstrip()[:80])
                     raise stray_quote(layout.path, line, odd)
@@ -325,7 +303,7 @@ def _all_rows(layout: Layout) -> Iterator[tuple[int, list[str]]]:
     begun = 0
     try:
         with open_bytes(path) as file:
-            texts = (decoded(raw, path, line) for line, raw in enumerate(file, start=1))
+            texts = (decoded(raw, path, line) for line, raw in enumerate(lines_of(file), start=1))
             if not layout.quotes:
                 for line, text in enumerate(texts, start=1):
                     if line >= layout.first_line:
@@ -338,7 +316,7 @@ def _all_rows(layout: Layout) -> Iterator[tuple[int, list[str]]]:
                     yield begun, fields
     except csv.Error as error:
         raise stray_quote(path, begun + 1, error) from error
-    except _DAMAGED as failure:
+    except DAMAGED as failure:
         raise DataError(f"{path} cannot be read: {failure}", "Download or pack it again.") from None
 
 
@@ -383,7 +361,7 @@ def _counts(layout: Layout) -> tuple[int, int, int, int]:
     ends = 0
     patterns = layout.separator.encode(), layout.separator[:1].encode(), b'"'
     with open_bytes(layout.path) as file:
-        while block := file.read(_BLOCK_BYTES) + file.readline():
+        while block := file.read(_BLOCK_BYTES) + line_of(file):
             found = [
                 count + block.count(pattern) for count, pattern in zip(found, patterns, strict=True)
             ]
@@ -396,7 +374,7 @@ def _quotes_within(layout: Layout) -> bool:
     """Whether a quote that is not doubled stands between two letters of a field."""
     within = re.compile(rb'[^"\r\n%b]"[^"\r\n%b]' % ((re.escape(layout.separator.encode()),) * 2))
     with open_bytes(layout.path) as file:
-        while block := file.read(_BLOCK_BYTES) + file.readline():
+        while block := file.read(_BLOCK_BYTES) + line_of(file):
             if within.search(block):
                 return True
     return False

@@ -12,9 +12,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -22,19 +21,6 @@ from fedrec.arrays import Float32s
 from fedrec.errors import DataError, require
 
 _BATCH = 64  # texts at a time
-
-
-class TextEncoder(Protocol):
-    """What turns texts into vectors."""
-
-    @property
-    def fingerprint(self) -> str:
-        """Equal for equal encoders: part of the name of what is cached."""
-        ...
-
-    def encode(self, texts: Sequence[str]) -> Float32s:
-        """(len(texts), width) vectors."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -93,29 +79,6 @@ def open_encoder(folder: Path, *, length: int = 64) -> HuggingFaceEncoder:
             "Check that weights and tokenizer are complete.",
         ) from error
     return HuggingFaceEncoder(tokenizer, network, _digest_of_folder(folder, length), length)
-
-
-def cached_vectors(folder: Path, texts: Sequence[str], encoder: TextEncoder) -> Float32s:
-    """(len(texts), width) vectors, from a file in `folder` if the same encoder was asked for the
-    same texts before.
-
-    The file is written beside its place and moved there, so a broken run leaves no half of it.
-    """
-    digest = hashlib.sha256(encoder.fingerprint.encode())
-    for text in texts:
-        digest.update(len(text).to_bytes(8, "little") + text.encode())
-    path = folder / f"news-vectors-{digest.hexdigest()[:32]}.npy"
-    if path.is_file():
-        kept: Float32s = np.load(path, allow_pickle=False)
-        return kept
-    place = {text: at for at, text in enumerate(dict.fromkeys(texts))}  # most of a part have none
-    found = encoder.encode(list(place))
-    vectors = np.ascontiguousarray(found[[place[text] for text in texts]], np.float32)
-    folder.mkdir(parents=True, exist_ok=True)
-    with (partial := path.with_suffix(".partial")).open("wb") as file:
-        np.save(file, vectors)
-    partial.replace(path)
-    return vectors
 
 
 def _digest_of_folder(folder: Path, length: int) -> str:

@@ -68,6 +68,7 @@ class Dropout:
 
     def __call__(self, x: Tensor) -> Tensor:
         """x with numbers dropped, fresh ones at each call."""
+        # to what a byte can decide; what is kept is scaled up by the rounded rate: means stay
         least = round(256 * self.rate)
         words = torch.empty(-(-x.numel() // 8), dtype=torch.int64).random_(
             -(2**63), None, generator=self.generator

@@ -53,6 +53,8 @@ from fedrec.encoders.tokens import NewsTokens
 
 Release = Callable[[Tensor], Tensor]
 """From weights (n, B) to the weights (n, B) that leave the device."""
+ABSENT = -1
+"""In place of a news: there is none."""
 
 
 class Basis(nn.Module):
@@ -126,10 +128,6 @@ def softplus_share(weights: Tensor) -> Tensor:
     """SoftPlus(w_i) / sum_j SoftPlus(w_j) (Alg. 2, l. 10)."""
     positive = functional.softplus(weights)
     return positive / positive.sum(-1, keepdim=True)
-
-
-ABSENT = -1
-"""In place of a news: there is none."""
 
 
 @dataclass(frozen=True)

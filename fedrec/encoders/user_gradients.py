@@ -62,10 +62,16 @@ def per_user_gradients(
     a time."""
     parameters = list(model.parameters())
     for k in range(len(examples)):
+        # without padding: how much there is, others decide
+        there = examples.candidates[k] >= 0
+        size = 1 + int(np.nonzero(there)[1].max(initial=0))
+        own = there.any(axis=1)
         step = needed_news(
-            _history(examples)[k], examples.candidates[k], num_news=model.news.anonymous
+            _history(examples)[k],
+            examples.candidates[k][own, :size],
+            num_news=model.news.anonymous,
         )
-        arrays = step.history[None], step.candidates, np.asarray(examples.labels[k], np.int64)
+        arrays = step.history[None], step.candidates, np.asarray(examples.labels[k][own], np.int64)
         history, candidates, labels = (torch.from_numpy(array) for array in arrays)
         released = (
             None if examples.released is None else torch.from_numpy(examples.released[k : k + 1])

@@ -103,13 +103,19 @@ class ListStatistics:
 
     coverage: share of the catalogue in at least one list. gini: of how often each item of the
     catalogue is listed, 0 all equally, towards 1 always the same few. mean_popularity: mean count
-    in train of a listed item. Not a number without lists.
+    in train of a listed item. train_popularity: of an item that an event of train is of. novelty:
+    mean -log2 of a listed item's share of train, in bits, as if it had one event at least.
+    diversity: 1 less the mean share of items that two people's lists have in common. Not a number
+    without lists, and with one no diversity.
     """
 
     k: int
     coverage: float
     gini: float
     mean_popularity: float
+    train_popularity: float
+    novelty: float
+    diversity: float
 
     def as_dict(self) -> dict[str, float | int | None]:
         """Plain values for JSON, None in the place of what is not a number."""
@@ -222,12 +228,18 @@ def statistics_of(
     """Statistics of lists, from how often each item is listed."""
     total = int(exposure.sum())
     if total == 0:
-        return ListStatistics(k, math.nan, math.nan, math.nan)
+        return ListStatistics(k, *[math.nan] * 6)
+    counts = train_counts.astype(np.float64)
+    events = max(float(counts.sum()), 1.0)
+    often = exposure.astype(np.float64)
     return ListStatistics(
         k,
         float(np.mean(exposure > 0)),
         gini(exposure),
-        float(exposure @ train_counts.astype(np.float64)) / total,
+        float(exposure @ counts) / total,
+        float(counts @ counts) / events,
+        float(exposure @ -np.log2(np.maximum(counts, 1) / events)) / total,
+        1 - float(often @ (often - 1)) * k / (total * (total - k)) if total > k else math.nan,
     )
 
 

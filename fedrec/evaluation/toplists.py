@@ -29,7 +29,7 @@ the same memory every time."""
 _BLOCK_NUMBERS = 1 << 24  # 64 MiB a block: large enough for full BLAS speed, small enough to forget
 NO_ITEM = -1
 """Fills a list that is shorter than k: everything else is in the user's history."""
-_NOT_A_NUMBER = -2
+_NOT_A_NUMBER = -2  # a row with a score that is none: no item and not `NO_ITEM`
 _FEW_NUMBERS = 1 << 21
 """Up to so many scores are sorted in less time than compiling a selection takes."""
 

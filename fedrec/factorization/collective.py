@@ -38,10 +38,9 @@ from fedrec.data.interactions import order_by_item
 from fedrec.errors import SettingsError
 from fedrec.factorization.am_ssp.client import PublishedModel
 from fedrec.factorization.am_ssp.recipe import PublishedRecipe
+from fedrec.factorization.item_statistics import ItemStatistics, item_statistics
 from fedrec.factorization.least_squares import (
-    ItemStatistics,
     LocalStageModel,
-    item_statistics,
     project_psd,
     solve_packed,
     solve_rows,

@@ -61,6 +61,9 @@ from fedrec.privacy.clipping import clip_rows, clip_values
 
 _NODES, _WEIGHTS = np.polynomial.hermite_e.hermegauss(9)
 _WEIGHTS = _WEIGHTS / _WEIGHTS.sum()
+POPULATION = 0.05
+"""q: of the squared norm of a report, the part of the population's moments. d^2 numbers summed over
+all users need little."""
 
 
 class Loss(Protocol):
@@ -141,11 +144,6 @@ LOSSES: Mapping[str, type[Quadratic] | type[Logistic]] = {
     "logistic": Logistic,
 }
 """By the name in a scenario."""
-
-
-POPULATION = 0.05
-"""q: of the squared norm of a report, the part of the population's moments. d^2 numbers summed over
-all users need little."""
 
 
 @dataclass(frozen=True)

@@ -20,72 +20,22 @@ not list well: a model may carry another one, its `ranker`, whose dot products o
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
-import numpy.typing as npt
 
 from fedrec.arrays import Float64s, Floats
 from fedrec.data.features import PublicFeatures
 from fedrec.data.interactions import Dataset, Interactions
 from fedrec.data.kinds import KINDS, Kind
+from fedrec.factorization.rankers import Model, predictor, ranker_of
 from fedrec.federation.messages import State
 from fedrec.randomness import Streams
 
-Ids = npt.NDArray[np.integer]
-
-
-class Model(Protocol):
-    """Item vectors (m, D) and a local solve; `predict = offset + u . v`, clipped to the public
-    range for ratings."""
-
-    @property
-    def item_vectors(self) -> Floats:
-        """(m, D): one row per item."""
-
-    @property
-    def offset(self) -> float:
-        """Added to every dot product; 0 for clicks."""
-
-    def user_vectors(self, history: Interactions) -> Floats:
-        """(num_users, D), each row from that user's own events alone."""
-
-    def arrays(self) -> Mapping[str, npt.NDArray[np.generic]]:
-        """What is written into the released file."""
-
-
-def ranker_of(model: Model) -> Model:
-    """What makes the model's lists: the model that it carries as `ranker`, or itself where it
-    carries none."""
-    ranker: Model | None = getattr(model, "ranker", None)
-    return model if ranker is None else ranker
-
-
-_EVENTS = 1 << 10
-"""Predicted at a time: two gathered rows of each stay in the cache, and memory is used again."""
-
-
-def predictor(model: Model, history: Interactions) -> Callable[[Ids, Ids], Float64s]:
-    """`predict(users, items)` for the users of `history`, whose vectors are solved once; ratings
-    are clipped to their range."""
-    return predictor_of(model, model.user_vectors(history), history)
-
-
-def predictor_of(model: Model, U: Floats, history: Interactions) -> Callable[[Ids, Ids], Float64s]:
-    """`predictor` where the vectors U (num_users, D) are known."""
-    V = model.item_vectors
-    low, high = history.value_range if history.rated else (-np.inf, np.inf)
-
-    def predictions(users: Ids, items: Ids) -> Float64s:
-        raw = np.empty(len(users))
-        for start in range(0, len(users), _EVENTS):
-            part = slice(start, start + _EVENTS)
-            raw[part] = np.einsum("ed,ed->e", U[users[part]], V[items[part]], dtype=np.float64)
-        return np.clip(raw + model.offset, low, high)
-
-    return predictions
+_KEPT = ("mean", "phi", "public_phi", "rest", "bias", "variance", "variances")
+_BY_ITEM = (*_KEPT[1:], "observed", "observed_variance", "counts")
 
 
 def list_vectors(model: Model, history: Interactions, U: Floats | None) -> Floats:
@@ -102,10 +52,6 @@ def list_vectors(model: Model, history: Interactions, U: Floats | None) -> Float
 def predict(model: Model, history: Interactions, targets: Interactions) -> Float64s:
     """Predicted values of the events of `targets` (same users as `history`), in its order."""
     return predictor(model, history)(targets.users, targets.items)
-
-
-_KEPT = ("mean", "phi", "public_phi", "rest", "bias", "variance", "variances")
-_BY_ITEM = (*_KEPT[1:], "observed", "observed_variance", "counts")
 
 
 @dataclass(frozen=True)
@@ -169,7 +115,18 @@ def beside_known(state: State, observed: Float64s, variance: Float64s) -> tuple[
 @dataclass(frozen=True)
 class PublicFacts:
     """What everybody knows before the run: sizes, the value scale, features, the run's seed, and
-    what an earlier training released."""
+    what an earlier training released.
+
+    Args:
+        num_users: How many take part.
+        num_items: Of the catalogue.
+        kind: "ratings" or "clicks".
+        value_range: Lowest and highest value.
+        features: What is public of items, if anything.
+        streams: Of the run's public seed.
+        earlier: What an earlier training on other events released.
+        timed: Whether events have times, and lists are of what follows all of them.
+    """
 
     num_users: int
     num_items: int
@@ -178,6 +135,7 @@ class PublicFacts:
     features: PublicFeatures | None
     streams: Streams
     earlier: Earlier | None = None
+    timed: bool = False
 
     @property
     def rated(self) -> bool:
@@ -187,6 +145,10 @@ class PublicFacts:
 
 class Known(Protocol):
     """A split, whose test events may be sealed."""
+
+    @property
+    def follows(self) -> bool:
+        """Whether lists are of what follows the history in time."""
 
     @property
     def train(self) -> Interactions:
@@ -206,4 +168,5 @@ def public_facts(seed: int, dataset: Dataset, split: Known) -> PublicFacts:
         train.value_range,
         features,
         Streams(seed),
+        timed=train.times is not None and split.follows,
     )

@@ -15,25 +15,24 @@ sum v v')^-1 sum v r on the rest. Everything here is local: no cost.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
 from fedrec.arrays import Float32s, Float64s, Floats, Int32s, Int64s
-from fedrec.data.interactions import Interactions, ItemOrder, order_by_item
+from fedrec.data.interactions import Interactions, order_by_item
 from fedrec.numerics import segments
 from fedrec.numerics.eigen import project_range
-from fedrec.numerics.kernels import pad_columns, solve_packed_range, solve_range, statistics_range
-from fedrec.numerics.segments import padded_users
+from fedrec.numerics.kernels import pad_columns, solve_packed_range, solve_range
+from fedrec.numerics.segments import FEW_ITEMS, padded_users
 from fedrec.numerics.threads import map_ranges, map_rows
 
 Ridge = float | npt.NDArray[np.floating]
 
 _IN_ORDER = np.empty(0, np.int64)
-_FEW_NUMBERS = 1 << 23
-"""Up to so many numbers of matrices and of vectors are solved by NumPy: a fifth of a second."""
+PRIOR_RATINGS = 3.0
+"""By how many more ratings of 0 a user's own mean is shrunk."""
 
 
 def solve_packed(gram: Floats, moment: Floats, *, ridge: Ridge) -> Floats:
@@ -84,9 +83,9 @@ def solve_rows(
         for c in (targets, weights)
     )
     ridges = _ridges(ridge, rows, dtype)
-    if dtype == np.float64 and max(rows * d, len(ids)) * d <= _FEW_NUMBERS:
-        with suppress(np.linalg.LinAlgError):  # the compiled form says of which row
-            return _solve_few(ptr, ids, V, t, w, positions, ridges, 0.0 if base is None else base)
+    if dtype == np.float64 and len(V) <= FEW_ITEMS:
+        few = _solve_few(ptr, ids, V, t, w, positions, ridges, 0.0 if base is None else base)
+        return _checked(few)
     solution = np.empty((rows, d), dtype)
     start = np.zeros((width, width), dtype)
     if base is not None:
@@ -110,9 +109,8 @@ def _solve_few(
     ridges: Floats,
     base: Floats | float,
 ) -> Floats:
-    """`solve_range` of a few rows by NumPy alone: its definition, row by row.
-
-    Raises LinAlgError where a system is not positive definite."""
+    """`solve_range` by NumPy alone: its definition, row by row; NaN where a system is not positive
+    definite."""
     d = V.shape[1]
     solution = np.empty((len(ptr) - 1, d))
     for rows, events, real in padded_users(ptr):
@@ -120,10 +118,22 @@ def _solve_few(
         X = np.where(real[:, :, None], V[ids[events]], 0.0)
         weighted = X * weights[at][:, :, None] if len(weights) else X
         A = weighted.transpose(0, 2, 1) @ X + base + ridges[rows][:, None, None] * np.eye(d)
-        np.linalg.cholesky(A)  # `solve` would take what is not positive definite
         t = np.where(real, targets[at] if len(targets) else 1.0, 0.0)
-        solution[rows] = np.linalg.solve(A, X.transpose(0, 2, 1) @ t[:, :, None])[:, :, 0]
+        solution[rows] = _positive_definite(A, X.transpose(0, 2, 1) @ t[:, :, None])[:, :, 0]
     return solution
+
+
+def _positive_definite(A: Float64s, b: Float64s) -> Float64s:
+    """(g, d, 1) of A x = b; NaN for those of the g systems that are not positive definite."""
+    try:
+        np.linalg.cholesky(A)  # `solve` would take what is not positive definite
+        return np.asarray(np.linalg.solve(A, b))
+    except np.linalg.LinAlgError:  # of any: the others are solved as if it were not there
+        if len(A) == 1:
+            return np.full_like(b, np.nan)
+        return np.concatenate(
+            [_positive_definite(A[k : k + 1], b[k : k + 1]) for k in range(len(A))]
+        )
 
 
 def solve_users(
@@ -239,74 +249,6 @@ def alternate_clicks(
         yield ClickStep(iteration, ClickModel(U, V))
 
 
-@dataclass(frozen=True)
-class ItemStatistics:
-    """gram: (m, d(d+1)/2) packed A_j. moment: (m, d) b_j."""
-
-    gram: Floats
-    moment: Floats
-
-    @property
-    def width(self) -> int:
-        """d, the entries of a user's vector."""
-        return int(self.moment.shape[1])
-
-
-def item_statistics(
-    order: ItemOrder, U: Float32s, targets: Float32s, weights: Float32s | None = None
-) -> ItemStatistics:
-    """A_j = sum w_e u u' and b_j = sum targets_e u over the events e of each item j, in float32.
-
-    U: (n_users, d). targets, weights: (events,), where `order.positions` says; in the order's own
-    order where that is empty, which is faster. b is not weighted again, so pass w y for targets.
-    Raises ValueError where the columns do not have one entry per event.
-
-    A_j = sum w u u' (AM-SSP eq. 5, Krichene et al. 2024) is kept packed: the upper triangle in
-    `numpy.triu_indices` order, because the gradient step that reads it is bound by memory. The
-    exact sums take integers of at most 15 bits, so every product has at most 45 bits and 256 of
-    them add up in float64 without rounding before they go to int64: the result does not depend on
-    the order of users, on shards or on threads.
-    """
-    for name, column in (("targets", targets), ("weights", weights)):
-        if column is not None and len(column) != len(order.users):
-            raise ValueError(
-                f"{name} must have one entry for each of {len(order.users)} events, found "
-                f"{len(column)}"
-            )
-    m = len(order.item_ptr) - 1
-    d = U.shape[1]
-    source = pad_columns(U, np.float32)
-    gram = np.empty((m, d * (d + 1) // 2), np.float32)
-    moment = np.empty((m, d), np.float32)
-    w = np.empty(0, np.float32) if weights is None else np.ascontiguousarray(weights, np.float32)
-    t = np.ascontiguousarray(targets, np.float32)
-    width = source.shape[1]
-    flat = source.reshape(-1)
-
-    def rows(first: int, last: int) -> None:
-        statistics_range(
-            first,
-            last,
-            order.item_ptr,
-            order.users,
-            order.positions,
-            flat,
-            d,
-            width,
-            w,
-            t,
-            gram,
-            moment,
-        )
-
-    map_rows(rows, order.item_ptr)
-    return ItemStatistics(gram, moment)
-
-
-PRIOR_RATINGS = 3.0
-"""By how many more ratings of 0 a user's own mean is shrunk."""
-
-
 def own_means(mine: Interactions, targets: Float64s, *, prior: float = PRIOR_RATINGS) -> Float64s:
     """(num_users,) each user's mean of `targets` (n,), shrunk to 0 as by `prior` more ratings; 0
     for an infinite one."""
@@ -330,7 +272,7 @@ def solved(
     means = own_means(mine, left, prior=prior)
     left -= means[mine.users]
     U = np.asarray(solve_users(mine, V, ridge=ridge, targets=left), np.float64)
-    return means, U, left - np.einsum("ed,ed->e", U[mine.users], V[mine.items])
+    return means, U, left - segments.pair_products(U, mine.users, V, mine.items)
 
 
 @dataclass(frozen=True)

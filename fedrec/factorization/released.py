@@ -21,7 +21,6 @@ Guarantee: post-processing of a release, and public data. Nothing is trained, an
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -35,16 +34,16 @@ from fedrec.data.features import METADATA_WEIGHTS, PublicFeatures, svd_embedding
 from fedrec.data.interactions import Interactions
 from fedrec.data.public_sources import SOURCES
 from fedrec.errors import DataError, RunError, SettingsError
-from fedrec.factorization.default_ratings.directions import (
+from fedrec.factorization.default_ratings.liked_ranker import LikedRanker
+from fedrec.factorization.default_ratings.public_directions import (
     link_directions,
     together,
     vector_directions,
 )
-from fedrec.factorization.default_ratings.model import LikedRanker
-from fedrec.factorization.facts import Model, ranker_of
+from fedrec.factorization.rankers import Model, ranker_of
 from fedrec.numerics.segments import regressed
-from fedrec.registry import model_kinds
-from fedrec.storage import read_arrays, read_json, write_arrays, write_json
+from fedrec.registry import kind_of, model_class, model_kinds
+from fedrec.storage import read_arrays, read_json, sha256_of, write_arrays, write_json
 
 DIRECTIONS = 300
 """Of public sides. NDCG@20 among a tenth of the films of MovieLens 1M that training did not have,
@@ -53,6 +52,11 @@ random order .044."""
 NEW = "new.vectors"
 NEW_RANKED = "new.ranked"
 """Arrays of a released file."""
+Arrays = Mapping[str, npt.NDArray[np.generic]]
+FORMAT = "fedrec/1"
+_RANKER = "ranker."
+_LIKED = "liked"
+_REMEDY = "Copy the whole model folder of a finished run again."
 
 
 @dataclass(frozen=True)
@@ -144,21 +148,15 @@ def public_directions(features: PublicFeatures) -> Float64s:
     return X
 
 
-Arrays = Mapping[str, npt.NDArray[np.generic]]
-
-FORMAT = "fedrec/1"
-_RANKER = "ranker."
-_LIKED = "liked"
-_REMEDY = "Copy the whole model folder of a finished run again."
-
-
 def save(folder: Path, model: Model, *, about: Mapping[str, Any]) -> None:
     """Write the model and its manifest, `about` (guarantee, noise, plan, items, ...) included."""
     digest = write_arrays(folder / "model.safetensors", arrays_of(model))
-    write_json(
-        folder / "manifest.json",
-        {**about, "format": FORMAT, "kind": _kind(model), "sha256": digest},
-    )
+    write_json(folder / "manifest.json", manifest_of(model, digest, about))
+
+
+def manifest_of(model: Model, digest: str, about: Mapping[str, Any]) -> dict[str, Any]:
+    """The manifest of a model whose arrays have this SHA-256."""
+    return {**about, "format": FORMAT, "kind": _kind(model), "sha256": digest}
 
 
 def load(folder: Path) -> tuple[Model, dict[str, Any]]:
@@ -176,7 +174,7 @@ def load(folder: Path) -> tuple[Model, dict[str, Any]]:
             _REMEDY,
         )
     arrays = read_arrays(path)
-    if hashlib.sha256(path.read_bytes()).hexdigest() != manifest["sha256"]:
+    if sha256_of(path) != manifest["sha256"]:
         raise RunError(f"{path} is not the file that its manifest describes", _REMEDY)
     try:
         return model_of(arrays, manifest["kind"]), manifest
@@ -206,7 +204,7 @@ def model_of(arrays: Arrays, kind: str) -> Model:
     if NEW in arrays:
         own = {name: array for name, array in arrays.items() if name not in {NEW, NEW_RANKED}}
         return ExtendedModel.of_arrays(arrays, model_of(own, kind))
-    model: Model = model_kinds()[kind].of_arrays(arrays)
+    model: Model = model_class(kind).of_arrays(arrays)
     theirs = {
         name.removeprefix(_RANKER): array
         for name, array in arrays.items()
@@ -217,7 +215,7 @@ def model_of(arrays: Arrays, kind: str) -> Model:
     of = next(iter(theirs)).partition(".")[0]
     named = {name.removeprefix(f"{of}."): array for name, array in theirs.items()}
     ranker = (
-        LikedRanker.of_arrays(named, model) if of == _LIKED else model_kinds()[of].of_arrays(named)
+        LikedRanker.of_arrays(named, model) if of == _LIKED else model_class(of).of_arrays(named)
     )
     return replace(model, ranker=ranker)  # type: ignore[type-var]  # models are dataclasses; only those with a ranker are saved with one
 
@@ -226,10 +224,9 @@ def _kind(model: Model) -> str:
     """Raises SettingsError on a class that neither fedrec nor an extension names."""
     if isinstance(model, ExtendedModel):
         return _kind(model.known)
-    found = next((name for name, known in model_kinds().items() if isinstance(model, known)), None)
     if isinstance(model, LikedRanker):
         return _LIKED
-    if found is None:
+    if (found := kind_of(model)) is None:
         name = type(model).__name__
         remedy = f"Register its kind: fedrec.recipe(..., models={{'NAME': {name}}})."
         raise SettingsError(f"a model of class {name} cannot be written", remedy)

@@ -33,13 +33,18 @@ GROUP = "fedrec.block_kinds"
 
 @dataclass(frozen=True)
 class BlockKind:
-    """One kind.
+    """One kind of block: how a row is made of a coefficient and a vector.
 
-    columns: numbers of a row, from a vector's width. expand: (n, width) integer vectors to their
-    (n, columns) rows of coefficient 1. degree: how often a vector enters a row. words, formula:
-    what a report holds, and what of it is added up. bits: of coefficients and of vectors, of
-    magnitude. matrix: whether a row is the packed upper triangle of c x x', fedrec's own kind,
-    whose noise may be isometric.
+    Args:
+        name: As in a block's specification.
+        degree: How often a vector enters a row.
+        columns: Numbers of a row, from a vector's width.
+        expand: (n, width) integer vectors to their (n, columns) rows of coefficient 1.
+        words: What a report holds.
+        formula: What of it is added up.
+        bits: Magnitude bits of coefficients and of vectors.
+        matrix: Whether a row is the packed upper triangle of c x x', fedrec's own kind, whose
+            noise may be isometric.
 
     >>> import numpy as np
     >>> OUTER.columns(3), OUTER.expand(np.array([[1, 2, 3]])).tolist()
@@ -57,7 +62,16 @@ class BlockKind:
 
     def relative_std(self, width: int, *, isometric: bool) -> npt.NDArray[np.float64]:
         """(columns,) noise std of each number of a row, over the block's: sqrt(1/2) off the
-        diagonal of a matrix where `isometric`."""
+        diagonal of a matrix where `isometric`.
+
+        Args:
+            width: Numbers of a vector.
+            isometric: Whether a matrix keeps its length: entries off the diagonal count twice
+                in it.
+
+        Returns:
+            One number for each column.
+        """
         stds = np.ones(self.columns(width))
         if self.matrix and isometric:
             stds[np.not_equal(*np.triu_indices(width))] = math.sqrt(0.5)
@@ -93,7 +107,15 @@ of shares."""
 def register(kind: BlockKind) -> BlockKind:
     """Make a kind known by its name, after a check of its bounds.
 
-    Raises SettingsError on a name of fedrec's own, ValueError on bounds.
+    Args:
+        kind: Its `expand` is tried on vectors of several lengths.
+
+    Returns:
+        The same kind.
+
+    Raises:
+        SettingsError: The name is one of fedrec's own.
+        ValueError: A row is longer than the bound says, or is not of integers.
 
     >>> import numpy as np
     >>> squares = BlockKind("squares", 2, lambda width: width, np.square, "a vector", "c x^2")
@@ -122,6 +144,7 @@ def _require_bounded(kind: BlockKind) -> None:
             f"int64 {(len(X), kind.columns(5))}"
         )
     lengths = np.linalg.norm(rows * kind.relative_std(5, isometric=True) ** -1, axis=1)
+    # norms are sums of squares in float64, which round
     if bool((lengths > limit * (1 + 1e-9)).any()):
         raise ValueError(
             f"block kind {kind.name!r}: a row is longer than its vector to the power of "
@@ -136,7 +159,14 @@ def _require_bounded(kind: BlockKind) -> None:
 def kind_named(name: str) -> BlockKind:
     """The kind of this name: fedrec's own, registered, or one with an entry point.
 
-    Raises ValueError where there is none.
+    Args:
+        name: As in a block's specification.
+
+    Returns:
+        The kind.
+
+    Raises:
+        ValueError: There is none.
 
     >>> kind_named("linear").degree
     1

@@ -47,6 +47,19 @@ Below what any release leaves: a row measured as well as 30 to 1 would need more
 """
 NUMBER_BITS = 6
 """Significant bits of single numbers (a bias, a weight): off by at most 0.8%."""
+_ANY = 0  # code of a column of any numbers
+_GRID = 1  # ... of numbers on a grid
+_SHA_BYTES = 32  # of SHA-256
+_DIFFERENCE = 128  # bit of a column's size: it holds differences to the round before
+_MOST_COLUMNS = 2**16  # bounds what a header may make a reader allocate
+_BITS = 24
+"""Most magnitude bits of an integer of a grid: numbers that need more were not rounded."""
+_MOST_BYTES = 5
+"""Of an integer: 2^32 of a difference, and its sign."""
+_LARGEST = 2.0**32
+_ROWS_AT_ONCE = 2**14
+"""A difference is at most so many steps either way: it fits `_MOST_BYTES`. Rows are packed in
+parts, so that their float64 copies are small."""
 
 
 def rounded_rows(X: npt.NDArray[np.floating], *, bits: int = ROW_BITS) -> Float32s:
@@ -66,24 +79,12 @@ def rounded_rows(X: npt.NDArray[np.floating], *, bits: int = ROW_BITS) -> Float3
 def rounded_numbers(x: npt.NDArray[np.floating], *, bits: int = NUMBER_BITS) -> Float32s:
     """Each number of x, of any shape, with `bits` significant bits. Ties go to even."""
     mantissas, exponents = np.frexp(np.asarray(x, np.float64))
+    # the nearest number of so many bits: what is rounded is public, and costs bytes
     return _float32(np.ldexp(np.rint(np.ldexp(mantissas, bits)), exponents - bits))
 
 
 def _float32(rounded: npt.NDArray[np.float64]) -> Float32s:
     return np.asarray(rounded + 0.0, np.float32)  # -0.0 + 0.0 is 0.0: one zero, one way to write it
-
-
-_ANY = 0
-_GRID = 1
-_SHA_BYTES = 32
-_DIFFERENCE = 128
-_MOST_COLUMNS = 2**16
-_BITS = 24
-"""Most magnitude bits of an integer of a grid: numbers that need more were not rounded."""
-_MOST_BYTES = 5
-"""Of an integer: 2^32 of a difference, and its sign."""
-_LARGEST = 2.0**32
-_ROWS_AT_ONCE = 2**14
 
 
 @dataclass(frozen=True)

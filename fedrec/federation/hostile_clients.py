@@ -61,6 +61,10 @@ ATTEMPTS = 5
 """At a round, in which a client shares: as many as a server begins (`round_driver.Patience`)."""
 SLACKS = 4
 """Squares that any number that is not negative is the sum of."""
+SHARE = 0.02
+"""The most that checks take of a release's mu^2: decides the grid."""
+_LEAST_BITS = 7
+"""Of a vector's entry; below, a grid is no use."""
 
 
 @dataclass(frozen=True)
@@ -165,12 +169,6 @@ def opening_mu(question: Question) -> Mapping[str, float]:
     return {
         name: math.sqrt(ATTEMPTS * SPREAD * square / variance) for name, square in squares.items()
     }
-
-
-SHARE = 0.02
-"""The most that checks take of a release's mu^2: decides the grid."""
-_LEAST_BITS = 7
-"""Of a vector's entry; below, a grid is no use."""
 
 
 def on_checked_grid(question: Question, plan: Plan) -> Question:

@@ -9,8 +9,8 @@ user, and item j stands for `c_j * x_(j mod folds)`: what a user's other folds s
 statistics (A_j, b_j) of AM-SSP eq. 5, item counts, residual sums and taste Grams have one fold,
 cross-fitted residuals several.
 
-Integers make sums exact: the order of arrival, the sharding and the process do not show in the sum
-(DESIGN.md, "Exact, order-free sums"). `step` maps them to real units: real = integer * step.
+Integers make sums exact: the order of arrival, the sharding and the process do not show in the
+sum. `step` maps them to real units: real = integer * step.
 
 A recipe is a pure state machine, so a run continues from any checkpoint to the same bytes, and the
 same recipe runs in one process, in many, and over Flower: only the `Link` differs.
@@ -37,6 +37,14 @@ COEFFICIENT_BITS = 15
 VECTOR_BITS = 15
 """Magnitude bits of coefficients and of vector entries. An outer product then has 45 bits, so that
 256 of them add up exactly in float64, and 2^17 users in int64."""
+LEVELS = frozenset({"counts", "mean", "population", "moments", "gramian"})
+"""Blocks that recipes divide by the number of users of the run, or expect in sums of later rounds:
+how often an item is rated, the mean rating, second moments of users' vectors. Taken as they are,
+sums of 85% of the users are a mean that is 15% too near the middle."""
+State = Mapping[str, npt.NDArray[np.generic]]
+"""Everything the server knows between rounds: named public arrays, ready for a checkpoint.
+
+`round` counts answers."""
 
 
 @dataclass(frozen=True)
@@ -93,6 +101,12 @@ class ReleaseSpec:
     The norm of an outer block is the Frobenius norm of its matrices. `isometric` noise on outer
     blocks has std / sqrt(2) off the diagonal (svec is an isometry); without it the papers' iid
     upper triangle is drawn, for reproduction.
+
+    Args:
+        name: As in the plan.
+        blocks: What is summed.
+        radius: The largest joint L2 norm of one user's contribution, in real units.
+        isometric: Whether noise off the diagonal of an outer block is smaller.
     """
 
     name: str
@@ -104,7 +118,14 @@ class ReleaseSpec:
 @dataclass(frozen=True)
 class Question:
     """What the server broadcasts in a round: public arrays, the client step that answers, and what
-    will be released."""
+    will be released.
+
+    Args:
+        round: From 0.
+        step: Name of the function that makes a device's report.
+        public: Arrays that the step reads, by name.
+        releases: What reports are summed for.
+    """
 
     round: int
     step: str
@@ -123,6 +144,10 @@ class Release:
     name, and each block's noise std.
 
     For an outer block the std is that of the diagonal.
+
+    Args:
+        values: Noised sums by the block's name.
+        noise_std: Standard deviation of their noise by the block's name.
     """
 
     values: Mapping[str, npt.NDArray[np.float64]]
@@ -135,18 +160,19 @@ class Release:
         Noise grows by the same factor. Other blocks stay as they are: they are read beside levels,
         so what is missing is read as less evidence, and a step goes less far. With everybody there
         it is this release.
+
+        Args:
+            users: Of the run.
+            reported: Of these, how many are in the sums.
+
+        Returns:
+            A new release.
         """
         if reported == users or reported <= 0 or users <= 0:
             return self
         factor = {name: users / reported if name in LEVELS else 1.0 for name in self.values}
         values = {name: array * factor[name] for name, array in self.values.items()}
         return Release(values, {name: std * factor[name] for name, std in self.noise_std.items()})
-
-
-LEVELS = frozenset({"counts", "mean", "population", "moments", "gramian"})
-"""Blocks that recipes divide by the number of users of the run, or expect in sums of later rounds:
-how often an item is rated, the mean rating, second moments of users' vectors. Taken as they are,
-sums of 85% of the users are a mean that is 15% too near the middle."""
 
 
 @dataclass(frozen=True)
@@ -159,6 +185,16 @@ class BlockReports:
 
     coefficients: Int32s
     vectors: Int32s
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """The shape of `vectors`."""
+        return (len(self.vectors), self.vectors.shape[1])
+
+    @property
+    def told(self) -> Int32s:
+        """All numbers of `vectors` that are not zero, in any shape, and zeros maybe."""
+        return self.vectors
 
 
 @dataclass(frozen=True)
@@ -179,7 +215,7 @@ class Reports:
     def wire_bytes(self) -> int:
         """4 an item id, 2 a coefficient or vector entry (15 bits and a sign), 64 a user for report
         id, plan hash and round."""
-        numbers = sum(len(block.coefficients) + block.vectors.size for block in self.blocks)
+        numbers = sum(len(block.coefficients) + math.prod(block.shape) for block in self.blocks)
         return 4 * len(self.items) + 2 * numbers + 64 * self.num_users
 
 
@@ -208,13 +244,9 @@ def triangle(width: int) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]:
 
 def step_for(bound: float, *, bits: int) -> float:
     """The finest power-of-two step that holds magnitudes up to `bound` > 0 in `bits` bits."""
+    # a power of two: integers times a step are exact
     return 2.0 ** (math.floor(math.log2(bound)) + 1 - bits)
 
-
-State = Mapping[str, npt.NDArray[np.generic]]
-"""Everything the server knows between rounds: named public arrays, ready for a checkpoint.
-
-`round` counts answers."""
 
 ClientStep = Callable[[Question, Any], Reports]
 """What runs on a device: a question and the device's own users' data (interactions, or impressions

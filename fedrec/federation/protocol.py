@@ -42,6 +42,14 @@ if TYPE_CHECKING:
 
 TOKEN_BYTES = 16
 """Length of a user's pseudonym and of a report's id."""
+RESTORE_LEDGER = (
+    "Its operator must restore the newest backup of its ledger. Where that is gone for good, "
+    "what it released since is counted by the clients' ledgers alone; to go on all the same, start "
+    "once with --new-aggregator-ledger."
+)
+"""Remedy of a ledger that does not hold what was seen of it."""
+STATEMENT = "fedrec-statement/1"
+"""Format of what an aggregator signs of a run."""
 
 
 class Refusal(StrEnum):
@@ -149,6 +157,33 @@ class LedgerHead:
     head: str = ""
 
 
+OWN_HEADS = 256
+"""So many of its own heads a client tells: of a ledger that grew by more for other aggregators, the
+length alone is compared."""
+
+
+@dataclass(frozen=True)
+class OwnLedger:
+    """What a client tells of its own ledger: how many entries, and the chain's hash after each of
+    the last ones."""
+
+    number: int = 0
+    heads: tuple[str, ...] = ()
+
+    @property
+    def end(self) -> LedgerHead:
+        """The newest."""
+        return LedgerHead(self.number, self.heads[-1] if self.heads else "")
+
+    def follows(self, seen: LedgerHead) -> bool:
+        """Whether a chain that reached `seen` once may be this one now."""
+        back = self.number - seen.number
+        if back < 0:
+            return False
+        told = self.heads[-1 - back] if back < len(self.heads) else seen.head
+        return not seen.head or told == seen.head
+
+
 @dataclass(frozen=True)
 class LedgerGrowth:
     """How a ledger reached `head` since a head that was asked about: the SHA-256 of each entry
@@ -204,10 +239,9 @@ class ReportEndpoint(Protocol):
 
         Returns how many users this sender has. Raises RefusedError."""
 
-    def growth(self, since: LedgerHead, charged: int) -> LedgerGrowth:
-        """How the aggregator's ledger grew since that head. charged: entries of this client's own
-        ledger, which must never be fewer than they were. Raises RefusedError (`STALE_LEDGER`) where
-        either ledger has gone back."""
+    def growth(self, since: LedgerHead, own: OwnLedger) -> LedgerGrowth:
+        """How the aggregator's ledger grew since that head. own: this client's ledger, which must
+        follow from what it was. Raises RefusedError (`STALE_LEDGER`) where either has gone back."""
 
     def report(self, run: str, round: int, batch: bytes) -> Receipt:
         """Hand in a batch made by `report_batches.pack_reports`. Raises UnreachableError."""
@@ -329,18 +363,6 @@ class Broadcast(Protocol):
         """Invite every client to report.
 
         One that does not know the run's terms refuses with `RUN_UNKNOWN`."""
-
-
-RESTORE_LEDGER = (
-    "Its operator must restore the newest backup of its ledger. Where that is gone for good, "
-    "what it released since is counted by the clients' ledgers alone; to go on all the same, start "
-    "once with --new-aggregator-ledger."
-)
-"""Remedy of a ledger that does not hold what was seen of it."""
-
-
-STATEMENT = "fedrec-statement/1"
-"""Format of what an aggregator signs of a run."""
 
 
 def signed_bytes(statement: str) -> bytes:

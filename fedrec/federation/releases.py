@@ -45,7 +45,7 @@ from fedrec.federation.messages import (
     ReleaseSpec,
     Reports,
 )
-from fedrec.privacy import calibration, gaussian
+from fedrec.privacy import calibration, discrete_gaussian, gaussian
 from fedrec.privacy.accounting import GaussianEvent, Ledger, mu_for
 from fedrec.privacy.calibration import PARTIES, Plan
 from fedrec.privacy.guarantee import Guarantee
@@ -57,6 +57,8 @@ Charge = Callable[[Sequence[GaussianEvent]], None]
 Raises BudgetExceededError where they must not be made."""
 Source = Union[Streams, SystemStreams, "PartyStreams"]
 """Where one aggregator's noise comes from."""
+Limits = Mapping[float, float]
+"""By epsilon, the announced share of all users whose limit it is; shares sum to 1."""
 
 
 def noise_stds(question: Question, plan: Plan) -> dict[str, float]:
@@ -228,7 +230,7 @@ def _noise_std(spec: ReleaseSpec, plan: Plan, mu: float) -> float:
     std = gaussian.noise_std(radius=spec.radius, mu=mu, coarsest_step=max(steps))
     if plan.aggregation == "three-party":
         std = calibration.total_std(std, coarsest_step=max(steps))
-    if std / min(steps) > gaussian.LARGEST_STD:
+    if std / min(steps) > discrete_gaussian.LARGEST_STD:
         raise PrivacyError(
             (
                 f"release {spec.name!r} of {plan.guarantee} needs noise of std {std:.4g}, more "
@@ -240,10 +242,6 @@ def _noise_std(spec: ReleaseSpec, plan: Plan, mu: float) -> float:
             ),
         )
     return std
-
-
-Limits = Mapping[float, float]
-"""By epsilon, the announced share of all users whose limit it is; shares sum to 1."""
 
 
 def weight(limit: float, promised: Guarantee) -> float:
@@ -313,6 +311,7 @@ def _chosen(mine: Interactions, limits: Limits) -> Int64s:
 
 
 def _shrunk(block: BlockReports, factors: Float64s) -> BlockReports:
+    # towards zero: a coefficient that grew would pass the clip
     return replace(
         block, coefficients=np.trunc(block.coefficients * factors).astype(block.coefficients.dtype)
     )

@@ -25,9 +25,9 @@ import numpy as np
 import numpy.typing as npt
 from scipy import sparse
 
-from fedrec.arrays import Float64s, Int64s
+from fedrec.arrays import Float64s, Int32s, Int64s
 from fedrec.data.interactions import ItemOrder, order_by_item
-from fedrec.federation.block_kinds import COMPILED, kind_named
+from fedrec.federation.block_kinds import COMPILED, LINEAR, kind_named
 from fedrec.federation.messages import (
     COEFFICIENT_BITS,
     VECTOR_BITS,
@@ -48,22 +48,66 @@ rounding of the check."""
 _LEAST = 1e-140
 """Shorter vectors and reports count as nothing: squares of smaller numbers have too few bits, and a
 norm of such squares would be too small to divide by."""
+_FEW_NUMBERS = 1 << 26
+"""Up to so many numbers are added as they are in less time than compiling takes."""
 
 
 @dataclass(frozen=True)
 class RealBlock:
-    """One block before the grid: coefficients (n,), or (num_users,) if dense; vectors (num_users *
-    folds, width)."""
+    """One block before the grid.
+
+    Args:
+        coefficients: (n,), one for each event, or (num_users,) of a block with one row.
+        vectors: (num_users * folds, width); sparse where a user has few of many numbers.
+    """
 
     coefficients: Float64s
-    vectors: Float64s
+    vectors: Float64s | sparse.csr_array
+
+
+class SparseReports(BlockReports):
+    """A block whose vectors are kept as their nonzero numbers; `vectors` are made when they are
+    asked for, as a wire needs them."""
+
+    def __init__(self, coefficients: Int32s, rows: sparse.csr_array) -> None:
+        object.__setattr__(self, "coefficients", coefficients)
+        object.__setattr__(self, "rows", rows)
+
+    rows: sparse.csr_array
+
+    @property
+    def vectors(self) -> Int32s:
+        """(num_users, width), zeros among them."""
+        return np.asarray(self.rows.toarray(), np.int32)
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """The shape of `vectors`, which are not made."""
+        return (self.rows.shape[0], self.rows.shape[1])
+
+    @property
+    def told(self) -> Int32s:
+        """The numbers that are kept."""
+        return np.asarray(self.rows.data, np.int32)
 
 
 def block(
     name: str, kind: str, *, rows: int, width: int, radius: float = 1.0, folds: int = 1
 ) -> BlockSpec:
     """The block's public grid: vectors of norm at most 1, coefficients up to `radius`; see
-    `block_kinds` for what a kind is."""
+    `block_kinds` for what a kind is.
+
+    Args:
+        name: Unique within its question.
+        kind: What a row's vector becomes, for example "linear" or "gram".
+        rows: Items, or 1 for what is summed over all of them.
+        width: Numbers of a vector.
+        radius: The largest coefficient.
+        folds: Vectors of a user; the row of item j is made of number j mod folds.
+
+    Returns:
+        The specification, which is public.
+    """
     coefficient_bits, vector_bits = kind_named(kind).bits
     return BlockSpec(
         name,
@@ -87,8 +131,20 @@ def bounded(
     """Scale every user to each release's radius ("exact": to it; "clip": down to it only) and cut
     to the grid.
 
-    A user whose numbers are all zero stays silent. Raises ValueError on numbers that are not
-    finite, and where a user repeats an item.
+    A user whose numbers are all zero stays silent.
+
+    Args:
+        user_ptr: (num_users + 1,) where each user's events begin.
+        items: (num_events,) their items, none twice for a user.
+        blocks: Real numbers of each event.
+        releases: What the blocks are summed for, with its radius.
+        scaling: "exact" or "clip".
+
+    Returns:
+        Integers, whose norm within each release is at most its radius for every user.
+
+    Raises:
+        ValueError: Numbers are not finite, or a user repeats an item.
     """
     require_distinct(user_ptr, items)
     real = iter(blocks)
@@ -161,15 +217,29 @@ def _owners(user_ptr: Int64s, items: npt.NDArray[np.int32], spec: BlockSpec) -> 
 
 
 def _unit_vectors(real: RealBlock, owners: Int64s, spec: BlockSpec) -> RealBlock:
-    lengths = np.sqrt(segments.row_squares(real.vectors))
+    lengths = np.sqrt(_row_squares(real.vectors))
     lengths = np.where(lengths < _LEAST, 0.0, lengths)
     if not (np.isfinite(lengths).all() and np.isfinite(real.coefficients).all()):
         raise ValueError(f"block {spec.name!r} has numbers that are not finite")
     moved = lengths**spec.degree
-    return RealBlock(
-        real.coefficients * moved[owners],
-        real.vectors / np.where(lengths > 0, lengths, 1.0)[:, None],
-    )
+    units = np.where(lengths > 0, lengths, 1.0)
+    if isinstance(real.vectors, np.ndarray):
+        vectors: Float64s | sparse.csr_array = real.vectors / units[:, None]
+    else:
+        each = np.repeat(units, np.diff(real.vectors.indptr))
+        vectors = _with_numbers(real.vectors, real.vectors.data / each)
+    return RealBlock(real.coefficients * moved[owners], vectors)
+
+
+def _row_squares(rows: Float64s | sparse.csr_array) -> Float64s:
+    """Squared norm of each row; numbers of either form are added in the same order."""
+    if isinstance(rows, np.ndarray):
+        return segments.row_squares(rows)
+    return segments.squares(rows.indptr.astype(np.int64), rows.data)
+
+
+def _with_numbers(rows: sparse.csr_array, numbers: npt.NDArray[np.generic]) -> sparse.csr_array:
+    return sparse.csr_array((numbers, rows.indices, rows.indptr), rows.shape)
 
 
 def _factors(norms: Float64s, radius: float, scaling: Literal["exact", "clip"]) -> Float64s:
@@ -179,24 +249,24 @@ def _factors(norms: Float64s, radius: float, scaling: Literal["exact", "clip"]) 
 
 def _on_grid(part: RealBlock, factors: Float64s, pointer: Int64s, spec: BlockSpec) -> BlockReports:
     coefficients = part.coefficients * np.repeat(factors, np.diff(pointer))
-    return BlockReports(
-        quantise(coefficients, spec.coefficient_step, bits=COEFFICIENT_BITS),
-        quantise(part.vectors, spec.vector_step, bits=VECTOR_BITS),
-    )
+    on_grid = quantise(coefficients, spec.coefficient_step, bits=COEFFICIENT_BITS)
+    if isinstance(part.vectors, np.ndarray):
+        return BlockReports(on_grid, quantise(part.vectors, spec.vector_step, bits=VECTOR_BITS))
+    numbers = quantise(part.vectors.data, spec.vector_step, bits=VECTOR_BITS)
+    return SparseReports(on_grid, _with_numbers(part.vectors, numbers))
 
 
 def _release_norms(reports: Reports, parts: Sequence[tuple[BlockReports, BlockSpec]]) -> Float64s:
     norms = np.zeros(reports.num_users)
     for part, spec in parts:
-        vectors = segments.row_squares(np.asarray(part.vectors * spec.vector_step, np.float64))
+        if isinstance(part, SparseReports):
+            vectors = _row_squares(_with_numbers(part.rows, part.told * spec.vector_step))
+        else:
+            vectors = segments.row_squares(np.asarray(part.vectors * spec.vector_step, np.float64))
         coefficients = np.asarray(part.coefficients * spec.coefficient_step, np.float64)
         owned = (vectors**spec.degree)[_owners(reports.user_ptr, reports.items, spec)]
         norms += segments.sums(_pointer(reports.user_ptr, spec), coefficients**2 * owned)
     return norms
-
-
-_FEW_NUMBERS = 1 << 26
-"""Up to so many numbers are added as they are in less time than compiling takes."""
 
 
 class ExactSums:
@@ -255,6 +325,7 @@ class ExactSums:
             for s, b, o, r in zip(self.specs, reports.blocks, orders, self._reach, strict=True)
         ]
         for spec, bound in zip(self.specs, reach, strict=True):
+            # bounds are float64 sums, which round; integers past 2^63 would wrap
             if float(bound.max(initial=0.0)) * (1 + 1e-9) >= 2.0**63:
                 raise ValueError(
                     f"block {spec.name}: sums could reach {float(bound.max()):.3g}, past 2^63"
@@ -272,6 +343,7 @@ class ExactSums:
         if self.specs != other.specs:
             raise ValueError("sums of different blocks do not add")
         reach = [a + b for a, b in zip(self._reach, other._reach, strict=True)]
+        # as in `add`
         if any(float(bound.max(initial=0.0)) * (1 + 1e-9) >= 2.0**63 for bound in reach):
             raise ValueError("merged sums could pass 2^63")
         for total, more in zip(self.blocks, other.blocks, strict=True):
@@ -289,14 +361,14 @@ def exact_sums(reports: Reports, specs: Sequence[BlockSpec]) -> tuple[Int64s, ..
 def _check_block(spec: BlockSpec, block: BlockReports, reports: Reports) -> None:
     expected = reports.num_users if spec.rows == 1 else len(reports.items)
     vectors = (reports.num_users * spec.folds, spec.width)
-    if block.coefficients.shape != (expected,) or block.vectors.shape != vectors:
+    if block.coefficients.shape != (expected,) or block.shape != vectors:
         raise ValueError(
             f"block {spec.name}: expected {expected} coefficients and vectors {vectors}, "
-            f"found {block.coefficients.shape} and {block.vectors.shape}"
+            f"found {block.coefficients.shape} and {block.shape}"
         )
     for name, values, bits in (
         ("coefficients", block.coefficients, COEFFICIENT_BITS),
-        ("vectors", block.vectors, VECTOR_BITS),
+        ("vectors", block.told, VECTOR_BITS),
     ):
         low = int(values.min(initial=0))
         high = int(values.max(initial=0))
@@ -313,7 +385,7 @@ def _dense_order(num_users: int) -> ItemOrder:
 
 def _reach(spec: BlockSpec, block: BlockReports, order: ItemOrder) -> npt.NDArray[np.float64]:
     """The largest magnitude these reports can give each row."""
-    vector = max(-int(block.vectors.min(initial=0)), int(block.vectors.max(initial=0)))
+    vector = max(-int(block.told.min(initial=0)), int(block.told.max(initial=0)))
     coefficient = max(
         -int(block.coefficients.min(initial=0)), int(block.coefficients.max(initial=0))
     )
@@ -322,8 +394,9 @@ def _reach(spec: BlockSpec, block: BlockReports, order: ItemOrder) -> npt.NDArra
 
 
 def _add_block(spec: BlockSpec, block: BlockReports, order: ItemOrder, total: Int64s) -> None:
-    numbers = spec.columns * max(len(block.vectors), len(order.users))
-    if spec.kind not in COMPILED or numbers <= _FEW_NUMBERS:
+    numbers = spec.columns * max(block.shape[0], len(order.users))
+    few = numbers <= _FEW_NUMBERS or isinstance(block, SparseReports)
+    if spec.kind not in COMPILED or few:
         _add_expanded(spec, block, order, total)
         return
     source = pad_columns(block.vectors, np.float32)  # 15 bits: exact in float32
@@ -352,14 +425,16 @@ def _add_block(spec: BlockSpec, block: BlockReports, order: ItemOrder, total: In
 
 def _add_expanded(spec: BlockSpec, block: BlockReports, order: ItemOrder, total: Int64s) -> None:
     """Adds a block of any kind, its vectors expanded, by SciPy in integers: the same sums."""
-    rows = spec.form.expand(block.vectors.astype(np.int64))
     coefficients = block.coefficients.astype(np.int64)
     if spec.rows == 1:
-        total += coefficients @ rows
+        total += coefficients @ spec.form.expand(block.vectors.astype(np.int64))
         return
     items = np.repeat(np.arange(spec.rows), np.diff(order.item_ptr))
     owners = order.users.astype(np.int64) * spec.folds + items % spec.folds
     chosen = sparse.csr_array(
-        (coefficients[order.positions], owners, order.item_ptr), (spec.rows, len(rows))
+        (coefficients[order.positions], owners, order.item_ptr), (spec.rows, block.shape[0])
     )
-    total += chosen @ rows
+    if isinstance(block, SparseReports) and spec.kind == LINEAR.name:
+        total += (chosen @ block.rows.astype(np.int64)).toarray()
+    else:
+        total += chosen @ spec.form.expand(block.vectors.astype(np.int64))

@@ -70,6 +70,7 @@ class Patience:
 
     def quorum(self, num_users: int) -> int:
         """How many of so many users must report."""
+        # upwards, and .8 of 10 users are 8 although the product rounds to a little more
         return math.ceil(self.min_share * num_users * (1 - 1e-12))
 
 
@@ -273,6 +274,7 @@ class AggregatedLink:
             "server again: it goes on with this round."
         )
         if 0 < status.reported < self.quorum:
+            # downwards: with this share, those who are there suffice
             share = math.floor(100 * status.reported / self.num_users) / 100
             remedy += (
                 f" Where they left for good, rounds.min_share of at most {share:g} goes on "

@@ -48,6 +48,19 @@ import numpy.typing as npt
 from fedrec.errors import RefusedError
 from fedrec.federation.protocol import Refusal
 
+PROTOCOL = 2
+"""The version that this installation speaks."""
+FIRST = 1
+"""Of a party that says no number."""
+KEY = "fedrec-protocol"
+"""Name of the number in gRPC's metadata."""
+FIELD = "protocol"
+"""Its name in Flower's records and in serving's messages."""
+JOIN = "join"
+ASK = "ask"
+TELL = "tell"
+KINDS = (JOIN, ASK, TELL)
+
 
 def read_npy(content: bytes) -> npt.NDArray[Any]:
     """A numeric array.
@@ -68,19 +81,6 @@ def read_npy(content: bytes) -> npt.NDArray[Any]:
         return flat.reshape(shape, order="F" if is_fortran else "C").copy()
     except (OverflowError, TypeError) as failure:
         raise ValueError(f"no .npy file: {failure}") from None
-
-
-PROTOCOL = 2
-"""The version that this installation speaks."""
-
-FIRST = 1
-"""Of a party that says no number."""
-
-KEY = "fedrec-protocol"
-"""Name of the number in gRPC's metadata."""
-
-FIELD = "protocol"
-"""Its name in Flower's records and in serving's messages."""
 
 
 def spoken(theirs: object, *, who: str, ours: int = PROTOCOL) -> int:
@@ -125,12 +125,6 @@ def _apart(who: str, version: int, ours: int) -> str:
 
 def _refused(cause: str, remedy: str) -> RefusedError:
     return RefusedError(Refusal.WRONG_PROTOCOL.value, cause, remedy)
-
-
-JOIN = "join"
-ASK = "ask"
-TELL = "tell"
-KINDS = (JOIN, ASK, TELL)
 
 
 @dataclass(frozen=True)

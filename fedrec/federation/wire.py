@@ -40,19 +40,21 @@ from fedrec.federation.protocol import refused as refused
 from fedrec.privacy.calibration import Plan
 
 _PLAN_BYTES = 2**20
+"""Read of a plan, which names at most some hundred releases: parsing JSON takes many times its
+bytes."""
 
 
 # --- questions ---
-
-
-class _Closed(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
-
-
 _Name = Annotated[str, Field(min_length=1, max_length=120, pattern=r"^[\w/.-]+$")]
 # no product of three is zero or infinite
 _Step = Annotated[float, Field(gt=1e-30, lt=1e12, allow_inf_nan=False)]
 _Count = Annotated[int, Field(ge=0, lt=2**53)]
+_Finite = Annotated[float, Field(allow_inf_nan=False)]
+_Model = TypeVar("_Model", bound=BaseModel)
+
+
+class _Closed(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
 
 def _known_kind(name: str) -> str:
@@ -264,9 +266,6 @@ def unpack_release(data: bytes, specs: Sequence[ReleaseSpec]) -> Release:
 # --- what goes between server and clients besides questions ---
 
 
-_Finite = Annotated[float, Field(allow_inf_nan=False)]
-
-
 class _Terms(_Closed):
     run: _Name
     recipe: str = Field(max_length=2**16)
@@ -355,9 +354,6 @@ def read_invitation(
 
 def _json(content: Mapping[str, Any]) -> bytes:
     return json.dumps(content, sort_keys=True, separators=(",", ":")).encode()
-
-
-_Model = TypeVar("_Model", bound=BaseModel)
 
 
 def _parsed(model: type[_Model], content: bytes) -> _Model:

@@ -219,6 +219,7 @@ class LineFile(Generic[E]):
 
     def _lock(self, path: Path, wait: bool) -> None:
         try:
+            # two processes that append would break the chain
             fcntl.flock(self._file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
         except BlockingIOError:
             raise RunError(f"{path} is in use by another process", "End that one first.") from None
@@ -239,34 +240,3 @@ def _rows(content: bytes) -> Iterator[tuple[Any, str]]:
             whole = None
             head = ""
         yield whole, head
-
-
-class FileLock:
-    """A file that no other process can lock; a context. It is let go when it is closed, and when
-    this process ends, however it ends.
-
-    Raises RunError (`in_use`, `remedy`) where another process has it, and where its folder cannot
-    be used."""
-
-    def __init__(self, path: Path, in_use: str, remedy: str) -> None:
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-            file = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
-        except OSError as failure:
-            raise RunError(
-                f"{path.parent} cannot be used: {failure.strerror}",
-                "Give a folder that this process may write to.",
-            ) from None
-        self.close = weakref.finalize(self, os.close, file)
-        """Let another process have it. Again is nothing."""
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            self.close()
-            raise RunError(in_use, remedy) from None
-
-    def __enter__(self) -> FileLock:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()

@@ -14,8 +14,16 @@ from pathlib import Path
 from typing import Any, Generic, Protocol, TypeVar
 
 from fedrec.errors import RunError
-from fedrec.ledgers.chain import ChainEntry, EntryType, FileLock, HeadFile
+from fedrec.ledgers.chain import ChainEntry, EntryType, HeadFile
+from fedrec.ledgers.file_lock import FileLock
 from fedrec.operations.clock import LEAST_S, ClockJump
+
+SCHEMA = (
+    "CREATE TABLE IF NOT EXISTS clock (after INTEGER NOT NULL, expected_s REAL NOT NULL, now_s "
+    "REAL NOT NULL);"
+)
+Jumps = tuple[tuple[int, ClockJump], ...]
+"""Each with the number of the entry before."""
 
 
 class DurableLedger:
@@ -31,7 +39,7 @@ class DurableLedger:
     _remedy = "Nothing left this machine. Free space or correct permissions."
 
     def __init__(self) -> None:
-        self._lock = threading.RLock()
+        self._lock = threading.RLock()  # calls come on several threads, and entries are a chain
 
     @property
     def _name(self) -> str:
@@ -75,10 +83,19 @@ def connected(path: Path) -> sqlite3.Connection:
     Raises OSError where the file cannot be opened, sqlite3.Error where it is none."""
     os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))
     database = sqlite3.connect(path, isolation_level=None, check_same_thread=False, timeout=5.0)
-    database.execute("PRAGMA journal_mode = DELETE")
     # FULL would not sync the folder after the journal is unlinked: a power cut could take back a
     # charge that was reported durable
-    database.execute("PRAGMA synchronous = EXTRA")
+    return _told(database, "journal_mode = DELETE", "synchronous = EXTRA")
+
+
+def _told(database: sqlite3.Connection, *pragmas: str) -> sqlite3.Connection:
+    """The database with these settings; closed where a file that is none refuses."""
+    try:
+        for pragma in pragmas:
+            database.execute(f"PRAGMA {pragma}")
+    except BaseException:
+        database.close()
+        raise
     return database
 
 
@@ -89,17 +106,7 @@ def opened_to_look(path: Path) -> sqlite3.Connection:
     that is opened read-only (`mode=ro`) cannot be read until somebody has done so. Raises
     sqlite3.Error where there is none."""
     database = sqlite3.connect(f"{path.resolve().as_uri()}?mode=rw", uri=True, timeout=30.0)
-    database.execute("PRAGMA query_only = ON")
-    return database
-
-
-SCHEMA = (
-    "CREATE TABLE IF NOT EXISTS clock (after INTEGER NOT NULL, expected_s REAL NOT NULL, now_s "
-    "REAL NOT NULL);"
-)
-
-Jumps = tuple[tuple[int, ClockJump], ...]
-"""Each with the number of the entry before."""
+    return _told(database, "query_only = ON")
 
 
 def write_jump(database: sqlite3.Connection, after: int, jump: ClockJump) -> None:
@@ -179,6 +186,7 @@ class SqliteLedger(DurableLedger, Generic[E]):
         self._path = path
         self._clock = clock
         self._head_file = HeadFile(path)
+        # two clients on one ledger would each spend what is left
         self._guard = FileLock(
             path.with_suffix(".lock"),
             f"{path} is in use by another process",
@@ -191,11 +199,11 @@ class SqliteLedger(DurableLedger, Generic[E]):
             self._load()
             self._head_file.agree(self.table.entries.heads(self._entries))
         except (sqlite3.Error, OSError) as failure:
-            self._guard.close()
+            self.close()
             remedy = "Free space, check permissions; a damaged ledger must not be replaced."
             raise RunError(f"{path} cannot be used: {failure}", remedy) from None
         except BaseException:
-            self._guard.close()
+            self.close()
             raise
 
     @property
@@ -223,9 +231,10 @@ class SqliteLedger(DurableLedger, Generic[E]):
             return found
 
     def close(self) -> None:
-        """Let another process have it."""
+        """Let another process have it, also where its opening was refused."""
         with self._lock:
-            self._db.close()
+            if hasattr(self, "_db"):
+                self._db.close()
             self._guard.close()
 
     @property

@@ -45,6 +45,8 @@ from fedrec.privacy.mixtures import Event, PaddedEvent, amplified, inner_epsilon
 from fedrec.privacy.selection import PureEvent
 
 _LATTICE_BITS = 20  # the grid is 2^-20 of the noise, give or take a factor 2
+ServingNoise = Literal["gaussian", "laplace", "laplace-printed"]
+"""Values of news.serving_noise."""
 
 
 @dataclass(frozen=True)
@@ -92,8 +94,6 @@ class LaplaceAttention:
 
 
 Plan = GaussianAttention | LaplaceAttention
-ServingNoise = Literal["gaussian", "laplace", "laplace-printed"]
-"""Values of news.serving_noise."""
 
 
 def serving_plan(
@@ -217,6 +217,7 @@ def release(weights: Float64s, plan: Plan, *, key: bytes) -> tuple[Float64s, Eve
     clipped = clip(weights, plan)
     if plan.step == 0:  # infinite epsilon: no noise, and no lattice
         return clipped, plan.event
+    # downwards: weights are not negative, so none becomes longer than its clip
     lattice = np.floor(clipped / plan.step).astype(np.int64)
     if isinstance(plan, GaussianAttention):
         return gaussian.add_to_rows(
@@ -277,6 +278,7 @@ def reconstruct(weights: Float64s, basis: Float64s) -> Float64s:
 
 
 def _step(noise: float) -> float:
+    # a power of two, so that dividing by it is exact
     return 2.0 ** (math.floor(math.log2(noise)) - _LATTICE_BITS) if 0 < noise < math.inf else 0.0
 
 

@@ -60,6 +60,9 @@ from fedrec.sharing.record import upload_bytes
 if TYPE_CHECKING:  # it loads PyTorch
     from fedrec.news.clients import NewsClients
 
+Told = tuple[str, str, float]
+"""Of a finished training: shape and words of what a client sends, and its noise."""
+
 
 @dataclass(frozen=True)
 class CentralSettings:
@@ -97,7 +100,7 @@ class CentralModel:
 
     def serve(self, asked: Impressions, *, guarantee: Guarantee, key: bytes) -> Float32s:
         """Scores aligned with the candidates, from one noised report per user
-        (`variants.Recommender`)."""
+        (`trained.Recommender`)."""
         mu = mu_for(guarantee.epsilon, guarantee.delta)
         reports = bounded_mean.report(
             asked.last_clicks(self.history), self.topics, mu=mu, name="serving", key=key
@@ -294,20 +297,16 @@ def over(
             yield recipe.done(answered.state)
 
 
-Told = tuple[str, str, float]
-"""Of a finished training: shape and words of what a client sends, and its noise."""
-
-
 def by_clients(
     recipe: SummedRecipe[Model],
-    fleet: NewsClients,
+    clients: NewsClients,
     kept: Kept,
     told: Callable[[SummedDone[Model]], Told],
 ) -> Iterator[Progress | TrainedNews]:
     """The training of a variant, on from what is kept."""
     plan = recipe.plan
     done = None
-    for done in over(recipe, fleet.link(plan, released(plan, kept.latest())), kept):
+    for done in over(recipe, clients.link(plan, released(plan, kept.latest())), kept):
         yield Progress(done.round, done.rounds, f"round {done.round}/{done.rounds}")
     assert done is not None
     promised, (shape, words, std) = plan.guarantee, told(done)

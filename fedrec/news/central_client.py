@@ -33,7 +33,7 @@ from fedrec.federation.messages import (
     quantise,
     step_for,
 )
-from fedrec.news.prior import products
+from fedrec.numerics import segments
 from fedrec.privacy.bounded_mean import TopicTable, coefficients
 
 POPULATION = "population"
@@ -62,8 +62,9 @@ class Whitening:
 
     def __call__(self, coefficients: Float64s) -> Float64s:
         """(n, B + 1) of norm 1."""
-        z = np.column_stack([(coefficients - self.mean) @ self.matrix, np.ones(len(coefficients))])
-        return np.asarray(z / np.linalg.norm(z, axis=1, keepdims=True))
+        centred = segments.rows_times(coefficients - self.mean, self.matrix)
+        z = np.column_stack([centred, np.ones(len(coefficients))])
+        return np.asarray(z / np.sqrt(segments.row_squares(z))[:, None])
 
 
 def client_steps(history: int) -> Mapping[str, ClientStep]:
@@ -148,8 +149,8 @@ def gradient_reports(
 
     Rounded towards zero, which shortens both."""
     z = whitening(users.coefficients)
-    g = user_gradients(z @ W, users.data, X) / clip
-    g /= np.maximum(np.linalg.norm(g, axis=1, keepdims=True), 1.0)
+    g = user_gradients(segments.rows_times(z, W), users.data, X) / clip
+    g /= np.maximum(np.sqrt(segments.row_squares(g)), 1.0)[:, None]
     n, rows = z.shape
     vectors = quantise(g * (1 - 1e-12), _STEPS["vector_step"], bits=VECTOR_BITS)
     coefficients = quantise(z * (1 - 1e-12), _STEPS["coefficient_step"], bits=COEFFICIENT_BITS)
@@ -166,11 +167,11 @@ def user_gradients(U: Float64s, data: Impressions, X: Float64s) -> Float64s:
     clicks, and 0 where there is none."""
     sizes = np.diff(data.candidate_ptr)
     owner = np.repeat(data.users, sizes)
-    scores = products(U, owner, X, data.candidates)
+    scores = segments.pair_products(U, owner, X, data.candidates)
     starts = data.candidate_ptr[:-1]
     weights = np.exp(scores - np.repeat(np.maximum.reduceat(scores, starts), sizes))
-    pi = weights / np.repeat(np.add.reduceat(weights, starts), sizes)
-    clicks = np.add.reduceat(data.clicked.astype(np.float64), starts)
+    pi = weights / np.repeat(segments.sums(data.candidate_ptr, weights), sizes)
+    clicks = segments.sums(data.candidate_ptr, data.clicked.astype(np.float64))
     y = data.clicked / np.repeat(np.maximum(clicks, 1), sizes)
     told = np.repeat(clicks > 0, sizes)
     share = 1 / np.maximum(np.bincount(data.users, minlength=data.num_users), 1)

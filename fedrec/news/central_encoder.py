@@ -13,7 +13,7 @@ likeness to the history.
 2. Releases "gradient/1..T": sum over users of sum_l C_l g_(t - l) / r_t, r_t = sum_l C_l, where
    g_s is the user's gradient of round s, shortened to `clip`. Every user answers in every round.
 
-What the bands of C do is said in `news.encoder_plan`.
+What the bands of C do is said below.
 
 Guarantee: (epsilon, delta)-DP; unit "user", neighbours "add/remove": each release is mu_t-GDP by
 `federation.releases`, with reports of norm at most 1: a convex combination of vectors of norm at

@@ -30,6 +30,7 @@ State = Mapping[str, npt.NDArray[Any]]
 
 _LAST = 2  # states; a model may have 20 MB, and a training thousands of rounds
 _LARGE = 2**23  # bytes; such a state takes as long as a round
+Source = Streams | SystemStreams | SecretStreams
 
 
 @dataclass(frozen=True)
@@ -82,9 +83,6 @@ NOTHING = Kept()
 def packed(text: str) -> npt.NDArray[np.uint8]:
     """Text among arrays."""
     return np.frombuffer(text.encode(), np.uint8).copy()
-
-
-Source = Streams | SystemStreams | SecretStreams
 
 
 @dataclass(frozen=True)

@@ -8,19 +8,17 @@ g_l is the gradient of the user's own mean loss at the l-th newest parameters of
 (`encoders.users.NrmsUsers`), divided by `clip` and shortened to 1. Everything in a question is
 public. A gradient that is no number counts as zero: a server may have made the parameters.
 
-Arithmetic is in double precision, so that how users are batched moves no number by more than
-rounding far below the grid of a report.
+Users are taken one at a time: the kernels of a batch may round by its size, and parameters that a
+server chose can make any rounding large.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 
 import numpy as np
 import numpy.typing as npt
 import torch
-from torch import Tensor, nn
-from torch.func import functional_call, grad, vmap
 
 from fedrec.arrays import Float64s
 from fedrec.data.impressions import Impressions
@@ -37,10 +35,10 @@ from fedrec.federation.messages import (
     step_for,
 )
 from fedrec.news.central_client import named, user_gradients
+from fedrec.numerics import segments
 
 ENCODER_GRADIENT = "encoder-gradient"
 _STEP = step_for(1.0, bits=VECTOR_BITS - 1)
-_USERS = 64  # of one batch: 64 gradients of 16,512 numbers are 8 MB
 
 
 def client_steps(history: int) -> Mapping[str, ClientStep]:
@@ -81,24 +79,28 @@ def bounded_gradients(
     """(n, P) every user's gradient over `clip`, shortened to norm 1 where longer."""
     places = data.last_clicks(history)
     slopes = user_gradients(encoded(encoder, X, places), data, X)
-    found = np.concatenate(
-        [np.zeros((0, numbers_of(X.shape[1]))), *_gradients(encoder, X, places, slopes)]
-    )
+    found = np.empty((len(places), numbers_of(X.shape[1])))
+    for k, slope in enumerate(slopes):
+        u = _encoded(encoder, X, places[k]) @ torch.from_numpy(slope)
+        of_each = torch.autograd.grad(u, list(encoder.parameters()))
+        found[k] = torch.cat([g.ravel() for g in of_each]).numpy()
     found = np.nan_to_num(found / clip, nan=0.0, posinf=0.0, neginf=0.0)
-    with np.errstate(over="ignore"):
-        norms = np.linalg.norm(found, axis=1, keepdims=True)
+    norms = np.sqrt(segments.row_squares(found))[:, None]
     return np.where(np.isfinite(norms), found / np.maximum(norms, 1.0), 0.0)
 
 
 def encoded(encoder: NrmsUsers, X: Float64s, places: npt.NDArray[np.integer]) -> Float64s:
     """(n, d) user vectors of histories (n, H), -1 where there is no click."""
-    news = torch.from_numpy(X)
-    found = [np.zeros((0, X.shape[1]))]
     with torch.no_grad():
-        for start in range(0, len(places), _USERS):
-            part = torch.from_numpy(places[start : start + _USERS].astype(np.int64))
-            found.append(encoder.encode(news, part.clamp(min=0), part >= 0).numpy())
-    return np.concatenate(found)
+        each = [_encoded(encoder, X, mine).numpy() for mine in places]
+    return np.array(each, np.float64).reshape(-1, X.shape[1])
+
+
+def _encoded(encoder: NrmsUsers, X: Float64s, mine: npt.NDArray[np.integer]) -> torch.Tensor:
+    """(d,) user vector of one history (H,)."""
+    rows = torch.from_numpy(X[mine.clip(min=0)])
+    mask = torch.from_numpy(mine >= 0)[None]
+    return encoder.encode(rows, torch.arange(len(mine))[None], mask)[0]
 
 
 def user_encoder(parameters: Float64s, width: int, heads: int) -> NrmsUsers:
@@ -116,39 +118,6 @@ def user_encoder(parameters: Float64s, width: int, heads: int) -> NrmsUsers:
 def numbers_of(width: int) -> int:
     """P: 3 d^2 of self-attention, d^2 + 2 d of additive attention with as many queries."""
     return (4 * width + 2) * width
-
-
-class _OneUser(nn.Module):
-    """The user vector of one history (H, d) times its slope."""
-
-    def __init__(self, encoder: NrmsUsers) -> None:
-        super().__init__()
-        self.encoder = encoder
-
-    def forward(self, rows: Tensor, mask: Tensor, slope: Tensor) -> Tensor:
-        places = torch.arange(len(rows))
-        return (self.encoder.encode(rows, places[None], mask[None])[0] * slope).sum()
-
-
-def _gradients(
-    encoder: NrmsUsers, X: Float64s, places: npt.NDArray[np.integer], slopes: Float64s
-) -> Iterator[Float64s]:
-    """Batches of the gradient of u_k(parameters) . slope_k: that of user k's loss, slope_k being
-    its gradient in u_k."""
-    one = _OneUser(encoder)
-    parameters = {name: p.detach() for name, p in one.named_parameters()}
-
-    def value(parameters: dict[str, Tensor], *user: Tensor) -> Tensor:
-        found: Tensor = functional_call(one, parameters, user)
-        return found
-
-    each = vmap(grad(value), in_dims=(None, 0, 0, 0))
-    for start in range(0, len(places), _USERS):
-        part = places[start : start + _USERS]
-        rows = torch.from_numpy(X[part.clip(min=0)])
-        mask = torch.from_numpy(part >= 0)
-        found = each(parameters, rows, mask, torch.from_numpy(slopes[start : start + _USERS]))
-        yield torch.cat([g.reshape(len(part), -1) for g in found.values()], 1).numpy()
 
 
 def _read(question: Question, mine: Impressions) -> tuple[Float64s, int, float, Float64s, Float64s]:

@@ -16,7 +16,8 @@ from fedrec.encoders.news_model import NewsModel
 from fedrec.news import rounds
 from fedrec.news.checkpoints import Kept
 from fedrec.news.clients import NewsClients
-from fedrec.news.models import ModelRecommender, news_model
+from fedrec.news.model_recommender import ModelRecommender
+from fedrec.news.models import news_model
 from fedrec.news.trained import Catalogue, Progress, Sent, TrainedNews
 from fedrec.news.variant import (
     BASIS,
@@ -35,13 +36,13 @@ from fedrec.settings import NewsScenario
 
 
 def in_rounds(
-    scenario: NewsScenario, catalogue: Catalogue, fleet: NewsClients, kept: Kept
+    scenario: NewsScenario, catalogue: Catalogue, clients: NewsClients, kept: Kept
 ) -> Iterator[Progress | TrainedNews]:
-    """Train over a fleet.
+    """Train over clients.
 
     Raises BudgetExceededError where the costs pass the promise, before anybody is asked."""
     form = rounds_of(scenario)
-    schedule = schedule_of(scenario, fleet.num_users)
+    schedule = schedule_of(scenario, clients.num_users)
     model = news_model(scenario, catalogue.news, catalogue.vectors, basis=form.basis(scenario))
     guarantee = promise(scenario)
     costs = costs_of(scenario, schedule.passes)
@@ -53,7 +54,12 @@ def in_rounds(
     course = rounds.Course.begin(model.parameters_vector())
     streams = Streams(scenario.seed)
     for done in rounds.train(
-        fleet.step, model.parameters_vector(), fleet.num_users, schedule, streams=streams, kept=kept
+        clients.step,
+        model.parameters_vector(),
+        clients.num_users,
+        schedule,
+        streams=streams,
+        kept=kept,
     ):
         course = done.course
         loss = f": loss {done.loss:.4f}" if done.loss == done.loss else ""

@@ -38,6 +38,7 @@ from fedrec.news.labels import LabelReports
 from fedrec.news.reports_training import padded_candidates, report_loss
 from fedrec.privacy import gaussian, laplace
 
+_TOGETHER = 64  # news of the catalogue that are encoded at a time
 _REFERENCE = 512  # news by which NAML's averages are centred
 
 
@@ -153,11 +154,15 @@ def released_weights(
     """
     assert model.basis is not None
     recentre(model)
+    shown = padded(model, history, plan.padding, keys[0])
+    alpha = np.zeros((len(shown), len(model.basis.vectors)))
     with torch.no_grad():
-        alpha = model.basis.attention(
-            user_vectors(model, padded(model, history, plan.padding, keys[0]))
-        )
-    finite = np.nan_to_num(alpha.double().numpy(), nan=0.0, posinf=0.0, neginf=0.0)
+        news = _encoded(model, shown)
+        for k, own in enumerate(shown):
+            place = torch.from_numpy(np.where(own < 0, -1, np.arange(len(own))))[None]
+            u = model.encode_users(news[torch.from_numpy(own.clip(min=0).astype(np.int64))], place)
+            alpha[k] = model.basis.attention(u)[0].double().numpy()
+    finite = np.nan_to_num(alpha, nan=0.0, posinf=0.0, neginf=0.0)
     return attention.release_each(finite, plan, keys=keys[1])
 
 
@@ -186,6 +191,20 @@ def padded(
         [attention.padded_clicks(1, history.shape[1], padding=padding, key=key) for key in keys]
     )
     return np.where(hidden & (history >= 0), model.news.anonymous, history)
+
+
+def _encoded(model: NewsModel, history: npt.NDArray[np.integer]) -> Tensor:
+    """(m + 1, d) vectors of the news of all blocks of the catalogue that the history names.
+
+    A news is always encoded with the same others: were it with those that people here have clicked,
+    one person's click would round the vectors of all others, which a model that a server chose
+    makes as large as it likes."""
+    m = model.news.anonymous
+    found = torch.zeros((m + 1, model.news.width))
+    for block in np.unique(history[history >= 0] // _TOGETHER):
+        items = np.arange(block * _TOGETHER, min((block + 1) * _TOGETHER, m + 1))
+        found[torch.from_numpy(items)] = model.encode_news(items)
+    return found
 
 
 def user_vectors(model: NewsModel, history: npt.NDArray[np.integer]) -> Tensor:

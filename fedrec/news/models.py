@@ -14,9 +14,8 @@ looked at, so none is paid for.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -26,7 +25,7 @@ from torch import Tensor
 
 from fedrec.arrays import Float32s, Int32s
 from fedrec.data.columns import require_named
-from fedrec.data.impressions import Impressions, News
+from fedrec.data.impressions import News
 from fedrec.encoders.news import NamlUsers, NrmsUsers
 from fedrec.encoders.news_model import (
     NAML_PUBLISHED,
@@ -37,17 +36,11 @@ from fedrec.encoders.news_model import (
     nrms,
     plm_nr,
 )
-from fedrec.encoders.tokens import NewsTokens, read_vectors, tokenise, word_vectors
-from fedrec.news import attention
-from fedrec.news.attention import ServingNoise
-from fedrec.news.local_update import recentre, released_weights, user_vectors
-from fedrec.news.prior import products
-from fedrec.news.topics import kmeans
+from fedrec.encoders.tokens import NewsTokens, tokenise, word_vectors
+from fedrec.encoders.word_vectors import read_vectors
+from fedrec.news.local_update import recentre, user_vectors
+from fedrec.news.text_topics import kmeans
 from fedrec.news.variant import of
-from fedrec.privacy import gaussian
-from fedrec.privacy.accounting import mu_for
-from fedrec.privacy.guarantee import Guarantee
-from fedrec.privacy.keystream import derive
 from fedrec.randomness import Streams
 from fedrec.settings import NewsScenario
 
@@ -57,8 +50,10 @@ _LENGTH = 2.0  # of a basis vector: scores of a fresh model are then near 1
 _SPREAD = 4.0
 # how many, of how many news, from clusters in shares of Dirichlet(_MIX)
 _READERS = 400
-_CLICKS = 50
-_MIX = 0.5
+_CLICKS = 50  # as many as a history of MIND holds
+_MIX = 0.5  # below 1: most readers have one or two interests
+_WORD_WIDTH = {"small": 64, "published": 300}
+_LEAST_COUNT = 2  # a word that occurs once says nothing of other news
 
 
 def public_words(tokens: NewsTokens, vectors: Float32s, *, width: int) -> Float32s | None:
@@ -135,10 +130,6 @@ def _enlarge(model: NewsModel, factor: float) -> None:
         model.users.attention.project.chunk(3, -1)[2].mul_(factor)
 
 
-_WORD_WIDTH = {"small": 64, "published": 300}
-_LEAST_COUNT = 2
-
-
 def news_model(scenario: NewsScenario, news: News, vectors: Float32s, *, basis: int) -> NewsModel:
     """The scenario's model, with a basis of `basis` vectors or none, at its public start. Raises
     DataError on files that cannot be read.
@@ -194,7 +185,7 @@ def _encoders(
         if chosen.word_vectors:
             path = Path(chosen.word_vectors)
             given = read_vectors(path, wanted=tokens.vocabulary.ids)
-            require_named(tokens.vocabulary.ids, given, path, what="words of these news")
+            require_named(tokens.vocabulary.ids, given, path, what="words of these news", few=0.5)
         width = len(next(iter(given.values()))) if given else widest
         words = word_vectors(tokens.vocabulary, width, rng=rng, given=given)
     return (nrms if chosen.model == "nrms" else naml)(tokens, words, settings, rng=rng)
@@ -203,7 +194,8 @@ def _encoders(
 def _language_vectors(scenario: NewsScenario, news: News, vectors: Float32s) -> Float32s:
     if not scenario.news.language_model:
         return vectors
-    from fedrec.encoders.language_model import cached_vectors, open_encoder
+    from fedrec.encoders.language_model import open_encoder
+    from fedrec.encoders.text_encoder import cached_vectors
 
     encoder = open_encoder(Path(scenario.news.language_model))
     # an abstract, of a film its plot, says what a title leaves out
@@ -212,83 +204,3 @@ def _language_vectors(scenario: NewsScenario, news: News, vectors: Float32s) -> 
         for title, rest in zip(news.titles, news.abstracts, strict=True)
     ]
     return cached_vectors(Path(scenario.run.directory) / "news-vectors", texts, encoder)
-
-
-@dataclass(frozen=True)
-class ModelRecommender:
-    """Serves from a trained news model: attention over its basis where it has one, else its whole
-    user vector.
-
-    A user sends one noised answer per guarantee (click, replace): attention by Alg. 2 with the
-    sound calibration, clipped at `theta`, after padding; or the user vector clipped at
-    `vector_clip`, two of which are at most 2 `vector_clip` apart (the paper's "VDP"). noise: of
-    either; see `attention.serving_plan` and `attention.release_vectors`.
-    """
-
-    model: NewsModel
-    history: int
-    theta: float
-    padding: float
-    vector_clip: float
-    noise: ServingNoise = "gaussian"
-
-    def serve(self, asked: Impressions, *, guarantee: Guarantee, key: bytes) -> Float32s:
-        """See `variants.Recommender`."""
-        history = asked.last_clicks(self.history)
-        U = (
-            self._attention(history, guarantee, key)
-            if self.model.basis
-            else self._vectors(history, guarantee, key)
-        )
-        with torch.no_grad():
-            V = self.model.encode_news(np.arange(asked.num_news)).numpy()
-        return products(
-            U, np.repeat(asked.users, np.diff(asked.candidate_ptr)), V, asked.candidates
-        )
-
-    def _attention(
-        self, history: npt.NDArray[np.int32], guarantee: Guarantee, key: bytes
-    ) -> Float32s:
-        assert self.model.basis is not None
-        plan = attention.serving_plan(
-            guarantee,
-            self.noise,
-            theta=self.theta,
-            basis=len(self.model.basis.vectors),
-            padding=self.padding,
-        )
-        keys = [
-            [derive(key, f"{purpose}/{k}") for k in range(len(history))]
-            for purpose in ("padding", "noise")
-        ]
-        weights = released_weights(self.model, history, plan, (keys[0], keys[1]))
-        renormalise = (
-            attention.renormalise_softplus if plan.noise_std else attention.renormalise_relu
-        )
-        with torch.no_grad():
-            U = self.model.basis.reconstruct(
-                torch.from_numpy(renormalise(weights).astype(np.float32))
-            )
-        return np.asarray(U.numpy(), np.float32)
-
-    def _vectors(
-        self, history: npt.NDArray[np.int32], guarantee: Guarantee, key: bytes
-    ) -> Float32s:
-        with torch.no_grad():
-            U = user_vectors(self.model, history).double().numpy()
-        if not guarantee.private:
-            return U.astype(np.float32)
-        if self.noise != "gaussian":
-            order: Literal[1, 2] = 1 if self.noise == "laplace" else 2
-            return attention.release_vectors(
-                U, radius=self.vector_clip, epsilon=guarantee.epsilon, order=order, key=key
-            )[0].astype(np.float32)
-        U *= np.minimum(
-            1.0, self.vector_clip / np.maximum(np.linalg.norm(U, axis=1, keepdims=True), 1e-30)
-        ) * (1 - 1e-12)
-        step = 2.0 ** (math.floor(math.log2(self.vector_clip)) - 20)
-        mu = mu_for(guarantee.epsilon, guarantee.delta)
-        std = gaussian.noise_std(radius=2 * self.vector_clip, mu=mu, coarsest_step=step)
-        return gaussian.add_to_rows(
-            np.trunc(U / step).astype(np.int64), step=step, std=std, key=key
-        ).astype(np.float32)

@@ -29,6 +29,7 @@ from fedrec.privacy.guarantee import Guarantee
 Real = TypeVar("Real", np.float32, np.float64)
 
 _PIECE = 1 << 17
+"""Clicks whose matrices are held at a time: memory does not grow with the log."""
 
 
 def products(

@@ -217,6 +217,7 @@ class NoiseLevels:
     @staticmethod
     def of(report_std: float, serving_stds: Sequence[float]) -> NoiseLevels:
         """The reports' own level and every noisier one that will be served."""
+        # relative: a level that differs by rounding alone is the reports' own
         return NoiseLevels(
             (report_std, *sorted({std for std in serving_stds if std > report_std * (1 + 1e-9)}))
         )
@@ -290,7 +291,7 @@ def fit(
     model = ReportModel(items, prior, settings, rng=streams.numpy("news-initialisation"))
     n = len(collected.users)
     rng = streams.numpy("news-batches")
-    steps = max(1, math.ceil(n / settings.batch))
+    steps = max(1, math.ceil(n / settings.batch))  # the last batch may be smaller
     at = Progressing.begin(model, settings, steps, streams, rng)
     begun = at.restored(kept.latest())
     truth = Answers.of(collected, topics)
@@ -416,8 +417,7 @@ class Served:
 
 
 def serve(trained: Trained, asked: Impressions, *, mu: float, key: bytes) -> Served:
-    """Rank for users who each send one noised report; it answers all their impressions
-    (`click_accounting.Memory`)."""
+    """Rank for users who each send one noised report; it answers all their impressions."""
     reports = bounded_mean.report(
         asked.last_clicks(trained.history), trained.topics, mu=mu, name="serving", key=key
     )

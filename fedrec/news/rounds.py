@@ -86,7 +86,7 @@ class Schedule:
 
     def rounds_of_a_pass(self, users: int) -> int:
         """In which every user answers once."""
-        return max(1, round(users / self.users_per_round))
+        return max(1, round(users / self.users_per_round))  # the nearest number of equal rounds
 
 
 class LocalUpdate(Protocol):

@@ -12,14 +12,14 @@ import numpy as np
 from fedrec.arrays import Float32s
 from fedrec.data.features import PublicFeatures
 from fedrec.data.impressions import Impressions, News
-from fedrec.news import topics
+from fedrec.news import text_topics, topics
 from fedrec.news.sensitivity import opened
 from fedrec.privacy.bounded_mean import TopicTable
 from fedrec.privacy.guarantee import Guarantee
 from fedrec.randomness import Streams
 from fedrec.settings import NewsScenario
 
-DEFAULT_TOPICS = 32
+DEFAULT_TOPICS = 32  # by judgement, not fitted
 
 
 @dataclass(frozen=True)
@@ -116,11 +116,11 @@ def _categories(scenario: NewsScenario, catalogue: Catalogue) -> TopicTable:
 
 def _directions(scenario: NewsScenario, catalogue: Catalogue) -> TopicTable:
     wanted = scenario.news.basis or DEFAULT_TOPICS
-    return topics.directions(catalogue.vectors, width=min(wanted, catalogue.vectors.shape[1]))
+    return text_topics.directions(catalogue.vectors, width=min(wanted, catalogue.vectors.shape[1]))
 
 
 def _text(scenario: NewsScenario, catalogue: Catalogue) -> TopicTable:
-    return topics.text_topics(
+    return text_topics.text_topics(
         catalogue.vectors,
         topics=min(scenario.news.basis or DEFAULT_TOPICS, len(catalogue.vectors)),
         rng=Streams(scenario.seed).numpy("news-topics"),

@@ -30,6 +30,8 @@ from fedrec.encoders.news import Dropout, dropped, matrix, offset
 from fedrec.news.checkpoints import State, packed
 from fedrec.randomness import Streams
 
+Draws = np.random.Generator
+
 
 @dataclass(frozen=True)
 class ReportModelSettings:
@@ -133,9 +135,6 @@ def _centred(prior: npt.NDArray[np.floating]) -> npt.NDArray[np.float64]:
     of the size of a."""
     P = np.asarray(prior, np.float64) - np.mean(prior, axis=1, keepdims=True)
     return np.asarray(P / max(float(np.sqrt(len(P) * np.mean(P**2))), 1e-12))
-
-
-Draws = np.random.Generator
 
 
 @dataclass(frozen=True)

@@ -65,6 +65,15 @@ PURE = "pure: holds with delta = 0, but for what the sampler rounds (fedrec/priv
 Training = Callable[
     [NewsScenario, Catalogue, "NewsClients", Kept], Iterator[Progress | TrainedNews]
 ]
+BASIS = 5
+NEGATIVES = 4
+"""B and k of the paper's experiments."""
+THETA = 0.5
+GRADIENT_CLIP = 0.005
+VECTOR_CLIP = 0.001
+"""theta of attention (ours: the paper does not say), of DP-FedRec's gradients and of its user
+vectors (Sec. 4)."""
+LEARNING_RATE = 3e-3  # of FedAdam on the server, by judgement
 
 
 @dataclass(frozen=True)
@@ -110,12 +119,21 @@ class Summed:
 class NewsVariant:
     """One way to train a news recommender.
 
-    noise_on: what carries the noise, which decides what an audit can measure. costs: of one user's
-    clicks, answered in so many passes; or `plan` and `summed`, of sums at an aggregator.
-    not_established: why the guarantee is not proved; empty where it is. keys: of `[news]`, those
-    that only some variants read. on_devices: False where the clicks themselves are collected.
-    encoders: whether it answers by a published model, `news.model`, rather than by public rows of
-    topics. models: values of `news.model` that it has.
+    Args:
+        name: In small letters, as in `news.variant`.
+        train: From a scenario, the catalogue, clients and what is kept to the trained model.
+        unit: Who is protected.
+        noise_on: What carries the noise, which decides what an audit can measure.
+        costs: Of one user's clicks, answered in so many passes.
+        plan: Of sums at an aggregator, in place of `costs`.
+        in_rounds: How devices answer, of a variant that trains in rounds.
+        summed: Both halves, of a variant whose reports an aggregator sums.
+        not_established: Why the guarantee is not proved; empty where it is.
+        on_devices: False where the clicks themselves are collected.
+        encoders: Whether it answers by a published model, `news.model`, rather than by public
+            rows of topics.
+        models: Values of `news.model` that it has.
+        keys: Of `[news]`, those that only some variants read.
 
     >>> found = require("central")
     >>> found.unit, found.noise_on, found.private
@@ -143,7 +161,15 @@ class NewsVariant:
 
     def releases(self, scenario: NewsScenario, passes: int) -> tuple[Releases, ...]:
         """Everything that one training releases, and who pays it: clicks by role, or for both
-        together where both see the same."""
+        together where both see the same.
+
+        Args:
+            scenario: Of news.
+            passes: How many times all users answer.
+
+        Returns:
+            One entry for each kind of release.
+        """
         if self.plan is not None:
             plan = self.plan(scenario)
             events = (plan.event(release.name) for release in plan.releases)
@@ -169,7 +195,14 @@ _REGISTERED: dict[str, NewsVariant] = {}
 def register(variant: NewsVariant) -> NewsVariant:
     """Make a variant known by its name.
 
-    Raises SettingsError where the name is one of fedrec's own.
+    Args:
+        variant: Replaces a registered one of its name.
+
+    Returns:
+        The same variant.
+
+    Raises:
+        SettingsError: The name is one of fedrec's own.
 
     >>> from dataclasses import replace
     >>> register(replace(require("additive"), name="additive-2")).name
@@ -185,6 +218,15 @@ def register(variant: NewsVariant) -> NewsVariant:
 
 def find(name: str) -> NewsVariant | None:
     """The variant of this name: fedrec's own, a registered one, or one with an entry point.
+
+    Args:
+        name: In small letters, as in `news.variant`.
+
+    Returns:
+        The variant, or None where there is none.
+
+    Raises:
+        SettingsError: An entry point cannot be loaded.
 
     >>> find("additive").noise_on
     'reports'
@@ -203,6 +245,9 @@ def find(name: str) -> NewsVariant | None:
 def names() -> tuple[str, ...]:
     """Names of all variants.
 
+    Returns:
+        Fedrec's own first.
+
     >>> names()[:3]
     ('additive', 'local', 'central')
     """
@@ -214,7 +259,16 @@ def names() -> tuple[str, ...]:
 
 
 def require(name: str) -> NewsVariant:
-    """Finds a variant as `find` does. Raises SettingsError where there is no such variant.
+    """Finds a variant as `find` does.
+
+    Args:
+        name: In small letters, as in `news.variant`.
+
+    Returns:
+        The variant.
+
+    Raises:
+        SettingsError: There is no such variant.
 
     >>> require("additive").unit
     'click'
@@ -253,14 +307,14 @@ def costs_of(scenario: NewsScenario, passes: int) -> Costs:
 
 
 def train_news(
-    scenario: NewsScenario, catalogue: Catalogue, fleet: NewsClients, *, kept: Kept = NOTHING
+    scenario: NewsScenario, catalogue: Catalogue, clients: NewsClients, *, kept: Kept = NOTHING
 ) -> Iterator[Progress | TrainedNews]:
-    """Train the scenario's variant over a fleet, yielding progress and, last, the trained model; on
+    """Train the scenario's variant over clients, yielding progress and, last, the trained model; on
     from what is kept.
 
-    Raises PrivacyError where a ledger refuses, and what the fleet raises.
+    Raises PrivacyError where a ledger refuses, and what the clients raise.
     """
-    return of(scenario).train(scenario, catalogue, fleet, kept)
+    return of(scenario).train(scenario, catalogue, clients, kept)
 
 
 def promised(scenario: NewsScenario) -> Guarantee:
@@ -290,17 +344,6 @@ def promise(scenario: NewsScenario) -> Guarantee:
     if not note and found.private and scenario.news.accounting == "per-round":
         note = "each round is charged alone, as published"
     return replace(found, established=False, note=note) if note else found
-
-
-BASIS = 5
-NEGATIVES = 4
-"""B and k of the paper's experiments."""
-THETA = 0.5
-GRADIENT_CLIP = 0.005
-VECTOR_CLIP = 0.001
-"""theta of attention (ours: the paper does not say), of DP-FedRec's gradients and of its user
-vectors (Sec. 4)."""
-LEARNING_RATE = 3e-3
 
 
 def times_charged(scenario: NewsScenario, passes: int) -> int:

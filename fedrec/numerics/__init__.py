@@ -13,6 +13,8 @@ from typing import Any, TypeVar
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 _PATIENCE_S = 60.0
 _PAUSE_S = 0.02
+"""No function takes a minute to compile; a pause is short beside the tenths of a second that most
+take."""
 
 
 def compiled(*, inner: bool = False, **options: Any) -> Callable[[_Function], _Function]:
@@ -58,7 +60,7 @@ def _alone(folder: Path, name: str) -> Iterator[None]:
             fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, place)
             break
         except BlockingIOError:
-            time.sleep(_PAUSE_S)
+            time.sleep(_PAUSE_S)  # a lock of the system has no time limit: it is tried again
         except OSError:
             break
     try:

@@ -26,7 +26,7 @@ from fedrec.numerics.tiles import (
 )
 
 _REASSOCIATE = {"reassoc", "contract", "nsz"}  # sums as vectors; the order is fixed when compiled
-_MOST_SWEEPS = 60
+_MOST_SWEEPS = 60  # QL takes two or so for each eigenvalue; `done` says who ended
 
 
 @compiled(inner=True, error_model="numpy", fastmath=_REASSOCIATE)

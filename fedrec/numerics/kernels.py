@@ -264,9 +264,9 @@ def solve_range(
     M = np.empty(side * side * LANES, source.dtype)
     inverse = np.empty(side * LANES, source.dtype)
     y = np.empty(side * LANES, source.dtype)
-    fill(y, 0, len(y), 0)
     for group in range(first, last, LANES):
         taken = min(LANES, last - group)
+        fill(y, 0, len(y), 0)  # past d, too: what one row without a solution left is not a number
         for lane in range(LANES):
             row = group + min(lane, taken - 1)  # idle lanes repeat the last row
             copy(C, 0, base, 0, len(C))
@@ -307,9 +307,9 @@ def solve_packed_range(
     M = np.empty(side * side * LANES, b.dtype)
     inverse = np.empty(side * LANES, b.dtype)
     y = np.empty(side * LANES, b.dtype)
-    fill(y, 0, len(y), 0)
     for group in range(first, last, LANES):
         taken = min(LANES, last - group)
+        fill(y, 0, len(y), 0)  # past d, too: what one row without a solution left is not a number
         fill(M, 0, len(M), 0)
         for lane in range(LANES):
             row = group + min(lane, taken - 1)  # idle lanes repeat the last row

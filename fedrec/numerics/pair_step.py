@@ -17,7 +17,12 @@ from fedrec.arrays import Floats
 from fedrec.numerics import compiled
 from fedrec.numerics.tiles import LANES, Vectors, cgutils, data_of, ir, tile
 
-_UNROLLED = 4
+_UNROLLED = 4  # sums that do not wait for each other: additions overlap
+u32 = np.uint32
+u64 = np.uint64
+f32 = np.float32
+i32 = np.int32
+_FAST = {"contract", "reassoc", "nsz", "nnan", "ninf"}
 
 
 @tile
@@ -96,13 +101,6 @@ def _halved(v: Vectors, total: Any, lanes: int) -> Any:
     return v.builder.fadd(
         total, v.builder.shuffle_vector(total, ir.Constant(v.vector, ir.Undefined), mask)
     )
-
-
-u32 = np.uint32
-u64 = np.uint64
-f32 = np.float32
-i32 = np.int32
-_FAST = {"contract", "reassoc", "nsz", "nnan", "ninf"}
 
 
 @njit(inline="always")

@@ -22,7 +22,7 @@ from numba.core import types
 from numba.core.codegen import get_host_cpu_features
 from numba.extending import intrinsic
 
-LANES = 8
+LANES = 8  # float64 of an AVX-512 register; narrower processors use two
 cgutils: Any = _cgutils  # half typed: for the checker, not at all
 ir = cgutils.ir
 _processor = cast(Callable[[], str], get_host_cpu_features)

@@ -1,13 +1,13 @@
-"""Addresses of parties, a host and a port; and open connections counted by peer."""
+"""Addresses of parties: a host and a port."""
 
 from __future__ import annotations
 
 import ipaddress
 import os
-from collections import Counter
 from dataclasses import dataclass
-from functools import lru_cache
 from urllib.request import proxy_bypass_environment  # type: ignore[attr-defined]  # of all systems
+
+_PROXIES = ("grpc_proxy", "https_proxy", "http_proxy", "all_proxy")
 
 
 @dataclass(frozen=True)
@@ -40,9 +40,6 @@ class Address:
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
 
-_PROXIES = ("grpc_proxy", "https_proxy", "http_proxy", "all_proxy")
-
-
 def proxy_words(address: str) -> str:
     """What to say of the environment's proxy where nobody answers at an address; empty where there
     is none, or the address is on this machine and no proxy is used."""
@@ -58,34 +55,3 @@ def proxy_words(address: str) -> str:
         f" {found} is set: if that proxy does not reach {where.host}, unset it or add {where.host} "
         "to no_proxy."
     )
-
-
-class Connections:
-    """Those of one listener. loopback: whether this machine's own are limited too: one of them may
-    be a proxy for everybody. There is no lock."""
-
-    def __init__(self, per_peer: int, *, loopback: bool = False) -> None:
-        self._per_peer = per_peer
-        self._loopback = loopback
-        self._open = Counter[str]()
-
-    def connect(self, address: str) -> bool:
-        """Count a connection; False where this peer has too many, which is counted too until
-        `disconnect`."""
-        self._open[address] += 1
-        return self._open[address] <= self._per_peer or (not self._loopback and here(address))
-
-    def disconnect(self, address: str) -> None:
-        """A connection that was counted ended."""
-        self._open[address] -= 1
-        if self._open[address] <= 0:
-            del self._open[address]
-
-
-@lru_cache(4_096)
-def here(address: str) -> bool:
-    """Whether it is this machine's own."""
-    try:
-        return ipaddress.ip_address(address).is_loopback
-    except ValueError:
-        return False

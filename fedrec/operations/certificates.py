@@ -23,9 +23,8 @@ from pathlib import Path
 from typing import Literal, cast
 
 from cryptography import x509
-from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives import hashes
-from cryptography.hazmat.primitives.asymmetric import ec, ed25519, padding, rsa
+from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import (
     Encoding,
     NoEncryption,
@@ -52,7 +51,6 @@ is never called; serving is called by strangers and may call no party."""
 PLACES = ("1", "2", "3")
 """Names of three aggregators."""
 LOCAL_HOSTS = ("localhost", "127.0.0.1", "::1")
-_PSS = padding.PSS(padding.MGF1(hashes.SHA256()), padding.PSS.MAX_LENGTH)
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 _PREFIX = "fedrec:"
 _IDENTITY = re.compile(
@@ -115,37 +113,6 @@ def pins_of(certificate: x509.Certificate) -> Pins:
         hashlib.sha256(certificate.public_bytes(Encoding.DER)).hexdigest(),
         hashlib.sha256(key).hexdigest(),
     )
-
-
-def sign(key: Path, data: bytes) -> bytes:
-    """By a private key (PEM) as TLS uses it: on an elliptic curve, RSA, or of Edwards' kind.
-
-    Raises SettingsError on another one."""
-    private = load_pem_private_key(key.read_bytes(), password=None)
-    if isinstance(private, ec.EllipticCurvePrivateKey):
-        return private.sign(data, ec.ECDSA(hashes.SHA256()))
-    if isinstance(private, rsa.RSAPrivateKey):
-        return private.sign(data, _PSS, hashes.SHA256())
-    if isinstance(private, ed25519.Ed25519PrivateKey):
-        return private.sign(data)
-    raise SettingsError(f"{key} cannot sign", "Use a key on P-256, Ed25519, or RSA.")
-
-
-def signature_holds(pem: bytes, data: bytes, signature: bytes) -> bool:
-    """Whether the key of the first certificate in `pem` made the signature."""
-    public = x509.load_pem_x509_certificate(pem).public_key()
-    try:
-        if isinstance(public, ec.EllipticCurvePublicKey):
-            public.verify(signature, data, ec.ECDSA(hashes.SHA256()))
-        elif isinstance(public, rsa.RSAPublicKey):
-            public.verify(signature, data, _PSS, hashes.SHA256())
-        elif isinstance(public, ed25519.Ed25519PublicKey):
-            public.verify(signature, data)
-        else:
-            return False
-    except InvalidSignature:
-        return False
-    return True
 
 
 def signer_of(pem: bytes) -> tuple[str, str]:
@@ -224,7 +191,6 @@ def write_development_certificates(
     serving_hosts: Sequence[str] = (),
     days: int = 90,
     three_aggregators: bool = False,
-    leaves: Mapping[str, Sequence[str]] | None = None,
 ) -> list[Path]:
     """An authority, an aggregator, a server, serving and the clients; what is there already is
     kept. Returns all files, the authority's first.
@@ -232,18 +198,16 @@ def write_development_certificates(
     three_aggregators: three in place of one, named 1, 2 and 3; aggregator_hosts are then one of
     each, in that order. Aggregator and server are reachable at their own hosts and no other's,
     serving at the server's unless it has its own; without any, at this machine's own names.
-    leaves: hosts of the aggregator's leaves, by name; it then calls them, as their root. Raises
-    SettingsError on names that are none, and where one host is to be both.
+    Raises SettingsError on names that are none, and where one host is to be both.
     """
     if both := sorted({*aggregator_hosts} & {*server_hosts} - {*LOCAL_HOSTS}):
         cause = f"{both[0]} is named as the aggregator's host and the server's"
         raise SettingsError(cause, "Give each a name of its own: one machine may have two.")
     aggregators = _aggregators(aggregator_hosts, three=three_aggregators)
-    _require_names([*(leaves or {}), *clients])
+    _require_names(clients)
     ca = _existing(folder, "ca") or make_ca(folder, days=days)
     parties: list[tuple[Role, str, Sequence[str]]] = [
         *(("aggregator", name, hosts) for name, hosts in aggregators.items()),
-        *(("aggregator", name, hosts or LOCAL_HOSTS) for name, hosts in (leaves or {}).items()),
         ("server", "server", server_hosts or LOCAL_HOSTS),
         ("serving", "serving", serving_hosts or server_hosts or LOCAL_HOSTS),
         *(("client", name, ()) for name in clients),
@@ -252,9 +216,7 @@ def write_development_certificates(
     for role, name, hosts in parties:
         try:
             pair = _existing(folder, _file_name(role, name))
-            calls = role == "aggregator" and (
-                three_aggregators or (bool(leaves) and name in aggregators)
-            )
+            calls = role == "aggregator" and three_aggregators
             made.append(pair or issue(ca, role, name, hosts=hosts, days=days, calls=calls))
         except ValueError as failure:
             raise SettingsError(f"{role} {name!r}: {failure}", "Choose another name.") from None

@@ -10,6 +10,7 @@ from fedrec.errors import RunError
 LEAST = 64
 """gRPC aborts a process that may open fewer than 24, whatever it was about to say."""
 MOST = 65_536
+"""More connections than a party serves, and few enough for what walks over all that are allowed."""
 
 
 def raise_limit() -> None:

@@ -27,7 +27,6 @@ from datetime import UTC, datetime
 from io import TextIOWrapper
 from pathlib import Path
 from types import FrameType
-from typing import Any, TextIO, cast
 
 from fedrec.errors import DataError, FedRecError, MalformedRowError, SettingsError
 
@@ -44,6 +43,8 @@ FIELDS = frozenset(
             "accepted",
             "rejected",
             "clipped",
+            "events",
+            "unknown_events",
             "bytes_in",
             "bytes_out",
         ),
@@ -61,6 +62,8 @@ KEPT = 4
 
 _LONGEST = 200
 _LONGEST_REASON = 800
+"""Characters of a field: a line stays readable, whatever a peer sent. Causes and remedies are
+sentences."""
 _UNQUOTED = (
     "an error that was met while private data were read",
     "The place in this line says where; `fedrec doctor` on this machine says more.",
@@ -108,7 +111,8 @@ def configure(
     log.setLevel(level)
     log.propagate = False
     handler = _handler(file, max_bytes, kept)
-    handler.setFormatter(_JsonLines(party))
+    seen = file is None and sys.stderr.isatty()
+    handler.setFormatter((_PlainLines if seen else _JsonLines)(party))
     log.addHandler(handler)
     _SHARED.addHandler(handler)
     return log
@@ -290,30 +294,16 @@ def _reopened_on_hangup(log: logging.Logger) -> Iterator[None]:
         signal.signal(signal.SIGHUP, before)
 
 
-def keep_on_without_streams() -> None:
-    """A process goes on where nobody reads its standard output or error any more, or their disk is
-    full: what cannot be written there is dropped."""
-    sys.stdout = cast(TextIO, _Dropping(sys.stdout))
-    sys.stderr = cast(TextIO, _Dropping(sys.stderr))
+class _PlainLines(_JsonLines):
+    """Lines for a person at a terminal: time, event, and its fields."""
 
-
-class _Dropping:
-    """A standard stream that never fails."""
-
-    def __init__(self, stream: TextIO) -> None:
-        self._stream = stream
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._stream, name)
-
-    def write(self, text: str) -> int:
-        with suppress(OSError):
-            return self._stream.write(text)
-        return len(text)
-
-    def flush(self) -> None:
-        with suppress(OSError):
-            self._stream.flush()
+    def format(self, record: logging.LogRecord) -> str:
+        """One line."""
+        content = json.loads(super().format(record))
+        time_of_day = str(content.pop("time"))[11:19]
+        event = content.pop("event", "")
+        told = [f"{name} {value}" for name, value in content.items() if name != "party"]
+        return f"{time_of_day} {event}: {', '.join(told)}"
 
 
 def _handler(file: Path | None, max_bytes: int, kept: int) -> logging.Handler:

@@ -18,7 +18,7 @@ import signal
 import subprocess
 import sys
 
-_PR_SET_PDEATHSIG = 1
+_PR_SET_PDEATHSIG = 1  # of Linux' sys/prctl.h
 
 
 def command(program: list[str], *, max_bytes: int = 0) -> list[str]:

@@ -3,9 +3,11 @@ file's own folder, one line per mistake."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+from difflib import get_close_matches
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeVar, cast
+from typing import Annotated, Any, ClassVar, Literal, TypeVar, cast, get_args
 
 from pydantic import (
     AfterValidator,
@@ -22,6 +24,20 @@ from fedrec.operations.addresses import Address
 from fedrec.operations.certificates import Role
 from fedrec.operations.pins import of_role, read_pins
 from fedrec.settings_tables import Table, read_toml
+
+log = logging.getLogger(__name__)
+_Settings = TypeVar("_Settings", bound=BaseModel)
+Kind = Literal["aggregator", "server", "client", "serving"]
+_OF = {
+    "listen": "aggregator",
+    "public": "server",
+    "data": "client",
+    "grpc": "serving",
+    "http": "serving",
+    "models": "serving",
+    "ranking": "serving",
+}
+"""Keys that files of one party alone have."""
 
 
 def _from_folder(value: str, info: ValidationInfo) -> str:
@@ -52,7 +68,11 @@ class LoggedTable(PartyTable):
 
 
 class PinnedTable(LoggedTable):
-    """Settings of a party that may know the others' keys from a file."""
+    """Settings of a party that may know the others' keys from a file.
+
+    `former`: tables and keys that the version before named otherwise, and their names now."""
+
+    former: ClassVar[Mapping[str, str]] = {}
 
     pins: FilePath = Field(
         "", description="file of `fedrec certs` with the SHA-256 of every party's public key"
@@ -80,12 +100,11 @@ def pinned(
     known = of_role(pins, role)
     if not isinstance(inner, dict) or inner.get("pin") or inner.get("insecure"):
         return content
-    # with leaves there are several: the root has its role's name
-    if len(known) != 1 and role not in known:
+    if len(known) != 1:
         raise ValueError(
             f"the pins name {len(known)} of role {role}, needed is one: say which in {table}.pin"
         )
-    return content | {table: inner | {"pin": known.get(role) or next(iter(known.values()))}}
+    return content | {table: inner | {"pin": next(iter(known.values()))}}
 
 
 def require_callers(known: Mapping[str, str], whom: str) -> None:
@@ -146,28 +165,6 @@ class AggregatorAccess(PartyTable):
         return self.model_dump(include=set(AggregatorAccess.model_fields)) | {"name": name}
 
 
-class RangeTable(PartyTable):
-    """Pseudonyms that a leaf owns, by their first two bytes."""
-
-    first: str = Field(
-        pattern=r"^[0-9a-f]{4}$",
-        description="first two bytes of the first pseudonym that it owns, 4 hexadecimal digits",
-    )
-    last: str = Field(
-        pattern=r"^[0-9a-f]{4}$", description="first two bytes of the last, 4 hexadecimal digits"
-    )
-
-
-class LeafAccess(AggregatorAccess, RangeTable):
-    """A leaf of a tree of aggregators, and the pseudonyms that it owns."""
-
-    name: str = Field("", description="as in its certificate, fedrec:aggregator:<name>")
-    place: Literal[0, 1, 2, 3] = Field(
-        0,
-        description="of its party among three (docs/three-party.md); 0: one trusted tree",
-    )
-
-
 class AggregatorOfThree(AggregatorAccess):
     """One of three aggregators."""
 
@@ -188,17 +185,6 @@ def three_pinned(content: dict[str, Any], pins: Mapping[str, str]) -> dict[str, 
             with_pin(each, str(place), known) for place, each in enumerate(listed, start=1)
         ]
     }
-
-
-def leaves_pinned(content: dict[str, Any], pins: Mapping[str, str]) -> dict[str, Any]:
-    """The pins of leaves, by their names, put where the table `leaves` has none."""
-    listed = content.get("leaves")
-    known = of_role(pins, "aggregator")
-    return (
-        content | {"leaves": [with_pin(each, "", known) for each in listed]}
-        if isinstance(listed, list)
-        else content
-    )
 
 
 def with_pin(table: Any, place: str, known: Mapping[str, str]) -> Any:
@@ -249,9 +235,6 @@ def insecure_name(place: int) -> str:
     return f"insecure-{place}"
 
 
-_Settings = TypeVar("_Settings", bound=BaseModel)
-
-
 def read(path: Path, settings: type[_Settings]) -> _Settings:
     """Read a settings file.
 
@@ -261,19 +244,6 @@ def read(path: Path, settings: type[_Settings]) -> _Settings:
 
 def _content(path: Path) -> dict[str, Any]:
     return read_toml(path, "Give a settings file, as in docs/deploy.md.")
-
-
-Kind = Literal["aggregator", "server", "client", "serving"]
-_OF = {
-    "listen": "aggregator",
-    "public": "server",
-    "data": "client",
-    "grpc": "serving",
-    "http": "serving",
-    "models": "serving",
-    "ranking": "serving",
-}
-"""Keys that files of one party alone have."""
 
 
 def kind_of(path: Path) -> Kind:
@@ -292,19 +262,66 @@ def kind_of(path: Path) -> Kind:
     return cast(Kind, found.pop())
 
 
+def _renamed(content: dict[str, Any], settings: type[BaseModel], source: str) -> dict[str, Any]:
+    """Content by the names of this version; each former one is logged with the new one."""
+    for former, now in getattr(settings, "former", {}).items():
+        *tables, last = former.split(".")
+        place: Any = content
+        for table in tables:
+            place = place.get(table, {}) if isinstance(place, dict) else {}
+        if isinstance(place, dict) and last in place and now not in place:
+            content = _moved(content, tables, last, now)
+            # before the party's log is open: Python's last resort is standard error
+            log.warning(
+                "%s: %s is called %s now; the next version reads the new name alone",
+                source,
+                former,
+                ".".join((*tables, now)),
+            )
+    return content
+
+
+def _moved(content: dict[str, Any], tables: Sequence[str], last: str, now: str) -> dict[str, Any]:
+    """A copy of nested tables in which one key has another name."""
+    if tables:
+        first = tables[0]
+        return content | {first: _moved(content[first], tables[1:], last, now)}
+    return {now if key == last else key: value for key, value in content.items()}
+
+
+def _names(settings: Any) -> Iterator[str]:
+    """Names of all keys of a table and of the tables in it."""
+    if isinstance(settings, type) and issubclass(settings, BaseModel):
+        for name, field in settings.model_fields.items():
+            yield name
+            yield from _names(field.annotation)
+    for part in get_args(settings):
+        yield from _names(part)
+
+
 def checked(
     content: dict[str, Any], settings: type[_Settings], *, folder: Path, source: str
 ) -> _Settings:
     """Settings from a table; relative paths start at `folder`.
 
     Raises SettingsError, which repeats no secret."""
+    content = _renamed(content, settings, source)
     try:
         return settings.model_validate(content, context={"folder": folder})
     except ValidationError as failure:
-        first = failure.errors()[0]
+        errors = failure.errors()
+        # a key in the wrong spelling is also missing in the right one: the spelling is the cause
+        unknown = [error for error in errors if error["type"] == "extra_forbidden"]
+        first = (unknown or errors)[0]
         key = ".".join(str(part) for part in first["loc"]) or "the file"
         hidden = isinstance(first["input"], dict | BaseModel) or "token" in key
         found = "" if hidden else f", found {first['input']!r}"
+        if unknown:
+            near = get_close_matches(str(first["loc"][-1]), set(_names(settings)), n=1)
+            meant = f"Did you mean {near[0]}? " if near else ""
+            raise SettingsError(
+                f"{source}: there is no key {key}", f"{meant}docs/deploy.md has a complete file."
+            ) from None
         message = first["msg"].removeprefix("Value error, ")
         raise SettingsError(
             f"{source}: {key}: {message}{found}", "docs/deploy.md has a complete file."

@@ -57,7 +57,7 @@ class Spans:
     def answer(self, protocol: str, took_s: float) -> None:
         """An answer of serving that was made now."""
         if self._tracer:
-            began_ns = time.time_ns() - round(took_s * 1e9)
+            began_ns = time.time_ns() - round(took_s * 1e9)  # traces count whole nanoseconds
             self._tell("answer", began_ns, None, {"network.protocol.name": protocol})
 
     def _tell(self, name: str, began_ns: int, parent: Any, attributes: dict[str, Any]) -> None:
@@ -142,7 +142,7 @@ class LateGauge:
     def __init__(self, registry: CollectorRegistry, name: str, words: str, *labels: str) -> None:
         self._registry = registry
         self._gauge = Gauge(name, words, labels, registry=None)
-        self._lock = Lock()
+        self._lock = Lock()  # two threads must not register the gauge twice
         self._exported = False
 
     def __call__(self, *labels: str) -> Gauge:
@@ -269,6 +269,6 @@ def noting(
     def wait(seconds: float) -> None:
         if state.waiting(reason):
             logs.say(log, "waiting", level=logging.WARNING, code=reason.value)
-        sleep(seconds)
+        sleep(seconds)  # so long as whoever calls says
 
     return wait

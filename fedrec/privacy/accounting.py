@@ -38,13 +38,19 @@ log = logging.getLogger(__name__)
 LARGEST_CHECKED = 1e4
 """Epsilon above which second opinions are not computed: their grids would take minutes and
 gigabytes, and nothing is protected."""
+_ROUNDING = 1e-9  # relative; sums of squares of a calibrated plan reach its mu up to the last bits
 
 
 @dataclass(frozen=True)
 class GaussianEvent:
-    """One Gaussian release: `mu` = L2 sensitivity / noise std, for one `unit` under `neighbours`.
+    """One Gaussian release and its price.
 
-    Infinite without noise."""
+    Args:
+        name: Of the release.
+        mu: L2 sensitivity over the noise's standard deviation; infinite without noise.
+        unit: Who or what is protected.
+        neighbours: What two neighbouring data sets differ by.
+    """
 
     name: str
     mu: float
@@ -75,6 +81,7 @@ def epsilon_of(mu: float, delta: float) -> float:
     high = 1.0
     while delta_of(mu, high) > delta:
         high *= 2
+    # at the limit of float64: what is left is far below the four digits that are said
     root: float = optimize.brentq(
         lambda e: delta_of(mu, e) - delta, 0.0, high, xtol=1e-12, rtol=1e-14
     )
@@ -83,7 +90,15 @@ def epsilon_of(mu: float, delta: float) -> float:
 
 @functools.lru_cache(maxsize=1024)  # a ledger asks for the same limit at every event
 def mu_for(epsilon: float, delta: float) -> float:
-    """The largest mu that is (epsilon, delta)-DP: calibration. Infinite for an infinite epsilon."""
+    """The largest mu that is (epsilon, delta)-DP: calibration. Infinite for an infinite epsilon.
+
+    Args:
+        epsilon: At least 0; infinite for no privacy.
+        delta: In (0, 1).
+
+    Returns:
+        Mu of Gaussian differential privacy (Dong, Roth, Su 2022, Cor. 1), rounded to the safe side.
+    """
     if math.isinf(epsilon):
         return math.inf
     low = 0.0
@@ -91,6 +106,7 @@ def mu_for(epsilon: float, delta: float) -> float:
     while delta_of(high, epsilon) <= delta:
         low = high
         high = 2 * high
+    # at the limit of float64; the loop below takes the rest to the safe side
     root: float = optimize.brentq(
         lambda m: delta_of(m, epsilon) - delta if m else -delta, low, high, xtol=1e-14, rtol=1e-14
     )
@@ -124,7 +140,18 @@ class Opinions:
 
 def opinions(events: Sequence[GaussianEvent], delta: float) -> Opinions:
     """All three accountants on the same events. A second opinion that fails counts as infinite, and
-    is logged; above `LARGEST_CHECKED` none is computed, and both are infinite."""
+    is logged; above `LARGEST_CHECKED` none is computed, and both are infinite.
+
+    Args:
+        events: What was released.
+        delta: In (0, 1).
+
+    Returns:
+        Epsilon of each accountant.
+
+    Raises:
+        UnitMismatchError: Events protect different units, or against different neighbours.
+    """
     return _opinions(tuple(events), delta)
 
 
@@ -170,9 +197,6 @@ def _second(
     except (ValueError, RuntimeError, OverflowError) as failure:
         log.warning("a second opinion did not converge and counts as infinite: %s", failure)
         return math.inf
-
-
-_ROUNDING = 1e-9  # relative; sums of squares of a calibrated plan reach its mu up to the last bits
 
 
 @dataclass(frozen=True)

@@ -40,6 +40,7 @@ BITS = 20
 """A public row has entries of at most 2^20 grid steps: squares of distances stay exact in double
 precision."""
 _BLOCK = 1024
+"""Rows compared at a time: products of two blocks have 8 MB."""
 
 
 @dataclass(frozen=True)
@@ -99,6 +100,7 @@ def topic_table(public: npt.NDArray[np.floating]) -> TopicTable:
 
     Raises ValueError where a row is then longer than 1."""
     s = np.asarray(public, np.float64)
+    # float32 rows of length 1 are a little longer; cutting towards 0 must then make them shorter
     if s.ndim != 2 or not s.size or not (np.abs(s) <= 1 + 1e-6).all():
         raise ValueError("a public row must be finite and no longer than 1")
     rows = np.trunc(s * 2**BITS).astype(np.int64)

@@ -51,6 +51,14 @@ SMALLEST_PAIR_STD = 6.0
 _SLACK = 1e-12
 """Each noise is drawn so much wider, relatively, that rounding of sqrt(2) leaves no two with less
 than the plan asks for."""
+Aggregation = Literal["trusted", "three-party"]
+"""Who sums: one trusted aggregator, or three of which any two are honest (`fedrec.sharing`)."""
+CalibratedFor = Literal["one-corrupt", "outsiders"]
+"""Against whom a three-party plan's noise gives the epsilon that was asked for: the server with one
+aggregator, or everybody else."""
+HostileClients = Literal["trusted-sites", "checked"]
+"""Of three-party: whether clients are sites known by name, or aggregators check what they share
+(`federation.hostile_clients`)."""
 
 
 def party_std(pair_std: float, *, coarsest_step: float) -> float:
@@ -71,17 +79,6 @@ def party_std(pair_std: float, *, coarsest_step: float) -> float:
 def total_std(pair_std: float, *, coarsest_step: float) -> float:
     """Real std of all three noises together."""
     return math.sqrt(PARTIES) * party_std(pair_std, coarsest_step=coarsest_step)
-
-
-Aggregation = Literal["trusted", "three-party"]
-"""Who sums: one trusted aggregator, or three of which any two are honest (`fedrec.sharing`)."""
-CalibratedFor = Literal["one-corrupt", "outsiders"]
-"""Against whom a three-party plan's noise gives the epsilon that was asked for: the server with one
-aggregator, or everybody else."""
-
-HostileClients = Literal["trusted-sites", "checked"]
-"""Of three-party: whether clients are sites known by name, or aggregators check what they share
-(`federation.hostile_clients`)."""
 
 
 @dataclass(frozen=True)
@@ -176,6 +173,7 @@ class Plan:
                 f"this is no privacy plan: {failure}", "Use the same version of fedrec everywhere."
             ) from None
         allowed = mu_for(plan.guarantee.epsilon, plan.guarantee.delta)
+        # mus are read from decimals, and the root of their squares rounds
         if plan.guarantee.established and not (events and compose(events) <= allowed * (1 + 1e-9)):
             raise PrivacyError(
                 f"the plan's releases add up to more than {plan.guarantee}",

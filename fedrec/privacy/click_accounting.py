@@ -39,6 +39,7 @@ Role = Literal["history", "label"]
 
 _ROUNDING = 1e-9  # relative; a calibrated release reaches the limit up to the last bits
 _MOST_CHOICES = 256  # each is one composition, of milliseconds
+_CLICK = Guarantee(1.0, 0.5, "click", "replace")
 
 
 @dataclass(frozen=True)
@@ -193,6 +194,3 @@ def dearest_click(trainings: Sequence[Costs], limit: Guarantee) -> float:
         ]
         cohorts.append(Cohort("history", tuple(itertools.chain.from_iterable(seen))))
     return ClickAccountant(limit, tuple(dict.fromkeys(cohorts))).epsilon
-
-
-_CLICK = Guarantee(1.0, 0.5, "click", "replace")

@@ -17,6 +17,9 @@ from fedrec.errors import PrivacyError, UnitMismatchError
 
 Unit = Literal["user", "example", "click"]
 Neighbours = Literal["add/remove", "replace"]
+_ROUNDING = 1e-9
+"""Relative: a number that is one of four digits but for the last bits of a float is said as
+that."""
 
 
 def compared(unit: Unit, neighbours: Neighbours) -> str:
@@ -36,14 +39,10 @@ def said_up(epsilon: float) -> str:
     return _four_digits(epsilon * (1 - _ROUNDING), math.ceil)
 
 
-_ROUNDING = 1e-9
-"""Relative: a number that is one of four digits but for the last bits of a float is said as
-that."""
-
-
 def _four_digits(epsilon: float, rounded: Callable[[float], int]) -> str:
     if epsilon == 0 or math.isinf(epsilon):
         return f"{epsilon:g}"
+    # the place of the fourth digit
     place = 10.0 ** (3 - math.floor(math.log10(epsilon)))
     return f"{rounded(epsilon * place) / place:.4g}"
 
@@ -52,8 +51,14 @@ def _four_digits(epsilon: float, rounded: Callable[[float], int]) -> str:
 class Guarantee:
     """(epsilon, delta)-differential privacy for `unit` under `neighbours`.
 
-    `established` is False for mechanisms kept only to reproduce a paper whose proof does not hold;
-    `note` says why, or else what it leaves out.
+    Args:
+        epsilon: At least 0; infinite for no privacy.
+        delta: In (0, 1); 0 for pure privacy.
+        unit: Who or what is protected.
+        neighbours: What two neighbouring data sets differ by.
+        established: False for mechanisms kept only to reproduce a paper whose proof does not
+            hold.
+        note: Why not, or else what the guarantee leaves out.
     """
 
     epsilon: float
@@ -82,7 +87,14 @@ class Guarantee:
         return compared(self.unit, self.neighbours)
 
     def require_same_unit(self, other: Guarantee) -> None:
-        """Raise UnitMismatchError unless both protect the same unit against the same neighbours."""
+        """Refuse to add guarantees of different units or neighbours.
+
+        Args:
+            other: What is to be added.
+
+        Raises:
+            UnitMismatchError: They do not protect the same unit against the same neighbours.
+        """
         mine = (self.unit, self.neighbours)
         theirs = (other.unit, other.neighbours)
         if mine != theirs:

@@ -4,11 +4,9 @@ Deployed noise is made from it with a key of the operating system, reproducible 
 key of a seeded stream (`fedrec.randomness`). To tell the words from uniform ones without the key is
 to break AES (within 2^64 blocks per key; a release of 23 million numbers takes 2^25).
 
-Uniform draws from a secret key are exact: coins, integers, subsets, of which randomised answers and
-padding are made.
-
-Every draw compares whole 64-bit words with integers; no floating-point uniform is involved. AES
-stands for uniform words (`fedrec.privacy.keystream`). A key is used once.
+Coins, integers and subsets are drawn from it exactly; randomised answers and padding are made of
+them. Every draw compares whole 64-bit words with integers, and no floating-point uniform is
+involved. A key is used once.
 """
 
 from __future__ import annotations
@@ -22,8 +20,10 @@ from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 
 from fedrec.arrays import Bools, Int64s, UInt64s
 
-KEY_BYTES = 32
+KEY_BYTES = 32  # of AES-256
 _TAIL_WORDS = 2  # `update_into` asks for room for one more cipher block than it writes
+# relative; more than the few roundings with which a caller computes a probability
+_ROUNDING = Fraction(1, 2**48)
 
 
 def derive(key: bytes, purpose: str) -> bytes:
@@ -55,10 +55,6 @@ class Keystream:
         if self._words.base is None:  # a big-endian machine: the copy above must follow
             self._words[:] = self._room[: len(self._words)]
         return self._words
-
-
-# relative; more than the few roundings with which a caller computes a probability
-_ROUNDING = Fraction(1, 2**48)
 
 
 def coins(size: int, *, probability: float, key: bytes) -> Bools:

@@ -26,6 +26,8 @@ from fedrec.privacy.keystream import derive
 
 SMALLEST = 1.0
 LARGEST = 2.0**40
+"""In grid steps. Below one step about half of all draws or more would be zero; above, 64 t has more
+than the 47 digits of the docstring."""
 
 
 def sample(size: int, *, parameter: float, key: bytes) -> Int64s:
@@ -41,7 +43,7 @@ def sample(size: int, *, parameter: float, key: bytes) -> Int64s:
 
 def _geometric(size: int, parameter: float, key: bytes) -> Int64s:
     drawn = np.zeros(size, np.int64)
-    for digit in range(math.ceil(math.log2(64 * parameter)) + 1):
+    for digit in range(math.ceil(math.log2(64 * parameter)) + 1):  # upwards: all of 64 t
         odds = math.exp(-(2.0**digit) / parameter)
         drawn += (
             keystream.coins(

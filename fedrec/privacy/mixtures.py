@@ -46,6 +46,9 @@ from fedrec.privacy.selection import PureEvent
 if TYPE_CHECKING:
     from dp_accounting.pld import pld_pmf
 
+_INTERVAL = 1e-3  # of padded losses; one release costs at most about interval^2 too much
+_SPAN = 60.0  # losses beyond are counted as infinite
+
 
 def amplified(epsilon: float, padding: float) -> float:
     """e of the padded mechanism whose inner epsilon is e0: log(p + (1 - p) exp(e0))."""
@@ -112,9 +115,6 @@ def _check(padding: float) -> None:
 
 
 Event = GaussianEvent | PureEvent | PaddedEvent
-
-_INTERVAL = 1e-3  # of padded losses; one release costs at most about interval^2 too much
-_SPAN = 60.0  # losses beyond are counted as infinite
 
 
 def epsilon_of_events(events: Sequence[Event], delta: float) -> float:
@@ -191,7 +191,7 @@ def _distribution(event: Event) -> pld_pmf.PLDPmf:
 
     curve = _curve(event)
     span = event.epsilon if isinstance(event, PureEvent) else event.mu**2 / 2 + 12 * event.mu
-    steps = math.ceil(min(span, _SPAN) / _INTERVAL) + 1
+    steps = math.ceil(min(span, _SPAN) / _INTERVAL) + 1  # upwards: the grid covers all of it
     grid = range(-steps, steps + 1)
     return pld_pmf.create_pmf_pessimistic_connect_dots(
         _INTERVAL, list(grid), [curve(_INTERVAL * i) for i in grid]

@@ -51,6 +51,7 @@ class PureEvent:
             raise ValueError(
                 f"a release has epsilon > 0 (inf without noise), found {self.epsilon!r}"
             )
+        # but for the rounding of `exp` and of what computed `told`
         if self.told is not None and not 0 <= self.told <= 1 / (1 + math.exp(-self.epsilon)) * (
             1 + 1e-12
         ):
@@ -122,7 +123,7 @@ def subset_selection(symbols: int, epsilon: float) -> Selection:
     """Report the number of symbols with the largest `information`: next to K / (e^epsilon + 1) (Ye
     & Barg 2018, Prop. III.3)."""
     ideal = symbols * math.exp(-epsilon) / (1 + math.exp(-epsilon))
-    sizes = {min(max(size, 1), symbols) for size in (math.floor(ideal), math.ceil(ideal))}
+    sizes = {min(max(size, 1), symbols) for size in (math.floor(ideal), math.ceil(ideal))}  # both
     return max(
         (Selection(symbols, size, epsilon) for size in sorted(sizes)), key=lambda s: s.information
     )

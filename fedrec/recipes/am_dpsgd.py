@@ -10,15 +10,17 @@ Guarantee (user, add/remove): as `am_dpsgd` as printed, whose weights these are.
 gradient is clipped to Gamma_g (l. 8), and its weights n_j^-1/4 are scaled to sum to 1 over a user's
 examples in the batch: a report over Gamma_g has norm at most 1. Batches are a share of each user's
 examples, drawn from public keys (l. 4): they amplify nothing for users, and every step is charged.
-There are no biases.
+There are no biases and no entry of an item's own; data without features have each item's id as its
+feature. The gradients are those that Opacus finds example by example (a test), at an item's price.
 
-Encoders of one layer: `descent.am_dpsgd`; clicks: `descent.click_descent`.
+Where we leave the paper: by default every step takes all examples (`model.example_share` = 1), and
+users are solved exactly on their devices. With biases, one layer, and on clicks: `encoder-descent`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
@@ -26,26 +28,31 @@ from scipy import sparse
 
 from fedrec.arrays import Float64s
 from fedrec.data.interactions import Interactions
-from fedrec.data.kinds import KINDS, Kind
+from fedrec.data.kinds import Kind
 from fedrec.errors import SettingsError
-from fedrec.factorization.descent import am_dpsgd, click_descent, noisy_descent
-from fedrec.factorization.descent.am_dpsgd import padded_rows, rows_of_question, sorted_rows
+from fedrec.factorization.descent import noisy_descent
+from fedrec.factorization.descent.encoder_descent import (
+    EncoderSettings,
+    feature_rows,
+    padded_rows,
+    rows_of_question,
+    sorted_rows,
+)
 from fedrec.factorization.descent.noisy_descent import DescentRecipe, DescentSettings
+from fedrec.factorization.example_choice import share_of_examples
 from fedrec.factorization.least_squares import LocalStageModel, solved
-from fedrec.factorization.weights import share_of_examples
 from fedrec.federation.messages import ClientStep, Question, Release, ReleaseSpec, Reports, State
 from fedrec.federation.reports import RealBlock, block, bounded
 from fedrec.numerics import segments
 from fedrec.preparing import Prepared, RecipeFacts
 from fedrec.privacy.calibration import Plan
 from fedrec.randomness import Streams
-from fedrec.recipes import dp_gd
-from fedrec.recipes import noisy_descent as unweighted
+from fedrec.recipes.descent_choices import KEYS, descent
 from fedrec.registry import RecipeSpec, whole_scenario
 from fedrec.settings import RecipeScenario
 
 STEP = "am-dpsgd/two-layers"
-_DIVERGED = 1e4
+_DIVERGED = 1e4  # weights begin near 1; beyond, the next steps overflow
 
 
 @dataclass(frozen=True)
@@ -87,8 +94,11 @@ class TwoLayerDescent:
         name = f"gradient/{t - 1}"
         rows = 2 * max(self.rows.shape[1], self.plain.settings.dimension)
         both = block(name, "linear", rows=rows, width=self.plain.settings.dimension, folds=2)
-        known = ("E", "W", "solved_on", "mean", "weights")
-        public = {key: state[key] for key in known} | padded_rows(self.rows)
+        known = {key: state[key] for key in ("solved_on", "mean", "weights")}
+        hidden = self.rows @ np.asarray(state["E"], np.float64)
+        W = np.zeros(hidden.shape)  # clients take arrays with a row for each item alone
+        W[: hidden.shape[1]] = state["W"]
+        public = known | {"hidden": hidden, "W": W} | padded_rows(self.rows)
         return Question(t, STEP, public, (ReleaseSpec(name, (both,)),))
 
     def tell(self, state: State, question: Question, answer: Release) -> State:
@@ -142,9 +152,10 @@ def _report(
 ) -> Reports:
     """Minus half the gradient of the batch's examples in (E, W), each clipped, over Gamma_g."""
     public = question.public
-    E, W, old, omega = (
-        np.asarray(public[name], np.float64) for name in ("E", "W", "solved_on", "weights")
+    H, W, old, omega = (
+        np.asarray(public[name], np.float64) for name in ("hidden", "W", "solved_on", "weights")
     )
+    W = W[: W.shape[1]]
     mean = float(public["mean"])
     none = np.zeros(len(old))
     _, U, _ = solved(mine, old, none, mean, settings.user_ridge, prior=settings.prior)
@@ -152,13 +163,13 @@ def _report(
         key = Streams(0).key("two-layer-batch", round=question.round)
         mine = mine.select(share_of_examples(mine, share=chosen.share, key=key))
     X = rows_of_question(public)
-    H = np.asarray(X @ E)
-    above = U @ W.T
+    above = segments.rows_times(U, W.T)
     users, items = mine.users, mine.items
     residuals = mine.values - mean - segments.row_products(above[users], H[items])
     bags = np.asarray(X.multiply(X).sum(axis=1)).ravel()[items]
     hidden = (H**2).sum(1)[items]
-    sizes = np.sqrt(bags * (above**2).sum(1)[users] + hidden * (U**2).sum(1)[users])
+    of_hidden, of_users = segments.row_squares(above), segments.row_squares(U)
+    sizes = np.sqrt(bags * of_hidden[users] + hidden * of_users[users])
     weights = omega[items] / segments.sums(mine.user_ptr, omega[items])[users]
     cut = weights * residuals / np.maximum(np.abs(residuals) * sizes, chosen.radius)
     return _reported(question, mine, cut, (X, H), (above, U))
@@ -194,98 +205,51 @@ def _reported(
 
 def build(scenario: RecipeScenario, facts: RecipeFacts) -> Prepared:
     """The recipe and its steps."""
-    dp_gd.require_clicks(scenario, facts.kind)
-    if scenario.model.gradient_radius and not facts.rated:
+    settings, layers = settings_of(scenario)
+    if settings.dimension > facts.num_items:
         raise SettingsError(
-            "model.gradient_radius has no effect on clicks, of which a gradient is no sum over "
-            "a user's examples",
-            "Leave model.gradient_radius out.",
+            f"item vectors of width {settings.dimension} need as many items, found "
+            f"{facts.num_items}",
+            "Lower model.dimension.",
         )
-    settings, of_encoder = settings_of(scenario)
-    two_layers = scenario.model.encoder == "two-layer"
     features = facts.features if scenario.model.encoder != "id" and scenario.data.features else None
-    if two_layers and (features is None or not features.bags or not facts.rated):
-        raise SettingsError(
-            'model.encoder = "two-layer" is of ratings with public features of the items',
-            "Leave model.encoder out, or give such data.",
-        )
-    rows = am_dpsgd.feature_rows(features, facts.num_items, of_encoder)
-    if not facts.rated:
-        return dp_gd.descent_of_clicks(click_settings(scenario), facts, rows)
-    if two_layers:
-        layers = two_layer_settings(scenario)
-        descent = TwoLayerDescent(unweighted.descent(settings, facts), layers, rows)
-        return Prepared(descent, two_layer_steps(settings, layers), descent.plan)
-    recipe = am_dpsgd.EncoderDescent(unweighted.descent(settings, facts), of_encoder, rows)
-    steps = am_dpsgd.client_steps(settings, of_encoder.gradient_radius)
-    return Prepared(recipe, steps, recipe.plan)
+    of_features = EncoderSettings(layers.gradients, least_share=0.0, rarity=0.5, identity=0.0)
+    rows = feature_rows(features, facts.num_items, of_features)
+    recipe = TwoLayerDescent(descent(settings, facts), layers, rows)
+    return Prepared(recipe, two_layer_steps(settings, layers), recipe.plan)
 
 
 def client_steps(
     scenario: RecipeScenario, kind: Kind | Literal["news"]
 ) -> Mapping[str, ClientStep]:
     """By the name a question gives."""
-    if KINDS[kind].rated:
-        settings, of_encoder = settings_of(scenario)
-        if scenario.model.encoder == "two-layer":
-            return two_layer_steps(settings, two_layer_settings(scenario))
-        return am_dpsgd.client_steps(settings, of_encoder.gradient_radius)
-    return click_descent.client_steps(click_settings(scenario))
+    return two_layer_steps(*settings_of(scenario))
 
 
-def settings_of(
-    scenario: RecipeScenario,
-) -> tuple[noisy_descent.DescentSettings, am_dpsgd.EncoderSettings]:
-    """The scenario's values, as in `recipes.noisy_descent.settings_of`; steps of all outer steps
-    together are what is accounted."""
+def settings_of(scenario: RecipeScenario) -> tuple[DescentSettings, TwoLayerSettings]:
+    """The scenario's values, as in `recipes.noisy_descent.settings_of`; Gamma_g is 1 where it is
+    left open. Steps of all outer steps together are what is accounted."""
     chosen = scenario.model
     epsilon = scenario.privacy.epsilon
     gradients = chosen.encoder_steps or 1
-    two_layers = chosen.encoder == "two-layer"
-    descent = noisy_descent.DescentSettings(
+    descent = DescentSettings(
         dimension=chosen.dimension or (1 if epsilon < 0.75 else 2 if epsilon < 15 else 3),
         steps=gradients * (chosen.steps or (6 if epsilon < 3 else 12 if epsilon < 15 else 16)),
-        rate=chosen.learning_rate or (3.0 if two_layers else 0.3),
+        rate=chosen.learning_rate or 3.0,
         user_ridge=chosen.user_ridge or 2.0,
-        item_ridge=chosen.item_ridge or (0.01 if two_layers else _ridge(epsilon)),
-        start_std=0.02 if chosen.biases and not two_layers else 1.0,
-        biases=chosen.biases and not two_layers,
+        item_ridge=chosen.item_ridge or 0.01,
+        start_std=1.0,
+        biases=False,
     )
-    own = chosen.own_vectors and not two_layers
-    return descent, am_dpsgd.EncoderSettings(
-        gradients,
-        least_share=0.0025 if own else 0.0,
-        rarity=0.5,
-        identity=0.7 * own,
-        gradient_radius=chosen.gradient_radius,
-    )
-
-
-def _ridge(epsilon: float) -> float:
-    return 60.0 if epsilon < 0.75 else 20.0 if epsilon < 3 else 10.0
-
-
-def two_layer_settings(scenario: RecipeScenario) -> TwoLayerSettings:
-    """Gamma_g 1 and all examples where the scenario leaves them open."""
-    chosen = scenario.model
-    return TwoLayerSettings(
-        chosen.encoder_steps or 1, chosen.gradient_radius or 1.0, chosen.example_share
-    )
-
-
-def click_settings(scenario: RecipeScenario) -> click_descent.ClickDescentSettings:
-    """The scenario's values for clicks, as in `dp_gd.click_settings`, with T gradients between two
-    solves of users, items weighed alike."""
-    gradients = scenario.model.encoder_steps or 1
-    chosen = dp_gd.click_settings(scenario)
-    return replace(chosen, gradients=gradients, steps=gradients * chosen.steps, exponent=0.0)
+    layers = TwoLayerSettings(gradients, chosen.gradient_radius or 1.0, chosen.example_share)
+    return descent, layers
 
 
 SPEC = RecipeSpec(
     name="am-dpsgd",
     build=build,
     client_steps=client_steps,
+    kinds=("ratings",),
     read=whole_scenario,
-    keys=unweighted.KEYS
-    | {"biases", "encoder_steps", "example_share", "gradient_radius", "own_vectors", "user_radius"},
+    keys=KEYS | {"encoder_steps", "example_share", "gradient_radius"},
 )

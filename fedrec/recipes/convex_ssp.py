@@ -178,6 +178,7 @@ class ConvexRecipe:
         that of all sqrt(n_u)."""
         counts = _floats(state, "counts")
         n = self.facts.num_users
+        # noise makes rates negative or above 1; the loss needs their logits
         return np.clip(counts * float(counts.sum()) / n**2, 1e-7, 0.5)
 
     def _catalogue(self, state: State) -> Arrays:
@@ -236,6 +237,7 @@ class ConvexRecipe:
         moments = unpack(answer.values["population"][0], d + 1) / (part * n)
         mean = np.asarray(moments[0, 1:] * radius, np.float64)
         values, E = np.linalg.eigh(moments[1:, 1:] * radius**2 - np.outer(mean, mean))
+        # eigenvalues of noise alone reach sqrt(d) times its std; a covariance needs positive ones
         edge = answer.noise_std["population"] / (part * n) * math.sqrt(d) * radius**2
         return Population(mean, np.asarray((E * np.maximum(values, edge + 1e-9)) @ E.T, np.float64))
 
@@ -345,7 +347,6 @@ SPEC = RecipeSpec(
     build=build,
     client_steps=client_steps,
     kinds=("clicks",),
-    models={"convex-ssp": ConvexModel},
     read=whole_scenario,
     keys=frozenset(
         {

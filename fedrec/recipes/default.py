@@ -10,30 +10,18 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
-from fedrec.arrays import Float32s, Float64s
 from fedrec.data.interactions import Interactions
 from fedrec.data.kinds import KINDS, Kind, assumed
-from fedrec.data.public_sources import ITEM_VECTORS, SIMILAR_ITEMS, metadata_of
+from fedrec.data.public_sources import ITEM_VECTORS, SIMILAR_ITEMS
 from fedrec.errors import SettingsError
 from fedrec.factorization.default_clicks import recipe as clicks
 from fedrec.factorization.default_clicks import settings as click_settings
-from fedrec.factorization.default_clicks.model import (
-    BITS,
-    ClickModel,
-    ItemItemModel,
-    PublicPriorModel,
-    flattened,
-)
 from fedrec.factorization.default_ratings import recipe as default
-from fedrec.factorization.default_ratings.directions import (
-    link_directions,
-    public_content,
+from fedrec.factorization.default_ratings.public_directions import (
     together,
-    vector_directions,
 )
-from fedrec.factorization.default_ratings.model import DefaultModel, settings_for
+from fedrec.factorization.default_ratings.settings import settings_for
 from fedrec.factorization.facts import PublicFacts
-from fedrec.federation.coding import rounded_rows
 from fedrec.federation.messages import ClientStep, State, train
 from fedrec.in_process import Loopback
 from fedrec.preparing import Prepared, RecipeFacts
@@ -41,11 +29,16 @@ from fedrec.privacy.accounting import Ledger
 from fedrec.privacy.calibration import calibrate
 from fedrec.privacy.guarantee import non_private
 from fedrec.public_sides import clicks_of_people, people_of
+from fedrec.recipes.public_directions import directions, public_sources, with_metadata
 from fedrec.registry import RecipeSpec, reading, whole_scenario
 from fedrec.settings import RecipeScenario, Scenario
 from fedrec.settings_tables.training import CollectiveSettings
 
 _KEPT = ("mean", "phi", "public_phi", "rest", "bias", "variance", "variances")
+_STEPS: Mapping[str, Mapping[str, ClientStep]] = {
+    "ratings": default.CLIENT_STEPS,
+    "clicks": clicks.CLIENT_STEPS,
+}
 
 
 def learned(
@@ -95,31 +88,16 @@ def build(scenario: RecipeScenario, facts: RecipeFacts) -> Prepared:
 def _of_clicks(scenario: RecipeScenario, facts: RecipeFacts) -> Prepared:
     content, public = public_sources(scenario, facts)
     chosen = click_settings.default_settings(
-        facts.guarantee, users=facts.num_users, items=facts.num_items, public=bool(public)
+        facts.guarantee,
+        users=facts.num_users,
+        items=facts.num_items,
+        public=bool(public),
+        timed=facts.timed,
     )
     plan = facts.plan(chosen.shares)
     people = clicks_of_people(scenario.collective, facts)
     recipe = clicks.ClickRecipe(plan, chosen, facts, people, content, public)
     return Prepared(recipe, clicks.CLIENT_STEPS, plan)
-
-
-def public_sources(
-    scenario: RecipeScenario, facts: PublicFacts
-) -> tuple[Float64s | None, tuple[Float32s, ...]]:
-    """(m, f) directions of features, None without any; and those of features, links and vectors, as
-    they are broadcast."""
-    content, *others = _sides(scenario, facts, clicks.CONTENT_DIRECTIONS)
-    known = [P for P in (content, *others) if P is not None]
-    return content, tuple(rounded_rows(flattened(P), bits=BITS) for P in known)
-
-
-def _sides(
-    scenario: RecipeScenario, facts: PublicFacts, dimension: int
-) -> tuple[Float64s | None, Float64s | None, Float64s | None]:
-    """Directions of features, links and vectors; None of what is not there."""
-    known = facts.features if scenario.model.encoder == "features" else None
-    content = public_content(_with_metadata(scenario, facts), dimension=dimension)
-    return content, link_directions(known), vector_directions(known)
 
 
 def _of_ratings(scenario: RecipeScenario, facts: RecipeFacts) -> Prepared:
@@ -147,7 +125,7 @@ def _of_ratings(scenario: RecipeScenario, facts: RecipeFacts) -> Prepared:
     )
     plan = facts.plan(settings.shares)
     dimension = settings.feature_dimension
-    content, *others = _sides(scenario, facts, dimension)
+    content, *others = directions(scenario, facts, dimension)
     several = tuple(P for P in (content, *others) if P is not None)
     if content is None or len(several) > 1:
         content = together(several, dimension=dimension)
@@ -171,21 +149,7 @@ def _tells_items(scenario: RecipeScenario, facts: PublicFacts) -> bool:
     if scenario.model.encoder != "features" or known is None:
         return False
     linked = bool({SIMILAR_ITEMS, ITEM_VECTORS} & known.bags.keys())
-    return linked or _with_metadata(scenario, facts).features is not None
-
-
-def _with_metadata(scenario: RecipeScenario, facts: PublicFacts) -> PublicFacts:
-    """With the features that say what items are, where the scenario wants any."""
-    sides = scenario.collective
-    wanted = scenario.model.encoder == "features" and "metadata" in sides.sides
-    features = metadata_of(facts.features, sides.categories) if wanted else None
-    return replace(facts, features=features)
-
-
-_STEPS: Mapping[str, Mapping[str, ClientStep]] = {
-    "ratings": default.CLIENT_STEPS,
-    "clicks": clicks.CLIENT_STEPS,
-}
+    return linked or with_metadata(scenario, facts).features is not None
 
 
 def client_steps(
@@ -226,12 +190,6 @@ SPEC = RecipeSpec(
     name="default",
     build=build,
     client_steps=client_steps,
-    models={
-        "default": DefaultModel,
-        "clicks": ClickModel,
-        "item-item": ItemItemModel,
-        "public-prior": PublicPriorModel,
-    },
     cohorts=("ratings",),
     read=whole_scenario,
     keys=frozenset({"encoder"}),

@@ -34,7 +34,8 @@ from fedrec.data.interactions import Interactions
 from fedrec.data.kinds import Kind
 from fedrec.factorization.default_ratings import client as default_client
 from fedrec.factorization.default_ratings.client import scaled
-from fedrec.factorization.default_ratings.model import DefaultModel, LikedRanker
+from fedrec.factorization.default_ratings.liked_ranker import LikedRanker
+from fedrec.factorization.default_ratings.model import DefaultModel
 from fedrec.factorization.empirical_bayes import USUAL_BIASES, denoise_counts, regress, tail_weights
 from fedrec.factorization.facts import PublicFacts
 from fedrec.federation.messages import ClientStep, Question, Release, ReleaseSpec, Reports, State

@@ -14,7 +14,7 @@ from fedrec.factorization.collective import CollectiveRecipe
 from fedrec.federation.messages import ClientStep
 from fedrec.preparing import Prepared, RecipeFacts
 from fedrec.public_sides import sides_of
-from fedrec.recipes import published
+from fedrec.recipes.ssp_choices import KEYS, count_share, plain, require_ratings, settings_by
 from fedrec.registry import RecipeSpec, whole_scenario
 from fedrec.settings import RecipeScenario
 
@@ -32,10 +32,8 @@ _ENCODER = {
 def build(scenario: RecipeScenario, facts: RecipeFacts) -> Prepared:
     """The sides are public, so the plan is that of the private ratings alone."""
     settings = settings_of(scenario)
-    published.require_ratings(settings, facts.kind)
-    plan = facts.plan(
-        ssp_settings.shares(settings, facts.kind, count_share=published.count_share(scenario))
-    )
+    require_ratings(settings, facts.kind)
+    plan = facts.plan(ssp_settings.shares(settings, facts.kind, count_share=count_share(scenario)))
     private = ssp.PublishedRecipe.of(plan, settings, facts, with_features=False)
     recipe = CollectiveRecipe(
         private, sides_of(scenario.collective, facts), scenario.collective.start_passes
@@ -52,7 +50,7 @@ def client_steps(
 
 def settings_of(scenario: RecipeScenario) -> ssp_settings.PublishedSettings:
     """The scenario's values; plain ones where it leaves a choice open."""
-    return published.settings_by(published.plain(1.0), scenario)
+    return settings_by(plain(1.0), scenario)
 
 
 def check(scenario: RecipeScenario) -> str:
@@ -82,7 +80,7 @@ SPEC = RecipeSpec(
     build=build,
     client_steps=client_steps,
     read=whole_scenario,
-    keys=published.KEYS,
+    keys=KEYS,
     collective=True,
     check=check,
 )

@@ -31,16 +31,20 @@ from scipy import sparse
 
 from fedrec.data.interactions import Interactions
 from fedrec.data.kinds import KINDS, Kind
-from fedrec.errors import SettingsError
 from fedrec.factorization import empirical_bayes
-from fedrec.factorization.am_ssp.client import PublishedModel
 from fedrec.factorization.descent import click_descent, noisy_descent
 from fedrec.factorization.descent.noisy_descent import DescentRecipe, DescentSettings
 from fedrec.factorization.least_squares import LocalStageModel
 from fedrec.federation.messages import ClientStep, Question, Release, Reports, State
 from fedrec.preparing import Prepared, RecipeFacts
 from fedrec.privacy.calibration import Plan
-from fedrec.recipes import noisy_descent as unweighted
+from fedrec.recipes.descent_choices import (
+    KEYS,
+    click_settings,
+    descent,
+    descent_of_clicks,
+    require_clicks,
+)
 from fedrec.registry import RecipeSpec, whole_scenario
 from fedrec.settings import RecipeScenario
 
@@ -116,7 +120,7 @@ def build(scenario: RecipeScenario, facts: RecipeFacts) -> Prepared:
         rows = sparse.csr_matrix(sparse.identity(facts.num_items))
         return descent_of_clicks(of_clicks, facts, rows)
     settings = settings_of(scenario)
-    recipe = WeightedDescent(unweighted.descent(settings, facts), scenario.model.weight_exponent)
+    recipe = WeightedDescent(descent(settings, facts), scenario.model.weight_exponent)
     return Prepared(recipe, weighted_steps(settings), recipe.plan)
 
 
@@ -158,44 +162,10 @@ def settings_of(scenario: RecipeScenario) -> noisy_descent.DescentSettings:
     )
 
 
-def require_clicks(scenario: RecipeScenario, kind: Kind) -> None:
-    """Raises SettingsError where ratings are given a key of clicks."""
-    if scenario.model.user_radius and KINDS[kind].rated:
-        raise SettingsError(
-            f'model.user_radius has no effect with recipe = "{scenario.recipe}" on ratings, whose '
-            "reports have norm 1",
-            "Leave model.user_radius out.",
-        )
-
-
-def descent_of_clicks(
-    settings: click_descent.ClickDescentSettings, facts: RecipeFacts, rows: sparse.csr_matrix
-) -> Prepared:
-    """Descent of item vectors that are these rows (m, P) times what is learnt."""
-    plan = facts.plan(click_descent.shares(settings))
-    recipe = click_descent.ClickDescent(plan, settings, facts, rows)
-    return Prepared(recipe, click_descent.client_steps(settings), plan)
-
-
-def click_settings(scenario: RecipeScenario) -> click_descent.ClickDescentSettings:
-    """The scenario's values; plain ones where it leaves a choice open. There are no biases."""
-    chosen = scenario.model
-    return click_descent.ClickDescentSettings(
-        dimension=chosen.dimension or 4,
-        steps=chosen.steps or 6,
-        rate=chosen.learning_rate or 0.5,
-        user_ridge=chosen.user_ridge or 1.0,
-        item_ridge=chosen.item_ridge or 10.0,
-        radius=chosen.user_radius or 0.3,
-        exponent=chosen.weight_exponent,
-    )
-
-
 SPEC = RecipeSpec(
     name="dp-gd",
     build=build,
     client_steps=client_steps,
-    models={"published": PublishedModel},
     read=whole_scenario,
-    keys=unweighted.KEYS | {"biases", "user_radius", "weight_exponent"},
+    keys=KEYS | {"biases", "user_radius", "weight_exponent"},
 )

@@ -29,6 +29,7 @@ from fedrec.registry import NoSettings, RecipeSpec
 
 SHARES = {"counts": 1.0}
 """Of mu^2."""
+CLIENT_STEPS: Mapping[str, ClientStep] = {"popularity/counts": clicks_client.report_counts}
 
 
 @dataclass(frozen=True)
@@ -66,9 +67,6 @@ class PopularityRecipe:
             1.0,
             1.0,
         )
-
-
-CLIENT_STEPS: Mapping[str, ClientStep] = {"popularity/counts": clicks_client.report_counts}
 
 
 def build(settings: NoSettings, facts: RecipeFacts) -> Prepared:

@@ -156,7 +156,6 @@ SPEC = RecipeSpec(
     name="dp-sgd",
     build=build,
     client_steps=client_steps,
-    models={"fast-dpmf": LocalStageModel, "published": PublishedModel},
     settings=DpSgdSettings,
     curated=True,
 )

@@ -43,17 +43,10 @@ from fedrec.arrays import Float64s, Int64s
 from fedrec.data.interactions import Interactions
 from fedrec.data.kinds import Kind
 from fedrec.errors import SettingsError
-from fedrec.factorization.blocked_sgd import (
-    Diffusion,
-    Pass,
-    Rows,
-    blocks_of,
-    descend,
-    settle,
-)
+from fedrec.factorization.blocked_sgd import Diffusion, Pass, Rows, blocks_of, descend, settle
+from fedrec.factorization.example_choice import uniform_choice
 from fedrec.factorization.facts import PublicFacts
 from fedrec.factorization.least_squares import LocalStageModel, own_means
-from fedrec.factorization.weights import uniform_choice
 from fedrec.federation.messages import BlockSpec, ClientStep, Question, Release, ReleaseSpec, State
 from fedrec.federation.releases import own_epsilons
 from fedrec.preparing import Prepared, RecipeFacts
@@ -65,6 +58,8 @@ from fedrec.registry import RecipeSpec
 Conversion = Literal["add/remove", "printed"]
 
 NOTE = "assumes an exact posterior sample, which no finite chain gives"
+_STEP = 2.0**-24
+"""Of the grid that V is released on."""
 
 
 @dataclass(frozen=True)
@@ -198,10 +193,6 @@ def sample(
         )
 
 
-_STEP = 2.0**-24
-"""Of the grid that V is released on."""
-
-
 class DpmfSettings(BaseModel):
     """[own] of `recipe = "dpmf"`. Zero chooses by epsilon what was best for MovieLens 1M on
     validation."""
@@ -327,7 +318,6 @@ SPEC = RecipeSpec(
     build=build,
     client_steps=client_steps,
     kinds=("ratings",),
-    models={"fast-dpmf": LocalStageModel},
     settings=DpmfSettings,
     curated=True,
 )

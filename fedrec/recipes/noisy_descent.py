@@ -8,14 +8,11 @@ from typing import Literal
 
 from fedrec.data.kinds import Kind
 from fedrec.factorization.descent import noisy_descent
-from fedrec.factorization.least_squares import LocalStageModel
 from fedrec.federation.messages import ClientStep
 from fedrec.preparing import Prepared, RecipeFacts
+from fedrec.recipes.descent_choices import KEYS, descent
 from fedrec.registry import RecipeSpec
 from fedrec.settings import RecipeScenario
-
-KEYS = frozenset({"encoder", "dimension", "steps", "user_ridge", "item_ridge", "learning_rate"})
-"""Of [model], of every recipe of noisy descent."""
 
 
 def build(settings: noisy_descent.DescentSettings, facts: RecipeFacts) -> Prepared:
@@ -29,13 +26,6 @@ def client_steps(
 ) -> Mapping[str, ClientStep]:
     """By the name a question gives."""
     return noisy_descent.client_steps(settings)
-
-
-def descent(
-    settings: noisy_descent.DescentSettings, facts: RecipeFacts
-) -> noisy_descent.DescentRecipe:
-    """The server's part."""
-    return noisy_descent.DescentRecipe(facts.plan(noisy_descent.shares(settings)), settings, facts)
 
 
 def settings_of(scenario: RecipeScenario) -> noisy_descent.DescentSettings:
@@ -57,7 +47,6 @@ SPEC = RecipeSpec(
     build=build,
     client_steps=client_steps,
     kinds=("ratings",),
-    models={"fast-dpmf": LocalStageModel},
     read=settings_of,
     keys=KEYS,
 )

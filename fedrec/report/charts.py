@@ -1,10 +1,10 @@
 """The report's charts, drawn by hand as SVG: metric against epsilon, and by round; dots.py has the
 others.
 
-Each is drawn twice, for a desk and for a phone, and the page shows one of them: text keeps its size
-on both. Lines are labelled where they end; colours come from the page (`s1` ... `s6`, told apart by
-colour-blind readers and by their labels), and a method has the same in every chart. Each wide
-drawing carries its numbers, which `fedrec figures` writes out.
+Each is drawn twice, for a desktop and for a phone, and the page shows one of them: text keeps its
+size on both. Lines are labelled where they end; colours come from the page (`s1` ... `s6`, told
+apart by colour-blind readers and by their labels), and a method has the same in every chart. Each
+wide drawing carries its numbers, which `fedrec figures` writes out.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ from fedrec.report.svg import (
     ticks,
 )
 
-WIDE = 720.0
-NARROW = 344.0
-LINE_HEIGHT = 15.0
+WIDE = 720.0  # pixels of a picture over the page's whole width
+NARROW = 344.0  # ... and of two beside each other
+LINE_HEIGHT = 15.0  # pixels, of text of 12
 _VALUED = 4
 """More lines than this have no numbers at their points."""
-_MARKS = 8
-_MARK_GAP = 32.0
+_MARKS = 8  # of an axis: more cannot be read at a narrow picture's width
+_MARK_GAP = 32.0  # pixels between two of them
 _EQUALS = "\u00a0=\u00a0"  # not broken over two lines
 _LETTER = 6.5
 """Pixels of a digit of a tick, at most."""
@@ -69,7 +69,7 @@ class _Frame:
 
 
 def both_widths(draw: Callable[[float, str], Markup], name: str) -> Markup:
-    """A drawing at desk and at phone width; the page's style shows the one that fits."""
+    """A drawing at desktop and at phone width; the page's style shows the one that fits."""
     wide = draw(WIDE, f"{name}-wide")
     narrow = draw(NARROW, f"{name}-narrow")
     return Markup('<div class="only-wide">{}</div><div class="only-narrow">{}</div>').format(

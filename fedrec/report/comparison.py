@@ -11,11 +11,11 @@ import polars as pl
 from markupsafe import Markup
 
 from fedrec.errors import SettingsError
-from fedrec.evaluation.ratings import interval
+from fedrec.evaluation.intervals import interval
 from fedrec.report import wording
 from fedrec.report.charts import lines_against
 from fedrec.report.content import LineChart, Point
-from fedrec.report.figures import standalone
+from fedrec.report.figures import Chart
 from fedrec.report.page import TablePage, render_table
 from fedrec.storage import write_bytes
 
@@ -250,28 +250,20 @@ def write(
     notes: Sequence[str] = (),
     runs: Sequence[Path] = (),
 ) -> None:
-    """By the suffix. Raises SettingsError on an unknown one, or where matplotlib is missing."""
+    """By the suffix. Raises SettingsError on an unknown one."""
     if path.suffix == ".html":
         write_bytes(path, page(frame, metric, notes=notes, runs=runs).encode())
     elif path.suffix == ".csv":
         write_bytes(path, ordered(frame, metric).write_csv().encode())
-    elif path.suffix in {".pdf", ".svg", ".png"}:
-        _draw(frame, metric, path)
+    elif path.suffix == ".svg":
+        chart = _chart(frame, metric)
+        if chart is None:
+            raise SettingsError(
+                f"no private run has {metric}: there is no line to draw", "Name another --metric."
+            )
+        Chart.of(str(chart), "comparison").save(path)
     else:
         raise SettingsError(
             f"{path}: no picture or table has the suffix {path.suffix!r}",
-            "Use .html, .csv, .pdf, .svg or .png.",
+            "Use .html, .csv or .svg.",
         )
-
-
-def _draw(frame: pl.DataFrame, metric: str, path: Path) -> None:
-    from fedrec.report.figures import Chart
-
-    chart = _chart(frame, metric)
-    if chart is None:
-        raise SettingsError(
-            f"no private run has {metric}: there is no line to draw", "Name another --metric."
-        )
-    drawn = Chart("comparison", standalone(str(chart)), "")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    write_bytes(path, drawn.file(path.suffix[1:]))

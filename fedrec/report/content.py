@@ -13,6 +13,15 @@ from dataclasses import dataclass, field
 
 from fedrec.privacy.guarantee import Guarantee, Neighbours, Unit
 
+TO_THE_AGGREGATOR = (
+    "All of it goes to the aggregator, which adds noise to the sum over all users; the server "
+    "sees only that."
+)
+TO_THREE = (
+    "Shares of it go to three aggregators, none of which can read it alone; each adds noise to "
+    "its part of the sum over all users."
+)
+
 
 @dataclass(frozen=True)
 class Opinion:
@@ -191,16 +200,6 @@ class Convergence:
     metric: str
     lines: tuple[Series, ...]
     baselines: tuple[tuple[str, float], ...] = ()
-
-
-TO_THE_AGGREGATOR = (
-    "All of it goes to the aggregator, which adds noise to the sum over all users; the server "
-    "sees only that."
-)
-TO_THREE = (
-    "Shares of it go to three aggregators, none of which can read it alone; each adds noise to "
-    "its part of the sum over all users."
-)
 
 
 @dataclass(frozen=True)

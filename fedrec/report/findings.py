@@ -19,7 +19,7 @@ import numpy.typing as npt
 from fedrec.data.interactions import Interactions
 from fedrec.evaluation.controls import in_one_line
 from fedrec.evaluation.toplists import nearest
-from fedrec.factorization.facts import Model, ranker_of
+from fedrec.factorization.rankers import Model, ranker_of
 from fedrec.federation.messages import BlockReports, BlockSpec, Question, Reports
 from fedrec.federation.releases import noise_stds
 from fedrec.privacy.guarantee import non_private
@@ -51,7 +51,12 @@ if TYPE_CHECKING:
     from fedrec.run.outcomes import Run
 
 
-INVENTED_ITEMS = 20
+INVENTED_ITEMS = 20  # a history of ordinary length, of items spread over the catalogue
+_SHOWN: Mapping[str, tuple[str, ...]] = {
+    "ratings": ("rmse", "mae", "ndcg@{k}"),
+    "clicks": ("ndcg@{k}", "recall@{k}"),
+}
+"""Metrics of the table by kind of data; the first is the page's headline."""
 
 
 def departed(
@@ -238,13 +243,6 @@ def _details(run: Run) -> Iterator[str]:
     ranked = run.outcome.ranking.users if run.outcome.ranking else run.sizes.able
     if ranked < run.sizes.able:
         yield f"Lists were measured on a sample of {ranked:,} of {run.sizes.able:,} users."
-
-
-_SHOWN: Mapping[str, tuple[str, ...]] = {
-    "ratings": ("rmse", "mae", "ndcg@{k}"),
-    "clicks": ("ndcg@{k}", "recall@{k}"),
-}
-"""Metrics of the table by kind of data; the first is the page's headline."""
 
 
 def _named(metric: str) -> str:

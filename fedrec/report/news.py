@@ -35,6 +35,7 @@ from fedrec.run.news_run import NewsRun, answer_promise
 from fedrec.run.outcomes import versions
 
 _COLUMNS = {"auc": "AUC", "mrr": "MRR", "ndcg@5": "nDCG@5", "ndcg@10": "nDCG@10"}
+_FREE = math.inf
 
 
 def report_content(run: NewsRun, person: ForAPerson | None = None) -> ReportContent:
@@ -242,7 +243,6 @@ def _row(model: str, method: str, training: float, serving: float, *percent: flo
     )
 
 
-_FREE = math.inf
 TABLES = (
     _row("naml", "centralized", _FREE, _FREE, 65.35, 31.36, 33.82, 39.55),
     _row("naml", "FedRec", _FREE, _FREE, 63.04, 29.93, 32.08, 37.75),

@@ -29,7 +29,9 @@ from fedrec.serving.asking import ask
 from fedrec.serving.bundle import Bundle
 from fedrec.settings import NewsScenario
 
-_BLOCK = 512
+_BLOCK = 512  # people whose distances to all others are held at once
+MOST_PEOPLE = 5_000
+"""More would take long: the matcher looks at every pair."""
 
 
 @dataclass(frozen=True)
@@ -129,10 +131,6 @@ def _predicted(first: Answers, second_std: float) -> tuple[Float64s, Float64s]:
     return mean + (a - mean) @ gain.T, np.asarray(
         np.linalg.inv((left + left.T) / 2 + floor), np.float64
     )
-
-
-MOST_PEOPLE = 5_000
-"""More would take long: the matcher looks at every pair."""
 
 
 @dataclass(frozen=True)

@@ -29,6 +29,11 @@ from fedrec.report import charts, dots, wording
 from fedrec.report.content import BucketBars, Departure, Method, NeighbourCard, ReportContent
 from fedrec.run.statement import NOT_PRIVATE
 
+_EQUALS = "\N{NO-BREAK SPACE}=\N{NO-BREAK SPACE}"  # so that no line ends in "δ ="
+_CONTENTS = "<!-- contents -->"
+_STYLE = "main { max-width: 72rem; } td, th { padding-right: 1.25rem; }"
+_FOOTER = "<footer>fedrec figures PAGE writes the chart as PDF, SVG, PNG and CSV.</footer>"
+
 
 def print_result(console: Console, content: ReportContent, *, details: bool = False) -> None:
     """The table, beyond the console's width rather than with numbers cut off at its edge, then a
@@ -95,10 +100,6 @@ def promised(method: Method, content: ReportContent) -> str:
         for one in (promise.guarantee for promise in content.promises[:1])
     )
     return f"{own.epsilon:.4g}" if shared else wording.guarantee(own)
-
-
-_EQUALS = "\N{NO-BREAK SPACE}=\N{NO-BREAK SPACE}"  # so that no line ends in "δ ="
-_CONTENTS = "<!-- contents -->"
 
 
 def write(path: Path, content: ReportContent) -> None:
@@ -227,7 +228,6 @@ def _common_titles(card: NeighbourCard) -> set[str]:
     return {title for title, count in seen.items() if count > 1}
 
 
-_STYLE = "main { max-width: 72rem; } td, th { padding-right: 1.25rem; }"
 _STYLE += " .data.warn { color: var(--warn); } figure { max-width: 50rem; margin-bottom: 2.5rem; }"
 # where a row does not fit the screen, each of its cells has a line, with the column's name
 _STYLE += """
@@ -241,8 +241,6 @@ _STYLE += """
   .named td:first-child::before { content: none; }
   .named td:empty { display: none; }
 }"""
-
-_FOOTER = "<footer>fedrec figures PAGE writes the chart as PDF, SVG, PNG and CSV.</footer>"
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,39 @@ from dataclasses import dataclass
 
 from markupsafe import Markup, escape
 
+SLOTS: Mapping[str, int] = {
+    "fedrec default": 1,
+    "default": 1,
+    "MatrixFactorization": 1,
+    "the model, served bare": 1,
+    "non-private ALS": 2,
+    "item + user bias": 3,
+    "ItemBias": 3,
+    "fedrec dp-bias": 3,
+    "dp-bias": 3,
+    "fedrec published": 4,
+    "published": 4,
+    "item-item": 5,
+    "non-private item-item": 5,
+    "ItemItem": 5,
+    "fedrec dp-item-item": 5,
+    "dp-item-item": 5,
+    "popularity": 6,
+    "Popularity": 6,
+    "fedrec dp-popularity": 6,
+    "dp-popularity": 6,
+    "global mean": 6,
+    "item mean": 5,
+    "published recipe, settings by rule": 4,
+    "public sides alone": 4,
+    "untrained public directions": 2,
+    "untrained public topics": 3,
+    "untrained public categories": 4,
+}
+"""Number of the colour of the methods that stand beside each other most often."""
+LIGHT = ("#0067a5", "#b34a06", "#00806a", "#a8558a", "#6a4fb0", "#756000")
+"""The light page's colours, from the first on; page.css has the same."""
+
 
 @dataclass(frozen=True)
 class Scale:
@@ -155,40 +188,6 @@ def spread(
         tops[i] = min(tops[i], ceiling - sizes[i])
         ceiling = tops[i]
     return tops
-
-
-SLOTS: Mapping[str, int] = {
-    "fedrec default": 1,
-    "default": 1,
-    "MatrixFactorization": 1,
-    "the model, served bare": 1,
-    "non-private ALS": 2,
-    "item + user bias": 3,
-    "ItemBias": 3,
-    "fedrec dp-bias": 3,
-    "dp-bias": 3,
-    "fedrec published": 4,
-    "published": 4,
-    "item-item": 5,
-    "non-private item-item": 5,
-    "ItemItem": 5,
-    "fedrec dp-item-item": 5,
-    "dp-item-item": 5,
-    "popularity": 6,
-    "Popularity": 6,
-    "fedrec dp-popularity": 6,
-    "dp-popularity": 6,
-    "global mean": 6,
-    "item mean": 5,
-    "published recipe, settings by rule": 4,
-    "public sides alone": 4,
-    "untrained public directions": 2,
-    "untrained public topics": 3,
-    "untrained public categories": 4,
-}
-"""Number of the colour of the methods that stand beside each other most often."""
-LIGHT = ("#0067a5", "#b34a06", "#00806a", "#a8558a", "#6a4fb0", "#756000")
-"""The light page's colours, from the first on; page.css has the same."""
 
 
 def chosen(names: Iterable[str]) -> dict[str, tuple[int, bool]]:

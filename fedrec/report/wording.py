@@ -33,6 +33,7 @@ def aligned(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 def power(value: float) -> str:
     """1e-5 as 10⁻⁵ and 2.5e-6 as 2.5·10⁻⁶."""
+    # as `:g` switches to powers of ten
     mantissa, _, exponent = (
         f"{value:.3g}".partition("e") if value >= 1e-4 else f"{value:.2e}".partition("e")
     )

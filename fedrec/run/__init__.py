@@ -1,1 +1,1 @@
-"""Runs on one machine: simulate, account, plan, and what a run keeps."""
+"""Runs on one machine: simulate, account, and what a run keeps."""

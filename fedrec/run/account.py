@@ -19,7 +19,8 @@ from fedrec.errors import SettingsError
 from fedrec.factorization.facts import PublicFacts, public_facts
 from fedrec.federation.releases import noise_stds
 from fedrec.news import person
-from fedrec.news.person import answer_costs, training_costs
+from fedrec.news.answer_costs import answer_costs
+from fedrec.news.person import training_costs
 from fedrec.news.variant import Releases, of, promise, schedule_of
 from fedrec.privacy.accounting import LARGEST_CHECKED, GaussianEvent, opinions
 from fedrec.privacy.click_accounting import serving_epsilon
@@ -32,19 +33,30 @@ from fedrec.run import statement
 from fedrec.run.data.datasets import load_dataset, load_split
 from fedrec.run.data.news import load_news
 from fedrec.run.news_run import answer_promise
+from fedrec.run.traffic import bytes_of_a_person
 from fedrec.settings import DataScenario, NewsScenario, Scenario
 from fedrec.storage import finite
 
+_MUCH = 1e3
+"""A noise multiplier that grids of integers hold; beyond it a question is asked for its grid."""
+ANSWERS = (1, 10, 50, 100)
+"""Fresh answers to one user whose serving epsilons are added up."""
 
-def describe(scenario: Scenario, *, users: int = 0, items: int = 0) -> dict[str, Any]:
+
+def describe(
+    scenario: Scenario, *, users: int = 0, items: int = 0, traffic: bool = False
+) -> dict[str, Any]:
     """The guarantee, three accountants, and every release with its share of mu^2 and its noise
     multiplier; for news also totals of training by what pays them, answers of serving, and what
     all that is for a person.
 
-    A default of 0 users and items reads the data for its sizes. Raises SettingsError where only one
-    is given, PrivacyError where no noise of the plan can be drawn, and what reading raises.
+    A default of 0 users and items reads the data for its sizes. traffic: also bytes of a person, of
+    ratings and clicks. Raises SettingsError where only one is given, or traffic of news,
+    PrivacyError where no noise of the plan can be drawn, and what reading raises.
     """
     if scenario.learns_news:
+        if traffic:
+            raise SettingsError("--bytes is of ratings and clicks", "Leave it out.")
         return dict(finite(_describe_news(scenario, users)))
     if users or items:
         facts = _planned(scenario, users, items)
@@ -80,14 +92,11 @@ def describe(scenario: Scenario, *, users: int = 0, items: int = 0) -> dict[str,
             "features": facts.features is not None,
         },
         "plan": plan.digest(),
+        **({"bytes": bytes_of_a_person(scenario, facts)} if traffic else {}),
         **statement.three_party(plan),
         **statement.personal(plan, scenario.privacy.limits),
     }
     return dict(finite(content))
-
-
-_MUCH = 1e3
-"""A noise multiplier that grids of integers hold; beyond it a question is asked for its grid."""
 
 
 def _planned(scenario: DataScenario, users: int, items: int) -> PublicFacts:
@@ -146,6 +155,12 @@ def table(described: dict[str, Any]) -> str:
         "",
         *(f"epsilon {unit} by {names[key]}: {value.strip()}" for key, value in shown.items()),
     ]
+    if moved := described.get("bytes"):
+        lines.append(
+            f"a person sends {moved['sent'] / 1e3:,.3g} kB and receives "
+            f"{moved['received'] / 1e3:,.3g} kB in {moved['rounds']} rounds (measured on planted "
+            "people)"
+        )
     lines.append(f"plan {described['plan'][:16]}")
     return "\n".join(
         [*lines, *statement.three_party_lines(described), *statement.personal_lines(described)]
@@ -157,9 +172,6 @@ def _number(value: float | str) -> str:
 
 
 # --- news ---
-
-ANSWERS = (1, 10, 50, 100)
-"""Fresh answers to one user whose serving epsilons are added up."""
 
 
 def _as_dict(one: Releases, delta: float) -> dict[str, Any]:

@@ -8,11 +8,8 @@ from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 from importlib.metadata import entry_points
 from pathlib import Path
-from typing import Any, Generic, Literal, Protocol, Self, TypeVar
+from typing import Any, Literal, Protocol, TypeVar
 
-import numpy as np
-
-from fedrec.arrays import Int64s
 from fedrec.data.interactions import Catalogue, Interactions
 from fedrec.errors import SettingsError, require
 from fedrec.factorization.facts import PublicFacts
@@ -29,6 +26,10 @@ from fedrec.randomness import Streams, SystemStreams, noise_from
 from fedrec.recipes import Prepared
 from fedrec.settings import Scenario
 from fedrec.storage import Checkpoints
+
+Step = TypeVar("Step")
+GROUP = "fedrec.runtimes"
+"""Entry points of runtimes that play real parties."""
 
 
 class AnyJob(Protocol):
@@ -134,7 +135,6 @@ class Carried:
 
 
 J = TypeVar("J", bound=AnyJob)
-Step = TypeVar("Step")
 Runtime = Callable[[J], Generator[Step, None, None]]
 """Carries a job from where it stands, and yields every further step: of ratings and clicks
 `Carried` rounds, of news its progress and last the trained model. Closing it ends all parties."""
@@ -199,61 +199,13 @@ def loopback(job: Job) -> Generator[Carried, None, None]:
     yield from rounds_of(job, devices, ThreeAggregators(devices) if real else None)
 
 
-class Held(Protocol):
-    """Private data of some users."""
-
-    @property
-    def num_users(self) -> int:
-        """Whose data it is, numbered from 0."""
-
-    def users_subset(self, users: Int64s, /) -> Self:
-        """Data of these alone, in their order."""
-
-
-Data = TypeVar("Data", bound=Held)
-
-
-@dataclass(frozen=True)
-class Shard(Generic[Data]):
-    """What one client holds: consecutive users, the first of which has the number `first_user`
-    among all."""
-
-    name: str
-    first_user: int
-    events: Data
-
-    @property
-    def user_ids(self) -> tuple[str, ...]:
-        """Users are named by their number among all: a split may have left out some that the data
-        names."""
-        return tuple(str(self.first_user + k) for k in range(self.events.num_users))
-
-
-def shards(data: Data, clients: int) -> list[Shard[Data]]:
-    """All users, divided as evenly as possible.
-
-    Raises SettingsError where a client would have none."""
-    if clients > data.num_users:
-        raise SettingsError(
-            f"{clients} clients cannot share {data.num_users} users", "Give fewer --clients."
-        )
-    parts = np.array_split(np.arange(data.num_users), clients)
-    return [
-        Shard(f"client-{number}", int(part[0]), data.users_subset(part))
-        for number, part in enumerate(parts, start=1)
-    ]
-
-
-Name = Literal["loopback", "flower", "processes", "partitions", "ray"]
-Backend = Literal["grid", "ray"]
-GROUP = "fedrec.runtimes"
-"""Entry points of runtimes that play real parties."""
+Name = Literal["loopback", "parties", "flower", "processes", "partitions", "ray"]
 
 
 @dataclass(frozen=True)
 class RuntimeChoice:
-    """What `fedrec simulate` was asked for: a runtime, how many clients share the users, what plays
-    Flower's nodes, and Ray's address.
+    """What `fedrec simulate` was asked for: a runtime, how many clients share the users, and
+    Ray's address.
 
     In loopback, and over partitions, every user is a client. address: of a Ray cluster, "" to start
     Ray on this machine. ship: whether its nodes are sent this package. Raises SettingsError where
@@ -265,17 +217,16 @@ class RuntimeChoice:
     package:
 
         [project.entry-points."fedrec.runtimes"]
-        flower = "fedrec_simulations.runtimes.in_process:flower"
+        parties = "fedrec_simulations.runtimes.in_process:parties"
 
-    `flower` runs aggregator, server and clients with ledgers over Flower's `Grid` in this process,
-    `flower-ray` over Flower's simulation engine; `processes` starts each as a process of its own.
+    `parties` runs aggregator, server and clients with ledgers in this process; `processes` starts
+    each as a process of its own. `flower` is what `flwr run` plays, over the grid that it is given.
     Each carries jobs of ratings, clicks and news alike. `partitions` and `ray` take partitioned
     data instead (`fedrec.run.partitions`): in this process part by part, or on a Ray cluster.
     """
 
     runtime: Name = "loopback"
     clients: int = 2
-    backend: Backend = "grid"
     address: str = ""
     ship: bool = False
 
@@ -285,30 +236,17 @@ class RuntimeChoice:
                 f"clients must be at least 1, found {self.clients}",
                 "Give --clients a positive number.",
             )
-        if self.backend == "ray" and self.runtime != "flower":
-            raise SettingsError(
-                f"--backend ray has no effect with --runtime {self.runtime}",
-                "Add --runtime flower, or leave --backend out.",
-            )
         if self.runtime == "ray":
             require("cluster", "--runtime ray")
         elif self.runtime not in {"loopback", "partitions"}:
             # before anything is read, or an older run's folder replaced
-            require(
-                "ray" if self.backend == "ray" else "deploy",
-                f"--runtime {self.runtime}" + self.backend_flag,
-            )
+            require("deploy", f"--runtime {self.runtime}")
         for flag, said in (("--address", self.address), ("--ship-package", self.ship)):
             if said and self.runtime != "ray":
                 raise SettingsError(
                     f"{flag} has no effect with --runtime {self.runtime}",
                     f"Add --runtime ray, or leave {flag} out.",
                 )
-
-    @property
-    def backend_flag(self) -> str:
-        """The flag that chose the backend, where it is not the usual one."""
-        return "" if self.backend == "grid" else f" --backend {self.backend}"
 
     @property
     def partitioned(self) -> bool:
@@ -318,7 +256,7 @@ class RuntimeChoice:
     @property
     def described(self) -> dict[str, Any]:
         """Return the choice as an object for a run's record."""
-        plain = {"runtime": self.runtime, "clients": self.clients, "backend": self.backend}
+        plain = {"runtime": self.runtime, "clients": self.clients}
         return plain | (
             {"address": self.address, "ship": self.ship} if self.runtime == "ray" else {}
         )
@@ -328,8 +266,7 @@ class RuntimeChoice:
         """What tells its run folder from that of another choice."""
         if self.partitioned:
             return f"-{self.runtime}"
-        backend = "" if self.backend == "grid" else f"-{self.backend}"
-        return "" if self.runtime == "loopback" else f"-{self.runtime}{backend}-{self.clients}"
+        return "" if self.runtime == "loopback" else f"-{self.runtime}-{self.clients}"
 
     def carrier(
         self, catalogue: Catalogue | None, alone: Callable[[Any], Any] = loopback
@@ -343,12 +280,11 @@ class RuntimeChoice:
             raise ValueError(f"runtime {self.runtime!r} takes partitions")
         if self.runtime == "loopback":
             return alone
-        name = self.runtime + ("-ray" if self.backend == "ray" else "")
-        for point in entry_points(group=GROUP, name=name):
+        for point in entry_points(group=GROUP, name=self.runtime):
             runtime: Runtime[Any, Any] = point.load()(catalogue, clients=self.clients)
             return runtime
         raise SettingsError(
-            f"no installed package offers the runtime {name!r}",
+            f"no installed package offers the runtime {self.runtime!r}",
             f"Install one with an entry point of that name in the group {GROUP!r}.",
         )
 

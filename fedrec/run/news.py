@@ -30,6 +30,7 @@ from fedrec.news.person import require_user_limit
 from fedrec.news.prior import public_prior
 from fedrec.news.trained import Catalogue, TrainedNews, public_table
 from fedrec.news.variant import of, promised
+from fedrec.output_folders import clear, finish
 from fedrec.privacy.guarantee import with_sound_delta
 from fedrec.randomness import Streams
 from fedrec.report.content import ReportContent
@@ -48,6 +49,10 @@ from fedrec.serving.exporting import Export, Origin
 from fedrec.serving.news_bundles import news_bundle
 from fedrec.settings import NewsScenario, Scenario
 from fedrec.storage import finite, write_arrays, write_bytes, write_json
+
+_FINISHED = "finished.json"
+"""Of a training that has made its last step: with its last state beside it, going on draws
+nothing."""
 
 
 @dataclass(frozen=True)
@@ -153,11 +158,6 @@ class News:
         return FinishedNews(run, self.catalogue, setting.console)
 
 
-_FINISHED = "finished.json"
-"""Of a training that has made its last step: with its last state beside it, going on draws
-nothing."""
-
-
 def _charge(job: NewsJob, budget: DataBudget | None) -> None:
     """A training that may draw is charged in full, also one that goes on; one whose reports or last
     state are kept draws no more."""
@@ -260,6 +260,7 @@ class FinishedNews:
         done = self.run
         main = self.run.main
         noise = self.run.scenario.privacy.noise
+        clear(done.folder / "model", "model")
         write_arrays(done.folder / "model" / "model.safetensors", main.parameters)
         about = {
             "recipe": "privaterec",
@@ -269,9 +270,12 @@ class FinishedNews:
             "noise": noise,
         }
         write_json(done.folder / "model" / "manifest.json", about)
+        finish(done.folder / "model", "model")
         training = done.folder / f"epsilon-{done.scenario.privacy.epsilon:g}"
         run = f"{done.scenario.news.variant}-{done.scenario.digest()[:16]}"
-        certify_news(done.folder / "model", done.scenario, self.catalogue, training, run=run)
+        certify_news(
+            done.folder / "model", done.scenario, self.catalogue, training, run=run, noise=noise
+        )
         said = {"spent": main.spent, "noise": noise, **_stated(done)}
         write_json(done.folder / "guarantee.json", {**asdict(main.guarantee), **said})
         lines = "".join(json.dumps(finite(row)) + "\n" for row in _rows(done))
@@ -282,7 +286,14 @@ class FinishedNews:
         done = self.run
         main = self.run.main
         privacy = self.run.scenario.privacy
-        origin = Origin(done.folder.name, privacy.delta, main.guarantee, main.spent, privacy.noise)
+        origin = Origin(
+            done.folder.name,
+            privacy.delta,
+            main.guarantee,
+            main.spent,
+            privacy.noise,
+            not_covered=done.data.not_covered,
+        )
         return news_bundle(
             main.recommender, done.data.news, origin, liked=liked_in(done.scenario.data.format)
         )

@@ -21,6 +21,8 @@ from fedrec.run.data.budget import DataBudget
 from fedrec.run.data.news import NewsData
 from fedrec.settings import NewsScenario, Scenario
 
+_NOISED = ", served at "
+
 
 @dataclass(frozen=True)
 class NewsJob:
@@ -141,6 +143,3 @@ def answer_promise(epsilon: float, scenario: NewsScenario) -> Guarantee:
         return plan.guarantee
     note = "vectors are clipped in L2: the true epsilon is the square root of their width times it"
     return replace(promised, established=False, note=note)
-
-
-_NOISED = ", served at "

@@ -19,13 +19,11 @@ from fedrec.arrays import Float64s, Floats
 from fedrec.data.interactions import Dataset, Interactions
 from fedrec.data.kinds import KINDS
 from fedrec.data.splits import Fold, Split
+from fedrec.evaluation.bias_baselines import global_mean, item_means, item_user_bias
 from fedrec.evaluation.controls import (
     SHUFFLED,
     BucketVerdicts,
     Verdict,
-    global_mean,
-    item_means,
-    item_user_bias,
     ranking_verdicts,
     ranking_verdicts_by_popularity,
     rating_verdicts,
@@ -40,7 +38,8 @@ from fedrec.evaluation.toplists import (
     of_another_user,
     same_for_everyone,
 )
-from fedrec.factorization.facts import Model, list_vectors, predictor_of, ranker_of
+from fedrec.factorization.facts import list_vectors
+from fedrec.factorization.rankers import Model, predictor_of, ranker_of
 from fedrec.federation.coding import deflated
 from fedrec.federation.protocol import Terms
 from fedrec.federation.wire import pack_terms
@@ -55,6 +54,11 @@ from fedrec.settings import Scenario
 MOST_SCORES = {"ratings": 300_000_000, "clicks": 5_000_000_000}
 """Users times items that one ranking evaluates; with more, an even sample of users stands for all.
 Lists are what clicks are for, so only very large data sets of clicks are sampled."""
+MOST_COMPARED = 2_000
+"""People whose vectors say by what items differ."""
+BY_RULE = "published recipe, settings by rule"
+"""What tables call the line of `compare.published`: AM-SSP, or Ada-DPALS without features, with
+`fedrec.recipes.published.steady`, item biases and users' own means."""
 
 
 @dataclass(frozen=True)
@@ -154,10 +158,6 @@ def judged_by(found: Outcome, rivals: Mapping[str, Outcome], *, k: int) -> Outco
     return replace(found, verdicts=verdicts, by_popularity=by_popularity)
 
 
-MOST_COMPARED = 2_000
-"""People whose vectors say by what items differ."""
-
-
 def spread_of(U: Floats) -> Float64s:
     """(D, D) covariance of the first `MOST_COMPARED` rows of (n, D), n > 1."""
     return np.atleast_2d(np.cov(np.asarray(U[:MOST_COMPARED], np.float64), rowvar=False))
@@ -253,11 +253,6 @@ def _with_fold_users_first(train: Interactions, fold: Fold) -> Interactions:
         train.value_range,
         train.kind,
     )
-
-
-BY_RULE = "published recipe, settings by rule"
-"""What tables call the line of `compare.published`: AM-SSP, or Ada-DPALS without features, with
-`fedrec.recipes.published.steady`, item biases and users' own means."""
 
 
 @dataclass(frozen=True)

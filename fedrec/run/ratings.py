@@ -20,19 +20,20 @@ from fedrec.errors import SettingsError
 from fedrec.evaluation.als import ALS, ITEM_ITEM, MOST_EVENTS, als_model, evenly, item_item
 from fedrec.evaluation.controls import in_one_line
 from fedrec.factorization.default_clicks.model import public_alone
-from fedrec.factorization.facts import Model, PublicFacts, public_facts
+from fedrec.factorization.facts import PublicFacts, public_facts
+from fedrec.factorization.rankers import Model
 from fedrec.preparing import prepare
 from fedrec.privacy.guarantee import Guarantee
-from fedrec.recipes.default import public_sources
+from fedrec.recipes.public_directions import public_sources
 from fedrec.registry import require
 from fedrec.report.content import ReportContent
 from fedrec.report.findings import report_content
 from fedrec.run import statement
-from fedrec.run.data.datasets import load_dataset, load_split
+from fedrec.run.data.datasets import beside, load_dataset, load_split
+from fedrec.run.input_digests import inputs_of
 from fedrec.run.job import Job, RuntimeChoice, loopback
 from fedrec.run.model_folder import keep_model
 from fedrec.run.outcomes import BY_RULE, Outcome, Run, baselines, evaluate, ranked, ranked_fold
-from fedrec.run.run_folder import inputs_of
 from fedrec.run.training import Trained, Work, stage, train_each, train_published
 from fedrec.run.workload import Setting, cautions
 from fedrec.serving.exporting import Export
@@ -72,7 +73,7 @@ class Ratings:
                 "which always shares",
                 "Leave one of the two out.",
             )
-        if scenario.privacy.limits and choice.runtime in {"flower", "processes"}:
+        if scenario.privacy.limits and choice.runtime in {"parties", "flower", "processes"}:
             cause = (
                 f"privacy.personal_epsilons: clients of --runtime {choice.runtime} have one limit "
                 "each, their own setting"
@@ -84,7 +85,7 @@ class Ratings:
     @classmethod
     def load(cls, scenario: Scenario, given: Dataset | None) -> Ratings:
         """See `Workload`."""
-        dataset = given or load_dataset(scenario)
+        dataset = load_dataset(scenario) if given is None else beside(given, scenario)
         split = load_split(scenario, dataset)
         return cls(dataset, split, public_facts(scenario.seed, dataset, split))
 

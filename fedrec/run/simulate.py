@@ -10,10 +10,13 @@ from typing import Any
 from rich.console import Console
 
 from fedrec.data.interactions import Dataset
+from fedrec.errors import SettingsError
+from fedrec.run.code_version import note_code
 from fedrec.run.data.budget import budget_of
+from fedrec.run.input_digests import bind
 from fedrec.run.job import LOOPBACK, RuntimeChoice
 from fedrec.run.ratings import Ratings
-from fedrec.run.run_folder import bind, note_code, open_folder, require_free
+from fedrec.run.run_folder import open_folder, require_free
 from fedrec.run.training import OnRound, stage
 from fedrec.run.workload import Setting, Workload, write_run
 from fedrec.settings import Scenario
@@ -50,6 +53,13 @@ def run(
     given: a data set in memory, in the place of the one that the scenario's data table names.
     on_round: called after every round of ratings or clicks.
     """
+    try:
+        scenario.data.path.encode()
+    except UnicodeEncodeError:
+        raise SettingsError(
+            f"the name {scenario.data.path!r} is no UTF-8, and a run is recorded with its data's",
+            "Rename the file, or give it to Python: Dataset.from_file.",
+        ) from None
     workload = workload_of(scenario.learns_news)
     workload.require_carried(scenario, choice)
     console = Console(stderr=True, quiet=quiet)

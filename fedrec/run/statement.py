@@ -32,6 +32,15 @@ CHECKED = (
     "probability 2^-40 a user and attempt, if all "
     "three aggregators keep to the protocol"
 )
+COVERS = "the released model and nothing else: model/ and serving.safetensors"
+NOT_COVERED = (
+    (
+        "metrics, verdicts, baselines and validation errors, on this page and in every file: "
+        "measured on the data without noise"
+    ),
+    "counts of users, items and events: exact",
+)
+NOT_PRIVATE = "for the model alone; the numbers above are not private"
 
 
 @dataclass(frozen=True)
@@ -98,17 +107,6 @@ def _epsilon(guarantee: Guarantee) -> str:
         if guarantee.private
         else "infinite"
     )
-
-
-COVERS = "the released model and nothing else: model/ and serving.safetensors"
-NOT_COVERED = (
-    (
-        "metrics, verdicts, baselines and validation errors, on this page and in every file: "
-        "measured on the data without noise"
-    ),
-    "counts of users, items and events: exact",
-)
-NOT_PRIVATE = "for the model alone; the numbers above are not private"
 
 
 def compared(guarantee: Guarantee) -> str:

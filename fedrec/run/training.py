@@ -28,7 +28,8 @@ from fedrec.errors import SettingsError
 from fedrec.evaluation.ranking import evaluate_ranking
 from fedrec.evaluation.ratings import rating_metrics
 from fedrec.evaluation.toplists import dot_product
-from fedrec.factorization.facts import Model, PublicFacts, predict, ranker_of
+from fedrec.factorization.facts import PublicFacts, predict
+from fedrec.factorization.rankers import Model, ranker_of
 from fedrec.federation.messages import State
 from fedrec.federation.releases import Charge, priced
 from fedrec.federation.wire import digest_of, unpack_release
@@ -37,11 +38,15 @@ from fedrec.recipes import Prepared, prepare
 from fedrec.run import statement
 from fedrec.run.data.budget import DataBudget
 from fedrec.run.job import Carried, Job, Runtime, loopback
-from fedrec.run.run_folder import charged_ahead
+from fedrec.run.resume_right import charged_ahead
 from fedrec.settings import Scenario
 from fedrec.settings_tables.data import CompareSettings
 from fedrec.settings_tables.training import PrivacySettings
 from fedrec.storage import Checkpoints, finite, release_file, write_bytes, write_json
+
+Arrays = Mapping[str, npt.NDArray[np.generic]]
+VALIDATED_BY = {"ratings": "RMSE", "clicks": "NDCG@20"}
+"""What a model is validated by, by kind of data."""
 
 
 @contextmanager
@@ -127,9 +132,6 @@ class Trained:
     def opinions(self) -> Opinions:
         """Epsilon of all that was drawn, at the plan's delta, by three accountants."""
         return opinions(self.costs, self.prepared.plan.guarantee.delta)
-
-
-Arrays = Mapping[str, npt.NDArray[np.generic]]
 
 
 class Training:
@@ -324,10 +326,6 @@ class Work:
     budget: DataBudget | None
     on_round: OnRound | None = None
     validate: Callable[[Model], float] | None = None
-
-
-VALIDATED_BY = {"ratings": "RMSE", "clicks": "NDCG@20"}
-"""What a model is validated by, by kind of data."""
 
 
 def train_each(scenario: Scenario, work: Work) -> dict[float, Trained]:

@@ -32,6 +32,13 @@ from fedrec.serving.bundle import Bundle
 from fedrec.serving.user_map import Sizes
 
 Histories = npt.NDArray[np.integer]
+HIDDEN = 0.1
+"""Share of what clicks say below which a list is said to be nearly everybody's."""
+READERS = 64
+"""Invented readers, by whom `told` compares lists where a bundle has no groups of sizes."""
+LISTED = 10
+"""Items of their lists."""
+_CLICK = Guarantee(1.0, 0.5, "click", "replace")
 
 
 def exact(bundle: Bundle, history: Histories) -> Float64s:
@@ -77,14 +84,6 @@ def query(bundle: Bundle, report: Coefficients) -> Float32s:
         )
     decoded = bounded_mean.decode(report, Population(bundle.mean, bundle.covariance))
     return np.asarray((decoded - bundle.mean) / bundle.about.scale, np.float32)
-
-
-HIDDEN = 0.1
-"""Share of what clicks say below which a list is said to be nearly everybody's."""
-READERS = 64
-"""Invented readers, by whom `told` compares lists where a bundle has no groups of sizes."""
-LISTED = 10
-"""Items of their lists."""
 
 
 def told(bundle: Bundle, clicks: int, *, guarantee: Guarantee) -> float | None:
@@ -147,6 +146,3 @@ def _of_length(history: Histories, bundle: Bundle) -> Histories:
             f"padding; found shape {history.shape}"
         )
     return history
-
-
-_CLICK = Guarantee(1.0, 0.5, "click", "replace")

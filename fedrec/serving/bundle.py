@@ -9,11 +9,11 @@ same version hold the same bytes.
   (`privacy.bounded_mean.decode`)
 - `sizes.*`, `sizes.Sizes`, client, where there are any: what reads the coefficients instead of the
   population
-- `users.*`, `user_map.UserMap`: server, and client with `--local`
-- `items`, `bias`, (m, D), (m,) f32, server, and client with `--local`: score = items_j . U + bias_j
+- `users.*`, `user_map.UserMap`: server, and device that ranks
+- `items`, `bias`, (m, D), (m,) f32, server, and device that ranks: score = items_j . U + bias_j
 - `categories`, (m,) uint64, both: bit k says that the item has category k of `About.categories`
 - `ids.*`, `titles.*`, `texts.Texts`: client
-- `model.*`, the released model: client with `--local`, where the family has an exact local solve
+- `model.*`, the released model: device that ranks, where the family has an exact local solve
 
 A client makes coefficients a from its history, noises them, decodes them, and sends (decoded -
 mean) / scale: `query`. That is a function of a noised release and of public numbers, so it costs
@@ -39,9 +39,30 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
 
+from fedrec import storage
 from fedrec.errors import RunError
 from fedrec.serving.user_map import UserMap
 from fedrec.storage import write_bytes
+
+FORMAT = "fedrec-serving/2"
+MOST_CATEGORIES = 64  # bits of one integer an item
+FILE = "serving.safetensors"
+"""Its name in a run folder."""
+_REMEDY = (
+    "Make it again with the same version of fedrec: fedrec simulate writes it at the end of a run."
+)
+_DTYPES = {
+    "items": "float32",
+    "bias": "float32",
+    "categories": "uint64",
+    "rows": "int32",
+    "mean": "float64",
+    "covariance": "float64",
+    "ids.content": "uint8",
+    "ids.ptr": "int64",
+    "titles.content": "uint8",
+    "titles.ptr": "int64",
+}
 
 
 @dataclass(frozen=True)
@@ -81,29 +102,6 @@ class Texts:
     def all(self) -> tuple[str, ...]:
         """Every string."""
         return tuple(self[index] for index in range(len(self)))
-
-
-FORMAT = "fedrec-serving/2"
-MOST_CATEGORIES = 64
-FILE = "serving.safetensors"
-"""Its name in a run folder."""
-
-_REMEDY = (
-    "Make it again with the same version of fedrec: fedrec simulate writes it at the end of a run."
-)
-
-_DTYPES = {
-    "items": "float32",
-    "bias": "float32",
-    "categories": "uint64",
-    "rows": "int32",
-    "mean": "float64",
-    "covariance": "float64",
-    "ids.content": "uint8",
-    "ids.ptr": "int64",
-    "titles.content": "uint8",
-    "titles.ptr": "int64",
-}
 
 
 class About(BaseModel):
@@ -212,20 +210,24 @@ class Ranked:
 
 def write(path: Path, about: About, arrays: Mapping[str, npt.NDArray[np.generic]]) -> str:
     """Write a bundle atomically; returns its version."""
-    # keeps numbers of no dimension
-    ordered = {name: np.asarray(array, order="C") for name, array in sorted(arrays.items())}
-    content = save(
-        ordered, metadata={"about": json.dumps(about.model_dump(mode="json"), sort_keys=True)}
-    )
+    content = packed(about, arrays)
     write_bytes(path, content)
     return hashlib.sha256(content).hexdigest()[:16]
+
+
+def packed(about: About, arrays: Mapping[str, npt.NDArray[np.generic]]) -> bytes:
+    """The bytes of a bundle."""
+    # keeps numbers of no dimension
+    ordered = {name: np.asarray(array, order="C") for name, array in sorted(arrays.items())}
+    return save(
+        ordered, metadata={"about": json.dumps(about.model_dump(mode="json"), sort_keys=True)}
+    )
 
 
 def sha256_of(path: Path) -> str:
     """SHA-256 of the file. Raises RunError where it cannot be read."""
     try:
-        with open(path, "rb") as file:
-            return hashlib.file_digest(file, "sha256").hexdigest()
+        return storage.sha256_of(path)
     except OSError as failure:
         raise RunError(f"{path} cannot be read: {failure.strerror or failure}", _REMEDY) from None
 
@@ -287,7 +289,7 @@ def _opened(
             about = _about((file.metadata() or {}).get("about", "null"))
             names = [name for name in file.keys() if wanted is None or name.startswith(wanted)]  # noqa: SIM118
             return about, {name: file.get_tensor(name) for name in names}
-    except (OSError, SafetensorError, ValueError, RecursionError) as failure:
+    except (OSError, SafetensorError, ValueError, RecursionError, MemoryError) as failure:
         raise RunError(
             f"{path} is not a serving bundle: {str(failure).splitlines()[0]}", _REMEDY
         ) from None
@@ -366,6 +368,7 @@ def _check_sensitivity(rows: npt.NDArray[np.int64], about: About) -> None:
     apart = math.sqrt(float((varying**2).sum(1).max(initial=0.0))) * (
         2 if varying.min(initial=0) < 0 else math.sqrt(2)
     )
+    # integers, whose root and product by a power of two round
     if stated < max(longest, apart) and stated * (1 + 1e-12) < diameter(rows):
         raise ValueError(
             "its rows can move coefficients by "

@@ -34,12 +34,26 @@ from fedrec.numerics.threads import map_ranges
 from fedrec.numerics.tiles import WIDE, cgutils, data_of, ir, tile
 from fedrec.serving.ranking import Best, Catalogue, Exact, Query, rescored
 
-BLOCK = 64
+BLOCK = 64  # items whose codes lie together: a cache line of each coordinate
 GROUP = 8 if WIDE else 5
 """Queries whose sums over 16 items stay in registers: without AVX-512 a pass for 5, 6 and 8 of them
 took 2.8, 5.2 and 11.4 ms."""
-PAIR = 2
-_LANES = 16
+PAIR = 2  # queries, where fewer than a group are left
+_LANES = 16  # float32 of 64 bytes
+_PART = 1 << 10
+"""Blocks that are coded at a time."""
+_ROUNDINGS = 8
+"""Beyond the D of a dot product: of a scale, a bias, both bounds and the result; with a margin."""
+_CAPACITY = 1 << 12
+"""Candidates of one query before those that fell behind are dropped."""
+_CANDIDATES = 100
+_PER_ITEM = 4
+"""Candidates of a query: so many, and so many for each item that is wanted."""
+_TRAINED_ON = 64
+"""Items a cell that the cells are found from; FAISS warns under 39."""
+_LINKS = 32
+_BUILD_EFFORT = 80
+"""Of HNSW: neighbours kept of an item, candidates looked at while it is built."""
 
 
 def _products(queries: int, tiles: int) -> Any:
@@ -182,16 +196,6 @@ def scan_blocks(
     return last
 
 
-_PART = 1 << 10
-"""Blocks that are coded at a time."""
-
-_ROUNDINGS = 8
-"""Beyond the D of a dot product: of a scale, a bias, both bounds and the result; with a margin."""
-
-_CAPACITY = 1 << 12
-"""Candidates of one query before those that fell behind are dropped."""
-
-
 class Compressed:
     """Every item is looked at, in 8 bits a number; raises nothing that `ranking.Exact` does not.
 
@@ -211,6 +215,7 @@ class Compressed:
             x = catalogue.items[start * BLOCK : (start + _PART) * BLOCK]
             x = np.pad(x, ((0, -len(x) % BLOCK), (0, 0)))
             scales = np.maximum(np.abs(x).max(axis=1) / 127, np.finfo(np.float32).tiny)
+            # the nearest of 255 codes: `left` is how far it is off
             codes = np.rint(x / scales[:, None]).clip(-127, 127)
             left = np.linalg.norm(x - scales[:, None].astype(np.float64) * codes, axis=1)
             part = slice(start, start + len(x) // BLOCK)
@@ -297,18 +302,6 @@ class _Pools:
         if 2 * max(BLOCK, int(self.sizes.max())) > self.rows.shape[1]:
             self.rows = np.concatenate([self.rows, np.empty_like(self.rows)], axis=1)
             self.highs = np.concatenate([self.highs, np.empty_like(self.highs)], axis=1)
-
-
-_CANDIDATES = 100
-_PER_ITEM = 4
-"""Candidates of a query: so many, and so many for each item that is wanted."""
-
-_TRAINED_ON = 64
-"""Items a cell that the cells are found from; FAISS warns under 39."""
-
-_LINKS = 32
-_BUILD_EFFORT = 80
-"""Of HNSW: neighbours kept of an item, candidates looked at while it is built."""
 
 
 class Approximate:

@@ -32,7 +32,7 @@ class Origin:
     """The run a bundle comes from. delta: of serving. spent: epsilon of training by its ledger.
 
     runs: how many trainings the guarantee is of, all together: those whose people answered before
-    this model was made.
+    this model was made. not_covered: sentences on what was read off everybody's rows.
     """
 
     name: str
@@ -41,6 +41,7 @@ class Origin:
     spent: float
     noise: Literal["seeded", "system"]
     runs: int = 1
+    not_covered: tuple[str, ...] = ()
 
     @property
     def training(self) -> dict[str, Any]:
@@ -49,6 +50,7 @@ class Origin:
             finite(
                 {**asdict(self.guarantee), "spent": self.spent}
                 | ({"runs": self.runs} if self.runs > 1 else {})
+                | ({"not_covered": self.not_covered} if self.not_covered else {})
             )
         )
 

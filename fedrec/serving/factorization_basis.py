@@ -51,7 +51,7 @@ import numpy.typing as npt
 from fedrec.arrays import Float64s
 from fedrec.data.interactions import Interactions
 from fedrec.errors import SettingsError
-from fedrec.factorization.facts import Model, ranker_of
+from fedrec.factorization.rankers import Model, ranker_of
 from fedrec.privacy.accounting import mu_for
 from fedrec.privacy.bounded_mean import BITS, Population, TopicTable, coefficients, noise_std
 from fedrec.randomness import Streams
@@ -59,6 +59,17 @@ from fedrec.serving.user_map import Sizes, grouped
 
 _BLOCK_NUMBERS = 1 << 20
 """Scores of items that a block of users has at most, so that one product serves many users."""
+MOST_PLACES = 1_000
+"""Of a history: more is what devices refuse (`fedrec_client.bundle_cache`)."""
+_LEAST_PLACES = 10  # fewer would hold nobody's taste
+_HELD = 0.95  # of invented people keep all their likes; the few largest histories are cut
+_FEW = 10
+"""Clicks of a newcomer at most. Larger histories keep the covariance of people who hold no more:
+with newcomers of every size, 20 clicks on MovieLens 100K had recall .443 for .452."""
+_DELTA = 1e-5  # as scenarios have by default
+_TIED = 0.1
+"""Of serving, where B is chosen; in logarithms, what a larger B must be worth more, since it fits
+its synthetic users better."""
 
 
 @dataclass(frozen=True)
@@ -150,6 +161,7 @@ def synthetic_users(
             size = len(one.noise)
             # Gumbel: weighted, without repetition
             items = np.argpartition(-(log_weight + pull + one.gumbel), size - 1)[:size]
+            # invented ratings are whole, as those that the model was trained on mostly are
             values = np.clip(
                 np.rint(predicted[items] + spread * liked[items] + noise * one.noise), low, high
             )
@@ -203,19 +215,6 @@ def _prediction_without_events(released: Released) -> Float64s:
     )
 
 
-MOST_PLACES = 1_000
-"""Of a history: more is what devices refuse (`fedrec_client.bundle_cache`)."""
-_LEAST_PLACES = 10
-_HELD = 0.95
-_FEW = 10
-"""Clicks of a newcomer at most. Larger histories keep the covariance of people who hold no more:
-with newcomers of every size, 20 clicks on MovieLens 100K had recall .443 for .452."""
-_DELTA = 1e-5
-_TIED = 0.1
-"""Of serving, where B is chosen; in logarithms, what a larger B must be worth more, since it fits
-its synthetic users better."""
-
-
 @dataclass(frozen=True)
 class BasisSettings:
     """B coefficients and H places, 0 for what suits the people; rows are cut at this quantile of
@@ -264,13 +263,14 @@ class Synthetic:
         """Deterministic given the release and rng."""
         events = synthetic_users(released, synthetic, rng=rng)
         likes = events.liked(liked)
-        places = math.ceil(float(np.quantile(np.diff(likes.user_ptr), _HELD)))
+        places = math.ceil(float(np.quantile(np.diff(likes.user_ptr), _HELD)))  # upwards: they hold
         places = settings.history or int(
             np.clip(places, _LEAST_PLACES, min(MOST_PLACES, max(events.num_items, _LEAST_PLACES)))
         )
         users = np.asarray(released.ranker.user_vectors(events), np.float64)
         history = latest_liked(events, places=places, liked=liked)
         held = np.clip((history >= 0).sum(1), 1, _FEW)
+        # a whole number from 1 to all but one, small ones likelier
         few = np.floor(np.exp(rng.random(len(held)) * np.log(held)))
         newcomers = np.where(np.arange(places) < places - few[:, None], -1, history)
         return Synthetic(np.concatenate([history, newcomers]), np.concatenate([users, users]))
@@ -341,6 +341,7 @@ def counted_rows(directions: Leading, settings: BasisSettings) -> TopicTable:
     Raises SettingsError where there are none."""
     most = max(settings.coefficients - 1, 1)
     moments = directions.moments
+    # below: rounding of float64
     chosen = directions.axes[:, :most][:, moments[:most] > 1e-9 * max(float(moments[0]), 1e-15)]
     if not chosen.size:
         remedy = (
@@ -353,6 +354,7 @@ def counted_rows(directions: Leading, settings: BasisSettings) -> TopicTable:
     rows = directions.items @ chosen
     lengths = np.linalg.norm(rows, axis=1)
     rows /= np.maximum(lengths, max(float(np.quantile(lengths, settings.cut)), 1e-12))[:, None]
+    # towards zero: no row becomes longer than its bound
     grid = np.trunc(
         np.column_stack([rows / 2, np.full(len(rows), math.sqrt(3) / 2)]) * 2**BITS
     ).astype(np.int64)
@@ -390,7 +392,7 @@ def fitted(released: Released, table: TopicTable, people: Synthetic) -> Basis:
     # (m, G B): what one standard deviation of each coordinate moves
     scores = (V - shares @ V) @ R.T
     values, F = np.linalg.eigh((scores * shares[:, None]).T @ scores)
-    kept = values[::-1][:B] > 1e-9 * max(float(values[-1]), 1e-30)
+    kept = values[::-1][:B] > 1e-9 * max(float(values[-1]), 1e-30)  # below: rounding
     # (C, D), of orthonormal scores
     basis = (F[:, ::-1][:, :B][:, kept] / np.sqrt(values[::-1][:B][kept])).T @ R
     basis = np.concatenate([basis, np.zeros((B - len(basis), V.shape[1]))])
@@ -421,6 +423,7 @@ def prior(released: Released, people: Synthetic) -> Float64s:
     V = np.asarray(released.ranker.item_vectors, np.float64)
     alone = V @ released.nobody
     mean = V @ people.users.mean(0)
+    # a model without a score for nobody has zeros there, but for rounding in float32
     if float(alone.std()) > 1e-3 * float(mean.std()):
         return np.asarray(alone + released.ranker.offset, np.float64)
     if not released.like.rated:

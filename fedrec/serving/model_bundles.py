@@ -59,7 +59,7 @@ from fedrec.factorization.released import (
 from fedrec.federation.messages import Recipe, State
 from fedrec.privacy.bounded_mean import BITS, topic_table
 from fedrec.privacy.guarantee import Guarantee
-from fedrec.randomness import Streams
+from fedrec.randomness import Streams, generator_of
 from fedrec.recipes import TrainableRecipe
 from fedrec.serving.bundle import FILE, About, Bundle, Texts, read, write
 from fedrec.serving.exporting import Asking, Export, Origin, PublicItems, Ranking, additive_bundle
@@ -71,10 +71,16 @@ from fedrec.serving.factorization_basis import (
 )
 from fedrec.serving.user_map import UserMap
 from fedrec.settings import DataScenario
-from fedrec.storage import finite, read_arrays, read_json, write_arrays, write_bytes, write_json
+from fedrec.storage import read_arrays, read_json, write_arrays, write_bytes, write_json
 
 Today = Callable[[Sequence[str], Sequence[str]], AddedItems]
 """From ids and titles of the trained catalogue to those of today, `added_items.added_items`."""
+FORMAT = "fedrec-model-serving/1"
+FACTS = "serving.json"
+COUNTS = "popularity.safetensors"
+_REMEDY = (
+    "It was trained by an older version, or with a recipe that releases no counts: train again."
+)
 
 
 def with_news(bundle: Bundle, today: Today) -> Export:
@@ -128,13 +134,12 @@ def factorization_bundle(
     liked: float = 0.0,
     settings: BasisSettings | None = None,
     synthetic: SyntheticSettings | None = None,
-    streams: Streams,
+    rng: np.random.Generator,
 ) -> Export:
     """About and arrays; no event is an argument.
 
     Raises SettingsError where item vectors are all alike, so that none can be ranked."""
     settings = settings or BasisSettings()
-    rng = streams.numpy("serving-basis")
     basis = factorization_basis(
         released, settings, synthetic or SyntheticSettings(), liked=liked, rng=rng
     )
@@ -155,16 +160,6 @@ def factorization_bundle(
     )
 
 
-FORMAT = "fedrec-model-serving/1"
-_FACTS = "serving.json"
-_COUNTS = "popularity.safetensors"
-SERVING_FILES = (_FACTS, _COUNTS)
-"""In a model folder."""
-_REMEDY = (
-    "It was trained by an older version, or with a recipe that releases no counts: train again."
-)
-
-
 @dataclass(frozen=True)
 class ServingFacts:
     """What a bundle needs besides the model. events: how many a typical user has, by the counts;
@@ -175,7 +170,7 @@ class ServingFacts:
     value_range: tuple[float, float]
     events: float
     liked: float
-    seed: int
+    draws: str
     catalogue: PublicItems
 
     @staticmethod
@@ -195,18 +190,17 @@ class ServingFacts:
             )
         events = _events(recipe, state, facts)
         liked = liked_of(scenario, facts.kind, facts.value_range)
-        return ServingFacts(
-            origin, facts.kind, facts.value_range, events, liked, scenario.seed, catalogue
-        )
-
-    def keep(self, folder: Path, state: State) -> None:
-        """In a model folder, beside the model."""
-        self.write(folder, np.asarray(state["counts"], np.float64))
+        draws = Streams(scenario.seed).key("serving-basis").hex()
+        return ServingFacts(origin, facts.kind, facts.value_range, events, liked, draws, catalogue)
 
     def write(self, folder: Path, counts: Float64s) -> None:
-        """Keep them as `keep` does, with counts (m,)."""
-        write_arrays(folder / _COUNTS, {"counts": counts})
-        write_json(folder / _FACTS, finite({"format": FORMAT, **asdict(self)}))
+        """In a model folder, beside the model, with counts (m,)."""
+        write_arrays(folder / COUNTS, {"counts": counts})
+        write_json(folder / FACTS, self.content())
+
+    def content(self) -> dict[str, Any]:
+        """What is written of them."""
+        return {"format": FORMAT, **asdict(self)}
 
 
 def bundle_of(folder: Path, today: Today | None = None) -> Export:
@@ -216,8 +210,8 @@ def bundle_of(folder: Path, today: Today | None = None) -> Export:
     Raises RunError where the folder lacks what that takes, SettingsError where its items cannot be
     ranked.
     """
-    facts, (model, _) = _facts(folder), load(folder)
-    counts = np.asarray(read_arrays(folder / _COUNTS)["counts"], np.float64)
+    facts, (model, _) = facts_of(folder), load(folder)
+    counts = np.asarray(read_arrays(folder / COUNTS)["counts"], np.float64)
     if today is not None:
         m = trained_items(model, len(counts))
         added = today(facts.catalogue.ids[:m], facts.catalogue.titles[:m])
@@ -230,18 +224,17 @@ def bundle_of(folder: Path, today: Today | None = None) -> Export:
         events=facts.events,
         empty=_nobody(facts.kind, facts.value_range, len(counts)),
     )
-    return factorization_bundle(
-        released, facts.catalogue, facts.origin, liked=facts.liked, streams=Streams(facts.seed)
-    )
+    rng = generator_of(bytes.fromhex(facts.draws))
+    return factorization_bundle(released, facts.catalogue, facts.origin, liked=facts.liked, rng=rng)
 
 
 def serve_items(folder: Path, added: AddedItems, X: Float64s) -> None:
     """Give a model folder the items that came after training, as its bundle will have them.
     Nothing of a folder that no bundle is made of."""
-    if not (folder / _FACTS).exists():
+    if not (folder / FACTS).exists():
         return
-    counts = np.asarray(read_arrays(folder / _COUNTS)["counts"], np.float64)
-    facts, counts = _with_items(_facts(folder), counts, added, X)
+    counts = np.asarray(read_arrays(folder / COUNTS)["counts"], np.float64)
+    facts, counts = _with_items(facts_of(folder), counts, added, X)
     facts.write(folder, counts)
     (folder / FILE).unlink(missing_ok=True)
 
@@ -255,7 +248,9 @@ def _with_items(
     logs = np.log(np.maximum(known, max(float(known.max()), 1e-9) * 1e-6))
     new = np.minimum(expected(logs[:, None], X, added.described)[:, 0], logs.max())
     public = PublicItems.of_features(added.ids, added.titles, added.features)
-    return replace(facts, catalogue=public), np.concatenate([known, np.exp(new)])
+    told = tuple(dict.fromkeys((*facts.origin.not_covered, *added.not_covered)))
+    origin = replace(facts.origin, not_covered=told)
+    return replace(facts, catalogue=public, origin=origin), np.concatenate([known, np.exp(new)])
 
 
 def export(source: Path, output: Path, today: Today | None = None) -> About:
@@ -267,9 +262,7 @@ def export(source: Path, output: Path, today: Today | None = None) -> About:
     came after training. Raises RunError where there is neither, SettingsError where the model
     cannot be served, or knows no items of today.
     """
-    folder = next(
-        (place for place in (source, source / "model") if (place / _FACTS).exists()), None
-    )
+    folder = next((place for place in (source, source / "model") if (place / FACTS).exists()), None)
     if folder is not None:
         about, arrays = bundle_of(folder, today)
         write(output, about, arrays)
@@ -279,7 +272,7 @@ def export(source: Path, output: Path, today: Today | None = None) -> About:
             f"{source} does not exist", "Give a run folder, a model folder or a server's state."
         )
     if not (source / FILE).exists():
-        raise RunError(f"{source} holds neither a model with its {_FACTS} nor a {FILE}", _REMEDY)
+        raise RunError(f"{source} holds neither a model with its {FACTS} nor a {FILE}", _REMEDY)
     if today is not None:
         known = read(source / FILE)
         if known.about.family != "news":
@@ -299,7 +292,7 @@ def ensure_bundle(source: Path) -> None:
     """Write the bundle into a model folder that holds what it is made of, and no bundle yet.
 
     Raises as `bundle_of`."""
-    if (source / _FACTS).exists() and not (source / FILE).exists():
+    if (source / FACTS).exists() and not (source / FILE).exists():
         export(source, source / FILE)
 
 
@@ -332,10 +325,11 @@ def liked_of(scenario: DataScenario, kind: Kind, value_range: tuple[float, float
     return scenario.data.click_threshold or low + 0.75 * (high - low) if KINDS[kind].rated else 0.0
 
 
-def _facts(folder: Path) -> ServingFacts:
-    path = folder / _FACTS
+def facts_of(folder: Path) -> ServingFacts:
+    """What a model folder keeps for a bundle. Raises RunError where it keeps nothing readable."""
+    path = folder / FACTS
     if not path.exists():
-        raise RunError(f"{folder} holds no {_FACTS}, which a bundle is made with", _REMEDY)
+        raise RunError(f"{folder} holds no {FACTS}, which a bundle is made with", _REMEDY)
     content = read_json(path)
     try:
         if content.pop("format") != FORMAT:
@@ -361,6 +355,7 @@ def _origin(content: dict[str, Any]) -> Origin:
         float(content["spent"]),
         known,
         content["runs"],
+        tuple(content["not_covered"]),
     )
 
 

@@ -29,7 +29,7 @@ from fedrec.errors import SettingsError
 from fedrec.news import reports_training
 from fedrec.news.central import CentralModel
 from fedrec.news.local_update import recentre
-from fedrec.news.models import ModelRecommender
+from fedrec.news.model_recommender import ModelRecommender
 from fedrec.news.prior import log_exposure
 from fedrec.news.topics import listed_categories
 from fedrec.news.trained import Recommender

@@ -37,6 +37,9 @@ _BINS_PER_OCTAVE = 1.5
 _FEWEST = 40
 """Groups are bins of log2(n); with fewer synthetic users than this a bin is joined to its
 neighbour."""
+_erf = np.frompyfunc(math.erf, 1, 1)
+"""Not SciPy's: a server would hold 27 MB of SciPy for this one function, and a query has few hidden
+units."""
 
 
 @dataclass(frozen=True)
@@ -124,7 +127,7 @@ class Sizes:
 def grouped(clicks: npt.NDArray[np.integer]) -> list[npt.NDArray[np.int64]]:
     """Users (n,) by bins of their number of clicks, fewest first; each with at least `_FEWEST`
     where there are so many users."""
-    bins = np.floor(_BINS_PER_OCTAVE * np.log2(np.maximum(clicks, 1)))
+    bins = np.floor(_BINS_PER_OCTAVE * np.log2(np.maximum(clicks, 1)))  # numbers of bins
     groups = [np.flatnonzero(bins == b) for b in np.unique(bins)]
     joined = [groups[0]]
     for group in groups[1:]:
@@ -135,11 +138,6 @@ def grouped(clicks: npt.NDArray[np.integer]) -> list[npt.NDArray[np.int64]]:
     if len(joined) > 1 and len(joined[-1]) < _FEWEST:
         joined[-2:] = [np.concatenate(joined[-2:])]
     return joined
-
-
-_erf = np.frompyfunc(math.erf, 1, 1)
-"""Not SciPy's: a server would hold 27 MB of SciPy for this one function, and a query has few hidden
-units."""
 
 
 @dataclass(frozen=True)

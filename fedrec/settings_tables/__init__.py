@@ -13,9 +13,11 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, model_validator
 
 from fedrec.errors import SettingsError
+from fedrec.storage import bounded_bytes
 
 TABLES = {".csv", ".tsv", ".tab", ".parquet", ".pq", ".inter", ".jsonl", ".ndjson", ".npz", ".dat"}
 """Suffixes of files that hold data."""
+_NUMBERS = (int, float, int | None, float | None)
 
 
 class Table(BaseModel):
@@ -41,9 +43,6 @@ class Table(BaseModel):
         return {
             name for name in type(self).model_fields if getattr(self, name) != getattr(plain, name)
         }
-
-
-_NUMBERS = (int, float, int | None, float | None)
 
 
 def load_content(path: Path) -> dict[str, Any]:
@@ -72,10 +71,10 @@ def read_toml(
     TOML."""
     said = said or str(path)
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8-sig"))
+        return tomllib.loads(bounded_bytes(path).decode("utf-8-sig"))
     except OSError as failure:
         raise SettingsError(f"{said}: {failure.strerror or failure}", missing) from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as failure:
+    except (ValueError, RecursionError) as failure:
         raise SettingsError(f"{said} is not TOML: {failure}", wrong) from None
 
 
@@ -120,5 +119,5 @@ def _put(content: dict[str, Any], parts: Sequence[str], value: Any, *, said: str
 def _value(text: str) -> Any:
     try:
         return tomllib.loads(f"v = {text}")["v"]
-    except tomllib.TOMLDecodeError:
+    except (ValueError, RecursionError):
         return text  # a bare word is a string

@@ -70,6 +70,7 @@ class PlantedSettings(Table):
     def _possible(self) -> Self:
         low, high = self.value_range
         steps = (high - low) / self.step
+        # steps such as .1 are no binary fractions: a quotient may miss its whole number by rounding
         if not low < high or abs(steps - round(steps)) > 1e-9:
             raise ValueError(
                 f"a scale from {low:g} to {high:g} does not rise in whole steps of {self.step:g}"
@@ -139,11 +140,11 @@ class DataSettings(Table):
     rating_range: tuple[float, float] | None = Field(
         None, description="lowest and highest rating, where the format has no public scale"
     )
-    duplicates: Literal["auto", "refuse", "last", "mean"] = Field(
+    duplicates: Literal["auto", "refuse", "last", "mean", "sum"] = Field(
         "auto",
         description=(
-            "what to do with a second row of one user and item; auto merges and counts clicks, "
-            "and refuses ratings"
+            "what to do with a second row of one user and item, before a threshold makes clicks; "
+            "auto merges clicks, adds up plays and refuses ratings"
         ),
     )
     out_of_range: Literal["refuse", "clip", "drop"] = Field(
@@ -153,6 +154,19 @@ class DataSettings(Table):
         "refuse",
         description="of tables: what to do with rows that lack a value",
         exclude_if=lambda value: value == "refuse",  # so that older runs keep their digests
+    )
+    decimal: str = Field(
+        ".",
+        description="of tables: the mark before the decimals of a rating, a point or a comma",
+        exclude_if=lambda value: value == ".",
+    )
+    time_format: str = Field(
+        "",
+        description=(
+            "of tables: how times are written, in strftime's directives, for example %d.%m.%Y; "
+            "empty reads seconds and ISO dates"
+        ),
+        exclude_if=lambda value: not value,
     )
     keep_users: int = Field(
         0,
@@ -190,6 +204,13 @@ class DataSettings(Table):
     def _one_source(self) -> Self:
         if self.test and not self.path:
             raise ValueError("data.test needs data.path, the training rows")
+        # a whole scenario, as parties are given one, says every default too
+        usual = type(self).model_fields["click_threshold"].default
+        if self.click_threshold != usual and self.kind != "clicks":
+            raise ValueError(
+                'data.click_threshold has no effect without data.kind = "clicks": say both, or '
+                "leave it out"
+            )
         if self.validation and not self.test:
             raise ValueError("data.validation needs data.test beside it")
         if self.planted is not None and (

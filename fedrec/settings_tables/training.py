@@ -28,10 +28,8 @@ class ModelSettings(Table):
         le=100,
         description="outer steps of alternating minimisation; 0 = chosen by the recipe",
     )
-    encoder: Literal["features", "id", "two-layer"] = Field(
-        "features",
-        description="item vectors from public features, or one free vector per item; of am-dpsgd "
-        "on ratings also two-layer: AM-SSP Alg. 6 as printed, on batches of example_share",
+    encoder: Literal["features", "id"] = Field(
+        "features", description="item vectors from public features, or one free vector per item"
     )
     user_ridge: float = Field(
         0.0, ge=0, description="ridge of the user solve; 0 = chosen by the recipe"
@@ -43,7 +41,7 @@ class ModelSettings(Table):
         0.0,
         ge=0,
         description=(
-            "Gamma_u, the longest user vector; of dp-gd and am-dpsgd on clicks, of what the "
+            "Gamma_u, the longest user vector; of dp-gd and encoder-descent on clicks, of what the "
             "Gramian is summed from; 0 = chosen by the recipe"
         ),
     )
@@ -59,7 +57,8 @@ class ModelSettings(Table):
     biases: bool = Field(
         True,
         description=(
-            "of dp-gd and am-dpsgd: item biases and users' own means, which the papers' models lack"
+            "of dp-gd and encoder-descent: item biases and users' own means, which the papers' "
+            "models lack"
         ),
     )
     own_means: bool = Field(
@@ -72,7 +71,7 @@ class ModelSettings(Table):
     own_vectors: bool = Field(
         True,
         description=(
-            "of am-dpsgd: each item has an entry of its own beside its features; AM-SSP's "
+            "of encoder-descent: each item has an entry of its own beside its features; AM-SSP's "
             "encoder has none"
         ),
     )
@@ -80,8 +79,8 @@ class ModelSettings(Table):
         0.0,
         ge=0,
         description=(
-            "of am-dpsgd on ratings: Gamma_g, to which the gradient of each example is clipped, as "
-            "AM-SSP Alg. 6 prints; 0 = each user's gradient is scaled instead"
+            "Gamma_g, to which the gradient of each example is clipped, as AM-SSP Alg. 6 prints; "
+            "0 = 1 for am-dpsgd; for encoder-descent on ratings each user's gradient is scaled"
         ),
     )
     optimizer: Literal["adam", "plain"] = Field(
@@ -228,6 +227,7 @@ class PrivacySettings(Table):
             raise ValueError(
                 f"{named} must be numbers above 0 and at most privacy.epsilon = {self.epsilon:g}"
             )
+        # shares written as decimals, such as thirds, sum to 1 but for their last digits
         if min(limits.values()) <= 0 or abs(math.fsum(limits.values()) - 1) > 1e-9:
             raise ValueError(
                 f"{named} need positive shares that sum to 1, found {math.fsum(limits.values()):g}"
@@ -328,6 +328,9 @@ class CollectiveSettings(Table):
             return "collective.sides names a side twice: its weight says how much it counts"
         if self.users_file and self.users_share:
             return "collective.users_file and users_share both say who is public: choose one"
+        unread = {"users_format", "users_ids"} & self.chosen()
+        if unread and not self.users_file:
+            return f"collective.{min(unread)} is of collective.users_file, which is not given"
         if "public-users" in self.sides and not public_users:
             return (
                 'collective.sides names "public-users": say who they are with users_file or '

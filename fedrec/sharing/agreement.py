@@ -9,7 +9,7 @@ that go on under one ticket, both sum the same. A masking key is told to the agg
 to nobody else.
 
 Peers are asked, they do not call: an answer that is lost or comes twice changes nothing. `advance`
-does what can be done next. What becomes of the sums is `one_of_three`'s and `leaf_of_three`'s.
+does what can be done next. What becomes of the sums is `one_of_three`'s.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from fedrec.errors import ProtocolError
 from fedrec.federation.messages import Question
 from fedrec.privacy.calibration import Plan
 from fedrec.sharing.layout import plan_layout
-from fedrec.sharing.protocol import Attempt, AttemptProgress, Attempts, Peer, SharedBatch, Standing
+from fedrec.sharing.protocol import AttemptProgress, Peer, Standing, Store
 from fedrec.sharing.record import SharedUser
-from fedrec.sharing.shared_users import TOO_FEW, SharedUsers
+from fedrec.sharing.shared_users import TOO_FEW, Attempt, SharedUsers
 from fedrec.sharing.shares import batch_digest, ticket
 
 
@@ -39,7 +39,7 @@ class Agreement:
         index: int,
         names: Sequence[bytes],
         peers: Mapping[int, Peer],
-        store: Attempts,
+        store: Store,
         *,
         enrolled: Callable[[bytes], bool] = lambda user: True,
         folder: Path | None = None,
@@ -52,7 +52,7 @@ class Agreement:
         self.index = index
         self._names = tuple(names)
         self._peers = peers
-        self._begun = store
+        self._store = store
         self._enrolled = enrolled
         self._folder = folder
         self._attempts: dict[tuple[str, int], Attempt] = {}
@@ -79,38 +79,31 @@ class Agreement:
         round = question.round
         if plan.aggregation != "three-party":
             raise ProtocolError("the plan is of one trusted aggregator", "Use a plan of three.")
-        if attempt <= self._begun.attempt(run, round):
+        if attempt <= self._store.attempt(run, round):
             raise ProtocolError(
                 f"attempt {attempt} at round {round} was begun before", "Open the next one."
             )
-        batch = self._batch(question, plan)
-        self._begun.begin(run, round, attempt, digest)
+        layout = plan_layout(question, plan)
+        batch = SharedUsers(self.index, layout, self._enrolled, self._folder)
+        self._store.begin(run, round, attempt, digest)
         self._drop(run, round)
         self._attempts[run, round] = Attempt(
             attempt, question, plan, named or digest, needed, batch
         )
-
-    def _batch(self, question: Question, plan: Plan) -> SharedBatch:
-        """What the attempt adds up: users' shares."""
-        return SharedUsers(self.index, plan_layout(question, plan), self._enrolled, self._folder)
 
     def receive(self, run: str, round: int, ticket: bytes, user: SharedUser) -> str:
         """Take one user's shares; "" or why not.
 
         A client that sends the same again is told the same."""
         attempt = self._taking(run, round, ticket)
-        if attempt is None or not isinstance(attempt.batch, SharedUsers):
-            return "another-ticket"
-        return attempt.batch.receive(attempt, user)
+        return attempt.batch.receive(attempt, user) if attempt else "another-ticket"
 
     def receive_site(
         self, run: str, round: int, ticket: bytes, users: tuple[bytes, ...], rows: list[SharedUser]
     ) -> str:
         """Take a site's sum of its users (`site_sums`), as `receive`."""
         attempt = self._taking(run, round, ticket)
-        if attempt is None or not isinstance(attempt.batch, SharedUsers):
-            return "another-ticket"
-        return attempt.batch.receive_site(attempt, users, rows)
+        return attempt.batch.receive_site(attempt, users, rows) if attempt else "another-ticket"
 
     def _taking(self, run: str, round: int, ticket: bytes) -> Attempt | None:
         """The attempt of this ticket."""
@@ -131,12 +124,9 @@ class Agreement:
         if attempt is None:
             return None
         batch = attempt.batch
-        wanted = None
-        opened = b""
         held = batch.everybody() if attempt.held is None else attempt.held
-        if isinstance(batch, SharedUsers):
-            wanted = batch.next_piece(attempt) if attempt.agreed else None
-            opened = batch.opened if not batch.verdict else b""
+        wanted = batch.next_piece(attempt) if attempt.agreed else None
+        opened = batch.opened if not batch.verdict else b""
         return AttemptProgress(
             attempt.number,
             attempt.nonce,
@@ -171,7 +161,7 @@ class Agreement:
         finds that out."""
         attempt = self._attempts.get((run, round))
         if attempt is None or attempt.ended not in {"", TOO_FEW}:
-            return Standing(self._begun.attempt(run, round))
+            return Standing(self._store.attempt(run, round))
         return self._said(attempt)
 
     def _said(self, attempt: Attempt) -> Standing:
@@ -196,11 +186,7 @@ class Agreement:
     ) -> bytes:
         """The pieces of `SharedUsers.explicit`, for the aggregator `caller`."""
         current = self._attempts.get((run, round))
-        if (
-            current is None
-            or current.number != attempt
-            or not isinstance(current.batch, SharedUsers)
-        ):
+        if current is None or current.number != attempt:
             raise ProtocolError(
                 f"aggregator {caller} gets no explicit shares of attempt {attempt}",
                 "Only aggregator 2 may ask 1.",
@@ -212,13 +198,12 @@ class Agreement:
 
         Raises ProtocolError before they are whole."""
         current = self._attempts.get((run, round))
-        batch = None if current is None or current.number != attempt else current.batch
-        if not isinstance(batch, SharedUsers) or not batch.opened:
+        if current is None or current.number != attempt or not current.batch.opened:
             raise ProtocolError(
                 f"attempt {attempt} at round {round} has opened nothing here",
                 "Ask where the round is.",
             )
-        return batch.all_openings()
+        return current.batch.all_openings()
 
     # --- what follows ---
 

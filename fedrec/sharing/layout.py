@@ -9,7 +9,7 @@ items a user has is thus hidden among all: a row is as long for one item as for 
 
 Blocks of many matrices (kind "outer", many rows) have three factors and are refused: they would
 need a product of products. Recipes ask for svec(x x') as a plain vector instead
-(`factorization.svec`).
+(`am_ssp.client.svec`).
 
 Where clients are checked (`federation.hostile_clients`), a matrix's two factors are both x, and its
 coefficient is the question's. Four slack numbers follow for every bound, and the client's own
@@ -49,6 +49,7 @@ _TABLE = 1 << 20
 """Numbers below have their three squares in the table: above 4 sqrt(n), the most that the second
 first leaves of n below `LARGEST`."""
 LARGEST = 1 << 34
+"""Slacks and bounds are below: `_TABLE` is then large enough."""
 
 
 def four_squares(numbers: Int64s) -> Int64s:

@@ -34,9 +34,10 @@ from fedrec.federation.messages import Question
 from fedrec.federation.releases import Source, party_noise
 from fedrec.privacy.calibration import Plan
 from fedrec.sharing.agreement import Agreement
-from fedrec.sharing.protocol import Attempt, KeptOutput, Peer, Standing, Store
+from fedrec.sharing.protocol import KeptOutput, Peer, Standing, Store
 from fedrec.sharing.record import packed_output
 from fedrec.sharing.servers import masked_output
+from fedrec.sharing.shared_users import Attempt
 
 
 class OneOfThree(Agreement):
@@ -54,7 +55,6 @@ class OneOfThree(Agreement):
         folder: Path | None = None,
     ) -> None:
         super().__init__(index, names, peers, store, enrolled=enrolled, folder=folder)
-        self._store = store
         self._noise = noise
 
     def open(

@@ -7,15 +7,12 @@ on what is summed and summing it.
 
 from __future__ import annotations
 
-import os
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Protocol
+from dataclasses import dataclass
+from typing import Protocol
 
-from fedrec.arrays import UInt64s
 from fedrec.federation.messages import Question
 from fedrec.privacy.calibration import Plan
-from fedrec.sharing.shares import NONCE_BYTES, SEED_BYTES, Listed
+from fedrec.sharing.shares import Committed
 
 
 @dataclass(frozen=True)
@@ -23,8 +20,8 @@ class Standing:
     """Where an aggregator is in a round, for its peers. Within an attempt what was said once stays.
 
     attempt: 0 before the first. nonce: of the attempt. ticket: b"" until all nonces are known.
-    held: users (`Committed`), or at roots of leaves ranges (`ListedRange`); None until it takes no
-    more. agreed: `commitments.batch_digest` of the users whom all hold. coin: its own term and the
+    held: users; None until it takes no
+    more. agreed: `shares.batch_digest` of the users whom all hold. coin: its own term and the
     following aggregator's, once all agreed (`checks.coin_term`). opened: SHA-256 of its terms of
     the checks. accepted: digest of the users that it sums, once it judged. ready: SHA-256 of its
     output, which it keeps. published: the output may be fetched."""
@@ -32,7 +29,7 @@ class Standing:
     attempt: int = 0
     nonce: bytes = b""
     ticket: bytes = b""
-    held: tuple[Any, ...] | None = None
+    held: tuple[Committed, ...] | None = None
     agreed: bytes = b""
     coin: tuple[bytes, bytes] | None = None
     opened: bytes = b""
@@ -74,8 +71,8 @@ class KeptOutput:
     content: bytes
 
 
-class Attempts(Protocol):
-    """What every aggregator of three keeps of its attempts.
+class Store(Protocol):
+    """What survives a crash of one of three.
 
     A call that returns is durable; one that fails may have happened or not."""
 
@@ -86,10 +83,6 @@ class Attempts(Protocol):
         """Never to be begun again. digest: of the question, one for all attempts at a round.
 
         Raises ProtocolError on another."""
-
-
-class Store(Attempts, Protocol):
-    """What survives a crash of one that releases."""
 
     def charge(self, run: str, question: Question, plan: Plan) -> None:
         """Charge the releases of a round, those that are charged for it already not again.
@@ -110,72 +103,6 @@ class Store(Attempts, Protocol):
 
     def published(self, run: str, round: int) -> bool:
         """Whether it may leave."""
-
-
-class SharedBatch(Protocol):
-    """What an attempt adds up: users' shares (`shared_users`), or sums of ranges
-    (`range_sums`)."""
-
-    def everybody(self) -> tuple[Listed, ...]:
-        """Whom it holds, in the order in which lists are compared."""
-
-    def alike(self, lists: Sequence[Sequence[Any]]) -> tuple[Any, ...]:
-        """Who stands in all lists alike."""
-
-    def count(self, listed: Sequence[Any]) -> int:
-        """People, also after `close`."""
-
-    def go_on(
-        self, run: str, attempt: Attempt, theirs: Mapping[int, Standing], peers: Mapping[int, Peer]
-    ) -> None:
-        """After all agreed: the next step towards `Attempt.summed`, or the attempt's end.
-
-        Raises UnreachableError; asked again, it goes on."""
-
-    def told(self, said: Standing) -> Standing:
-        """With what peers may know of its steps."""
-
-    def packed(self) -> tuple[UInt64s, ...]:
-        """(rows, columns) a block: this aggregator's term of the sums, not masked."""
-
-    def close(self) -> None:
-        """Forget what was held; the sums stay."""
-
-
-@dataclass
-class Attempt:
-    """In memory only: a crash ends it. named: what its ticket names of the question. needed:
-    people.
-
-    held: fixed once no more are taken. alike, agreed: who all three hold, and the digest of it.
-    summed: digest of who is in the sums, once they are final. ended: why nothing comes of it."""
-
-    number: int
-    question: Question
-    plan: Plan
-    named: bytes
-    needed: int
-    batch: SharedBatch = field(repr=False)
-    nonce: bytes = field(default_factory=lambda: os.urandom(NONCE_BYTES))
-    key: bytes = field(default_factory=lambda: os.urandom(SEED_BYTES), repr=False)
-    following_key: bytes = field(default=b"", repr=False)
-    ticket: bytes = b""
-    held: tuple[Any, ...] | None = None
-    alike: tuple[Any, ...] = ()
-    agreed: bytes = b""
-    summed: bytes = b""
-    people: int = 0
-    ended: str = ""
-
-    @property
-    def keys(self) -> tuple[bytes, bytes]:
-        """Its own masking key and the following aggregator's."""
-        return self.key, self.following_key
-
-    def end(self, why: str) -> None:
-        """Nothing comes of it: what it holds is forgotten."""
-        self.ended = why
-        self.batch.close()
 
 
 @dataclass(frozen=True)

@@ -32,7 +32,7 @@ from fedrec.sharing.shares import (
     share,
 )
 
-BLIND_BYTES = 32
+BLIND_BYTES = 32  # 256 bits: nobody guesses it
 _OUTPUT = b"FRO1"
 _SHARES = b"FRS1"
 _SENT = struct.Struct(f"<4s{HASH_BYTES}sBI")

@@ -4,12 +4,13 @@ checked and summed.
 Rules of its own: a share counts where it is that of its hash; explicit shares are passed on to
 aggregator 2 alone, which sums them where they are those of the clients' hashes; the coin of checks
 is told after the users are fixed; openings leave once, masked. What agreement is, and why, is
-`agreement`; what may leave of the sums, `one_of_three` and `leaf_of_three`.
+`agreement`; what may leave of the sums, `one_of_three`.
 """
 
 from __future__ import annotations
 
 import hashlib
+import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -18,12 +19,14 @@ import numpy as np
 
 from fedrec.arrays import UInt64s
 from fedrec.errors import ProtocolError
+from fedrec.federation.messages import Question
+from fedrec.privacy.calibration import Plan
 from fedrec.sharing.holding import Holding
 from fedrec.sharing.layout import CheckedRow, RowLayout
-from fedrec.sharing.protocol import Attempt, Peer, Standing
+from fedrec.sharing.protocol import Peer, Standing
 from fedrec.sharing.record import SharedUser, passed_on_as_committed, users_a_piece
 from fedrec.sharing.servers import ShareSums, accepted, coin_term, opening, projection
-from fedrec.sharing.shares import Committed, batch_digest, held_alike
+from fedrec.sharing.shares import NONCE_BYTES, SEED_BYTES, Committed, batch_digest, held_alike
 from fedrec.sharing.site_sums import row_names, site_rows
 
 TOO_FEW = "fewer users are held alike than are needed"
@@ -31,8 +34,46 @@ TOO_FEW = "fewer users are held alike than are needed"
 
 
 @dataclass
+class Attempt:
+    """In memory only: a crash ends it. named: what its ticket names of the question. needed:
+    people.
+
+    held: fixed once no more are taken. alike, agreed: who all three hold, and the digest of it.
+    summed: digest of who is in the sums, once they are final. ended: why nothing comes of it."""
+
+    number: int
+    question: Question
+    plan: Plan
+    named: bytes
+    needed: int
+    batch: SharedUsers = field(repr=False)
+    nonce: bytes = field(default_factory=lambda: os.urandom(NONCE_BYTES))
+    key: bytes = field(default_factory=lambda: os.urandom(SEED_BYTES), repr=False)
+    following_key: bytes = field(default=b"", repr=False)
+    ticket: bytes = b""
+    held: tuple[Committed, ...] | None = None
+    alike: tuple[Committed, ...] = ()
+    agreed: bytes = b""
+    summed: bytes = b""
+    people: int = 0
+    ended: str = ""
+
+    @property
+    def keys(self) -> tuple[bytes, bytes]:
+        """Its own masking key and the following aggregator's."""
+        return self.key, self.following_key
+
+    def end(self, why: str) -> None:
+        """Nothing comes of it: what it holds is forgotten."""
+        self.ended = why
+        self.batch.close()
+
+
+@dataclass
 class SharedUsers:
-    """A `Batch`. enrolled: whether a pseudonym may report. folder: as `Holding`'s."""
+    """Shares that are held, checked and added up. enrolled: whether a pseudonym may report.
+
+    folder: as `Holding`'s."""
 
     index: int
     layout: RowLayout
@@ -104,30 +145,30 @@ class SharedUsers:
     # --- the list of users ---
 
     def everybody(self) -> tuple[Committed, ...]:
-        """Implements `Batch.everybody`, by report id."""
+        """Whom it holds, by report id: the order in which lists are compared."""
         return self.holding.everybody()
 
     def alike(self, lists: Sequence[Sequence[Committed]]) -> tuple[Committed, ...]:
-        """Implements `Batch.alike`."""
+        """Who stands in all lists alike."""
         alike = held_alike(lists)
         return tuple(self.holding.whole(alike))
 
     def count(self, listed: Sequence[Committed]) -> int:
-        """Implements `Batch.count`."""
+        """People, also after `close`."""
         return self.holding.count(listed)
 
     def packed(self) -> tuple[UInt64s, ...]:
-        """Implements `Batch.packed`."""
+        """(rows, columns) a block: this aggregator's term of the sums, not masked."""
         return self.sums.packed()
 
     def close(self) -> None:
-        """Implements `Batch.close`."""
+        """Forget what was held; the sums stay."""
         self.holding.close()
 
     # --- what peers may know ---
 
     def told(self, said: Standing) -> Standing:
-        """Implements `Batch.told`."""
+        """With what peers may know of its steps."""
         return replace(said, coin=self.coin, opened=self.opened, accepted=self.verdict)
 
     def explicit(self, attempt: Attempt, first: int, last: int, *, caller: int) -> bytes:
@@ -156,9 +197,11 @@ class SharedUsers:
     def go_on(
         self, run: str, attempt: Attempt, theirs: Mapping[int, Standing], peers: Mapping[int, Peer]
     ) -> None:
-        """Implements `Batch.go_on`. The next of: the coin, a piece of the users, the verdict, a
-        refused user's part, the end of the sums."""
-        checked = self.layout.checked if attempt.alike else None  # of a leaf: nobody may be there
+        """After all agreed, the next of: the coin, a piece of the users, the verdict, a refused
+        user's part, the end of the sums.
+
+        Raises UnreachableError; asked again, it goes on."""
+        checked = self.layout.checked if attempt.alike else None
         if checked is not None and self.projection is None:
             return self._toss(attempt, theirs, checked)
         if (piece := self.next_piece(attempt)) is not None:

@@ -32,10 +32,8 @@ from __future__ import annotations
 import hashlib
 import hmac
 import os
-import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 import numpy as np
 
@@ -51,6 +49,13 @@ _TILE = 64
 """Items whose sums stay in the first-level cache while all users pass."""
 _WORK = 1 << 22
 """Products below which threads cost more than they save."""
+SEEDS = 2
+"""Shares that are sent as seeds."""
+NONCE_BYTES = 32  # 256 bits: two users never draw the same
+HASH_BYTES = 32  # of SHA-256
+ID_BYTES = 16  # 128 bits: no two are alike by chance
+COMMITTED_BYTES = 2 * ID_BYTES + 3 * HASH_BYTES
+"""Of one user in a list that aggregators compare."""
 
 
 def expand(seed: bytes, count: int) -> UInt64s:
@@ -114,10 +119,6 @@ def _add_range(
                 c = C[j]
                 for k in range(w):
                     c[k] += a * b[k]
-
-
-SEEDS = 2
-"""Shares that are sent as seeds."""
 
 
 @dataclass(frozen=True)
@@ -187,19 +188,6 @@ def _of(key: bytes, context: bytes, count: int) -> UInt64s:
     return expand(hmac.digest(key, b"fedrec/zero/" + context, "sha256"), count)
 
 
-NONCE_BYTES = 32
-HASH_BYTES = 32
-ID_BYTES = 16
-
-
-class Listed(Protocol):
-    """An entry of a list that aggregators compare: a user, or a range of users."""
-
-    @property
-    def packed(self) -> bytes:
-        """All of it, of one length for every entry of a list."""
-
-
 @dataclass(frozen=True)
 class Committed:
     """One user in a round: report id and pseudonym, 16 bytes each, and the hashes of the shares 0,
@@ -213,10 +201,6 @@ class Committed:
     def packed(self) -> bytes:
         """All of it, of one length for every user."""
         return b"".join((self.report, self.user, *self.hashes))
-
-
-COMMITTED_BYTES = 2 * ID_BYTES + 3 * HASH_BYTES
-"""Of one user in a list that aggregators compare."""
 
 
 def committed(content: bytes) -> Committed:
@@ -253,14 +237,6 @@ def ticket(
     return digest.digest()
 
 
-def named_range(named: bytes, first: int, last: int, attempt: int) -> bytes:
-    """What the ticket of three leaves names: what the ticket without leaves would, the range of
-    pseudonyms (their first two bytes) and the attempt of the roots."""
-    return hashlib.sha256(
-        b"fedrec/range" + named + struct.pack("<HHI", first, last, attempt)
-    ).digest()
-
-
 def commitment(ticket: bytes, report: bytes, number: int, blind: bytes, content: bytes) -> bytes:
     """The hash of share `number`. A seed (numbers 0 and 1) has no other blind than itself: b""."""
     if (number == SEEDS) != bool(blind):
@@ -270,9 +246,9 @@ def commitment(ticket: bytes, report: bytes, number: int, blind: bytes, content:
     ).digest()
 
 
-def batch_digest(ticket: bytes, users: Sequence[Listed]) -> bytes:
-    """Digest of the users, or ranges, that are summed, in order: what aggregators compare directly
-    with each other."""
+def batch_digest(ticket: bytes, users: Sequence[Committed]) -> bytes:
+    """Digest of the users that are summed, in order: what aggregators compare directly with each
+    other."""
     return hashlib.sha256(
         b"fedrec/batch" + ticket + b"".join(user.packed for user in users)
     ).digest()

@@ -31,7 +31,7 @@ from fedrec.privacy.calibration import Plan
 from fedrec.sharing.record import read_output
 from fedrec.sharing.servers import total
 
-_LOOK_AGAIN_S = 0.5
+_LOOK_AGAIN_S = 0.5  # until all three have released: seldom enough for three calls
 _BETWEEN = ","
 """Between the heads of three ledgers, which are hexadecimal."""
 _ORDER = (Phase.SHORT, Phase.OPEN, Phase.RELEASING, Phase.RELEASED)

@@ -25,6 +25,7 @@ from fedrec.federation.protocol import (
     LedgerGrowth,
     LedgerHead,
     Opening,
+    OwnLedger,
     Phase,
     Receipt,
     Refusal,
@@ -87,7 +88,7 @@ class Line:
         self._access = access
         self._role = role
         self._retry = retry
-        self._lock = threading.Lock()
+        self._lock = threading.Lock()  # two threads must not open two channels
         self._channel = None
         self._metadata = (*(access.metadata(role) or ()), (KEY, str(PROTOCOL)))
 
@@ -156,6 +157,7 @@ class Line:
                 # renewed
                 self.hang_up()
                 raise failure from None
+            # at random: clients that lost the same aggregator do not come back all at once
             retry.sleep(pause_s * (0.5 + 0.5 * retry.jitter()))
             pause_s = min(2 * pause_s, retry.longest_pause_s)
 
@@ -184,9 +186,12 @@ class RemoteReportEndpoint(Line):
             int(self._unary(methods.ENROLL, pb.EnrollRequest(tokens=part)).users) for part in parts
         )
 
-    def growth(self, since: LedgerHead, charged: int) -> LedgerGrowth:
+    def growth(self, since: LedgerHead, own: OwnLedger) -> LedgerGrowth:
         """Implements `ReportEndpoint.growth`. Raises RefusedError or UnreachableError."""
-        request = pb.GetGrowthRequest(number=since.number, head=since.head, charged=charged)
+        heads = [bytes.fromhex(head) for head in own.heads]
+        request = pb.GetGrowthRequest(
+            number=since.number, head=since.head, charged=own.number, charged_heads=heads
+        )
         return methods.read_growth(self._unary(methods.GET_GROWTH, request))
 
     def report(self, run: str, round: int, batch: bytes) -> Receipt:

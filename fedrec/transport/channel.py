@@ -27,6 +27,7 @@ from fedrec.errors import RefusedError, SettingsError, UnreachableError
 from fedrec.federation.protocol import Refusal
 from fedrec.operations.addresses import Address, proxy_words
 from fedrec.operations.certificates import Identity, pins_of, uris_of
+from fedrec.storage import bounded_bytes
 from fedrec.transport.aggregator_api.methods import MESSAGE_BYTES
 
 Role: TypeAlias = Literal["client", "server", "aggregator"]
@@ -285,7 +286,7 @@ def _a_name_in(certificate: x509.Certificate) -> str:
 
 def _read(path: str) -> bytes:
     try:
-        return Path(path).read_bytes()
+        return bounded_bytes(Path(path))
     except OSError as failure:
         raise SettingsError(
             f"{path}: {failure.strerror or failure}", "Name a readable file."

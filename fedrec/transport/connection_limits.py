@@ -15,7 +15,7 @@ from typing import Any
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from fedrec.operations.addresses import Connections
+from fedrec.operations.connections import Connections
 
 _WORDS = {
     408: "Request Timeout",

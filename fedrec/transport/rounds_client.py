@@ -30,6 +30,9 @@ from fedrec.transport.channel import Access, open_channel
 from fedrec.transport.rounds_api import rounds_pb2 as pb
 
 SERVICE = pb.DESCRIPTOR.services_by_name["Rounds"].full_name
+_MOST_BYTES = 2**30 + 2**24
+"""Of one message: the arrays of a question, and what stands beside them."""
+log = logging.getLogger(__name__)
 
 
 def packed(message: RoundMessage) -> bytes:
@@ -86,12 +89,6 @@ class Assembly:
     def whole(self) -> bool:
         """Whether all of it is there."""
         return len(self.content) == self.total
-
-
-_MOST_BYTES = 2**30 + 2**24
-"""Of one message: the arrays of a question, and what stands beside them."""
-
-log = logging.getLogger(__name__)
 
 
 @dataclass

@@ -18,7 +18,7 @@ from cryptography import x509
 from fedrec.errors import SettingsError
 from fedrec.operations import logs
 from fedrec.operations.certificates import require_in_time
-from fedrec.operations.pins import LOOK_S, WatchedFiles
+from fedrec.operations.watched_files import LOOK_S, WatchedFiles
 
 _log = logging.getLogger(__name__)
 

@@ -50,12 +50,6 @@ app = typer.Typer(
     help="Figures of papers, the study and measurements of quality, made again, and their pages.",
     short_help="Make figures of papers and quality again.",
 )
-
-
-def _data(words: str) -> Any:
-    return typer.Option(metavar="PATH", show_default=False, help=words)
-
-
 Quick = Annotated[
     bool, typer.Option("--quick", help="A small part: a test of the wiring, and no result.")
 ]
@@ -79,7 +73,6 @@ Seeds = Annotated[
         min=1, metavar="N", show_default=False, help="Seeds 1 to N, of splits and of noise."
     ),
 ]
-Epsilons = Annotated[str, _data("Epsilons, as 1,5,inf.")]
 Overrides = Annotated[
     list[str] | None,
     typer.Option(
@@ -89,6 +82,13 @@ Overrides = Annotated[
         help="Override a key of the scenarios; may be repeated.",
     ),
 ]
+
+
+def _data(words: str) -> Any:
+    return typer.Option(metavar="PATH", show_default=False, help=words)
+
+
+Epsilons = Annotated[str, _data("Epsilons, as 1,5,inf.")]
 
 
 @app.command(short_help="Make figures of a paper again.")

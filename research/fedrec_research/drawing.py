@@ -10,8 +10,16 @@ from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from fedrec.evaluation.ratings import interval
+from fedrec.evaluation.intervals import interval
 from fedrec.storage import write_bytes
+
+_ENVIRONMENT = Environment(
+    loader=PackageLoader("fedrec_research"),
+    undefined=StrictUndefined,
+    trim_blocks=True,
+    lstrip_blocks=True,
+    autoescape=False,
+)
 
 
 def render(template: str, **values: Any) -> str:
@@ -104,13 +112,6 @@ def by_first_number(names: Iterable[str]) -> list[str]:
     return sorted(names, key=lambda name: int(name.partition("-")[0]))
 
 
-_ENVIRONMENT = Environment(
-    loader=PackageLoader("fedrec_research"),
-    undefined=StrictUndefined,
-    trim_blocks=True,
-    lstrip_blocks=True,
-    autoescape=False,
-)
 _ENVIRONMENT.globals |= {
     "table": table,
     "in_order": in_order,

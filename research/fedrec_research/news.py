@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from fedrec.evaluation.ratings import mean_and_error
+from fedrec.evaluation.intervals import mean_and_error
 from fedrec.news.variant import require
 from fedrec.settings import Scenario, validated
 from fedrec.storage import finite

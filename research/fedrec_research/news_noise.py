@@ -38,7 +38,7 @@ from fedrec.evaluation.impressions import evaluate_impressions, history_swap
 from fedrec.news import attention
 from fedrec.news.local_clients import LocalClients
 from fedrec.news.local_update import recentre, user_vectors
-from fedrec.news.models import ModelRecommender
+from fedrec.news.model_recommender import ModelRecommender
 from fedrec.news.trained import TrainedNews
 from fedrec.news.variant import train_news
 from fedrec.randomness import Streams

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from fedrec.errors import SettingsError
-from fedrec.evaluation.ratings import interval
+from fedrec.evaluation.intervals import interval
 from fedrec.report.news import TABLES
 from fedrec.storage import finite
 from fedrec_research.news import Method, news_row

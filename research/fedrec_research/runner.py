@@ -19,7 +19,8 @@ import numpy.typing as npt
 from fedrec.data.interactions import Dataset, Interactions
 from fedrec.data.splits import Fold, Split, check_no_leak
 from fedrec.evaluation.ratings import rating_metrics
-from fedrec.factorization.facts import Model, PublicFacts, predict, public_facts
+from fedrec.factorization.facts import PublicFacts, predict, public_facts
+from fedrec.factorization.rankers import Model
 from fedrec.federation.messages import RoundDone, State, train
 from fedrec.in_process import Loopback
 from fedrec.privacy.accounting import Ledger

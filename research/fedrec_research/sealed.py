@@ -46,6 +46,11 @@ class SealedSplit:
         self._opened = False
 
     @property
+    def follows(self) -> bool:
+        """Whether lists are of what follows the history in time: nothing that the test holds."""
+        return self._split.follows
+
+    @property
     def train(self) -> Interactions:
         """Events to learn from. Raises LeakageError after the opening."""
         return self._before("train").train
@@ -76,7 +81,12 @@ class SealedSplit:
 def load_sealed(scenario: Scenario) -> tuple[Dataset, SealedSplit]:
     """The scenario's data and its split under a new seal.
 
-    Of the data set only catalogue and features are for use: it holds all events."""
+    Of the data set only catalogue and features are for use: it holds all events. A threshold is of
+    the ratings of real data: clicks that are planted in their place have no values."""
+    if not scenario.data.path:
+        said = scenario.data.model_dump(exclude_unset=True, exclude={"click_threshold"})
+        data = type(scenario.data).model_validate(said)
+        scenario = scenario.model_copy(update={"data": data})
     content = scenario.model_dump_json(
         include={"data": True, "split": True, "collective": PUBLIC_SOURCES}
     )

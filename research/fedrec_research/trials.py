@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 from rich.console import Console
 
 from fedrec.errors import SettingsError
-from fedrec.run.run_folder import code_version
+from fedrec.run.code_version import code_version
 from fedrec.run.training import progress_bar
 from fedrec.storage import finite, read_json, write_json
 from fedrec_research.workers import first_done, workers

@@ -16,7 +16,7 @@ from fedrec.data.features import FeatureBag, PublicFeatures
 from fedrec.data.kinds import Kind
 from fedrec.data.splits import Fold
 from fedrec.encoders import items as encoder
-from fedrec.recipes.published import WITH_FEATURES
+from fedrec.recipes.ssp_choices import WITH_FEATURES
 from fedrec.settings import load
 from fedrec.shipped import path_of
 from fedrec_research import runner

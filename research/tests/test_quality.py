@@ -8,7 +8,7 @@ import pytest
 
 from fedrec.evaluation.als import als_model
 from fedrec.factorization.default_ratings import recipe as default
-from fedrec.factorization.default_ratings.model import DefaultSettings, settings_for
+from fedrec.factorization.default_ratings.settings import DefaultSettings, settings_for
 from fedrec.privacy.accounting import epsilon_of, mu_for
 from fedrec.privacy.calibration import calibrate
 from fedrec.privacy.guarantee import Guarantee

@@ -28,7 +28,12 @@ CLAIMS = {
         "ada-dpgd",
         "both",
     ),
-    "AM-SSP beats AM-DPSGD": ("am-ssp", "am-dpsgd", "both"),
+    "on ratings AM-SSP beats AM-DPSGD": ("am-ssp", "am-dpsgd", "ratings"),
+    "on clicks AM-SSP beats AM-DPSGD, of which one layer stands in here": (
+        "am-ssp",
+        "encoder-descent",
+        "clicks",
+    ),
     "AM-SSP beats DP-CMF with the same features": ("am-ssp", "dp-cmf", "both"),
     "item features help: AM-SSP beats the same without features": ("am-ssp", "ada-dpals", "both"),
     "on ratings item features help there too: AM-DPSGD beats DPALS with ids alone": (
@@ -38,7 +43,7 @@ CLAIMS = {
     ),
     "on clicks item features harm noisy descent: the same with ids alone beats AM-DPSGD": (
         "ada-dpgd",
-        "am-dpsgd",
+        "encoder-descent",
         "clicks",
     ),
     "on ratings item metadata helps": ("dp-cmf", "ada-dpals", "ratings"),

@@ -24,6 +24,8 @@ from fedrec.transport.channel import Access
 from fedrec_server.settings import ServerSettings
 from fedrec_server.watching import SeenLedger, WatchedEndpoint
 
+log = logging.getLogger(__name__)
+
 
 class FollowedEndpoint(RemoteReleaseEndpoint):
     """A `ReleaseEndpoint` whose ledger is looked at before a round is opened, and after its release
@@ -115,9 +117,6 @@ def aggregation_of(
         FollowedEndpoint(access(settings.aggregator), memory(settings), retry)
     )
     return Aggregation(WatchedEndpoint(remote, metrics), remote.budget, [remote])
-
-
-log = logging.getLogger(__name__)
 
 
 def memory(settings: ServerSettings) -> SeenLedger:

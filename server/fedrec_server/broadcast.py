@@ -39,6 +39,15 @@ from fedrec.news.messages import Ask, Reply, pack_ask
 from fedrec.operations import logs
 from fedrec_server.cohorts import UNREACHABLE
 
+Received: TypeAlias = RoundMessage | Answer
+"""What came back for a message: a client's own words, or the refusal that stands in their place."""
+_ANSWER_BYTES = 2**16
+_POLLED_SHARE = 0.05
+_LONGEST_POLL_S = 1.0
+"""An answer is a few numbers. Between two looks a twentieth of what a round has taken passes, and a
+second at most: short rounds are not slowed, and long ones cost few calls."""
+log = logging.getLogger(__name__)
+
 
 @dataclass
 class Wave:
@@ -121,16 +130,6 @@ def _named(answer: Answer, client: str) -> Answer:
     return Answer(
         client, answer.users, answer.accepted, answer.rejected, answer.refusal, answer.cause
     )
-
-
-Received: TypeAlias = RoundMessage | Answer
-"""What came back for a message: a client's own words, or the refusal that stands in their place."""
-
-_ANSWER_BYTES = 2**16
-_POLLED_SHARE = 0.05
-_LONGEST_POLL_S = 1.0
-
-log = logging.getLogger(__name__)
 
 
 class Post(Protocol):
@@ -249,6 +248,7 @@ class ClientBroadcast:
             if not waiting or self.clock() >= deadline:
                 self._note_silence(wave)
                 return self._with_the_silent(wave.results(), only)
+            # Flower's grid is asked; it tells nobody that a reply has come
             self.sleep(
                 min(max(self.poll_s, _POLLED_SHARE * (self.clock() - started)), _LONGEST_POLL_S)
             )

@@ -26,7 +26,8 @@ from types import TracebackType
 from typing import Any, Self
 
 from fedrec.errors import SettingsError
-from fedrec.operations.addresses import Address, Connections
+from fedrec.operations.addresses import Address
+from fedrec.operations.connections import Connections
 from fedrec.serving.bundle import FILE
 from fedrec.transport.server_tls import RenewedContext
 
@@ -34,9 +35,10 @@ log = logging.getLogger(__name__)
 
 PATH = "/v1/bundle"
 _PIECE_BYTES = 2**18
-_PIECE_S = 30.0
-_AT_ONCE = 16
-_CONNECTIONS = 64
+"""Sent at a time, so that no download holds the whole bundle in memory."""
+_PIECE_S = 30.0  # for a piece: whoever takes none for so long gives its place away
+_AT_ONCE = 16  # downloads: more would only share the same line
+_CONNECTIONS = 64  # of all peers: each holds a thread of the server that trains
 _PER_PEER = 16
 """Open ones: each has a thread, and whoever opens it shows its token later."""
 
@@ -61,8 +63,8 @@ class BundleEndpoint:
         self._pair = (certificate, key)
         self.head_s = head_s
         self._known: tuple[tuple[int, int, int], str] | None = None
-        self._lock = threading.Lock()
-        self._places = threading.BoundedSemaphore(_AT_ONCE)
+        self._lock = threading.Lock()  # the digest of one file is computed once, whoever asks
+        self._places = threading.BoundedSemaphore(_AT_ONCE)  # of downloads, on threads of their own
 
     def __enter__(self) -> Self:
         """Raises SettingsError where the address or the certificate cannot be used."""
@@ -144,7 +146,7 @@ class _Server(ThreadingHTTPServer):
     ) -> None:
         self.endpoint = endpoint
         self._context = context
-        self._lock = threading.Lock()
+        self._lock = threading.Lock()  # connections are counted by their threads
         self._open = 0
         self._of_peer = Connections(_PER_PEER)
         self.address_family = socket.AF_INET6 if ":" in listen.host else socket.AF_INET

@@ -20,9 +20,14 @@ from dataclasses import dataclass, field
 from typing import Protocol, runtime_checkable
 
 from fedrec.errors import SettingsError
-from fedrec.federation.protocol import Answer, Broadcast, Invitation, Refusal, RoundStatus, Terms
-from fedrec.operations import logs
+from fedrec.federation.protocol import Answer, Broadcast, Invitation, Refusal, Terms
 from fedrec.registry import require
+
+UNREACHABLE = "unreachable"
+"""The refusal that stands for no answer: of a transport about its node, or of a client about the
+aggregator."""
+_NOT_YET = {UNREACHABLE, Refusal.BUSY.value}
+log = logging.getLogger(__name__)
 
 
 @dataclass
@@ -79,12 +84,6 @@ def require_sampled(recipe: str, kind: str) -> None:
             ),
             'Leave rounds.cohort at 1, or set recipe = "default" for ratings.',
         )
-
-
-UNREACHABLE = "unreachable"
-"""The refusal that stands for no answer: of a transport about its node, or of a client about the
-aggregator."""
-_NOT_YET = {UNREACHABLE, Refusal.BUSY.value}
 
 
 @runtime_checkable
@@ -150,60 +149,6 @@ class EveryClient:
             return self.clients.ask(invitation)
         assert isinstance(self.clients, AsksSome)  # whoever gives cohorts gives such a broadcast
         return self.clients.ask_some(invitation, some)
-
-
-log = logging.getLogger(__name__)
-
-
-@dataclass
-class QuorumLog:
-    """Warnings of a run of `num_users`, of whom `quorum` must report in every round. A wait is told
-    once, and again when it changes.
-
-    tell: gets the same in words, for a terminal.
-    """
-
-    quorum: int
-    num_users: int
-    tell: Callable[[str], None] = lambda words: None
-    _said: tuple[int, int, int] | None = field(default=None)
-
-    def waiting(self, status: RoundStatus, answers: Sequence[Answer]) -> None:
-        """The round is open, and too few have reported yet."""
-        now = (status.round, status.attempt, status.reported)
-        if now != self._said:
-            self._said = now
-            self._warn("waiting-for-quorum", status, answers)
-            self.tell(f"round {status.round} waits: {self._words(status, answers)}")
-
-    def short(self, status: RoundStatus, answers: Sequence[Answer]) -> None:
-        """The round is over without a release: nothing is spent, and it is tried again."""
-        self._warn("round-short", status, answers)
-        self.tell(
-            f"round {status.round} is short and was not released, nothing was spent: "
-            f"{self._words(status, answers)}"
-        )
-
-    def _words(self, status: RoundStatus, answers: Sequence[Answer]) -> str:
-        counted = (
-            f"{status.reported:,} of {self.num_users:,} users reported, "
-            f"{max(self.quorum, status.quorum):,} must"
-        )
-        return f"{counted} ({said})" if (said := missing(answers)) else counted
-
-    def _warn(self, event: str, status: RoundStatus, answers: Sequence[Answer]) -> None:
-        logs.say(
-            log,
-            event,
-            level=logging.WARNING,
-            run=status.run,
-            round=status.round,
-            attempt=status.attempt,
-            accepted=status.reported,
-            joined=self.num_users,
-            quorum=max(self.quorum, status.quorum),
-            missing=missing(answers),
-        )
 
 
 def missing(answers: Sequence[Answer]) -> str:

@@ -14,6 +14,8 @@ from fedrec.federation.protocol import Answer, Broadcast, Refusal, Terms
 from fedrec.operations import logs
 
 log = logging.getLogger(__name__)
+NOBODY_ENROLS = 2**40
+"""What `Enrolling.enrolled` says where there is no aggregator: more users than there can be."""
 
 
 @dataclass(frozen=True)
@@ -39,10 +41,6 @@ class Gathering:
         return len(joined) >= self.min_clients and min(users, enrolled) >= max(
             1, self.expected_users
         )
-
-
-NOBODY_ENROLS = 2**40
-"""What `Enrolling.enrolled` says where there is no aggregator: more users than there can be."""
 
 
 class Enrolling(Protocol):

@@ -21,9 +21,10 @@ from typing import Literal, Protocol, Self
 from fedrec import __version__
 from fedrec.errors import FedRecError, SettingsError
 from fedrec.operations import logs
-from fedrec.operations.metrics import Metrics, watch_machine
+from fedrec.operations.machine import watch_machine
+from fedrec.operations.metrics import Metrics
 from fedrec.operations.party_state import Awaited, Doing, PartyState, noting
-from fedrec.operations.pins import LOOK_S, WatchedFiles
+from fedrec.operations.watched_files import LOOK_S, WatchedFiles
 from fedrec.settings import Scenario
 from fedrec.storage import write_json
 from fedrec.transport.aggregator_client import Retry, healthy
@@ -37,12 +38,14 @@ from fedrec_server.runs import Runs
 from fedrec_server.schedule import TrainingSchedule, words_of
 from fedrec_server.settings import ServerSettings, address_of, load
 from fedrec_server.settings_tables import PublishTable
-from fedrec_server.trainings import Sleep, Trainings, stopping_signals
-from fedrec_server.watching import WatchedClients
+from fedrec_server.stopping import Sleep, stopping_signals
+from fedrec_server.trainings import Trainings
+from fedrec_server.watched_clients import WatchedClients
 from fedrec_server.workload import Host, workload_of
 
 EVERY_S = 30.0
 _TIMEOUT_S = 5.0
+"""How often a wait is said again, and how long an aggregator's health may take for it."""
 _OF_CLIENTS = {Awaited.CLIENTS, Awaited.USERS, Awaited.REPORTS, Awaited.QUORUM}
 _EXPECTED = {Awaited.NOTHING, Awaited.SCHEDULE}
 
@@ -73,6 +76,7 @@ class WaitingLog:
         silent = [f"aggregator {one.address}" for one in self.aggregators if not _answers(one)]
         if reason in _OF_CLIENTS:
             silent += [f"client {name}" for name in sorted(self.state.unanswered())]
+        # a wait is said in whole seconds
         logs.say(
             log,
             "waiting",

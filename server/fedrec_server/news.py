@@ -36,6 +36,7 @@ from fedrec.news.reports_training import Collected, collected_of, joined
 from fedrec.news.rounds import Course, FedAdam
 from fedrec.news.trained import Catalogue, Progress, TrainedNews, public_table
 from fedrec.news.variant import of, rounds_of, schedule_of, train_news
+from fedrec.output_folders import clear, finish
 from fedrec.privacy.bounded_mean import TopicTable, noise_std, within_reach
 from fedrec.privacy.calibration import Plan
 from fedrec.privacy.click_accounting import TrainingPlan
@@ -87,7 +88,7 @@ def run_news(
         except UnreachableError:  # after a restart the steps themselves say who is missing
             if not begun:
                 raise
-        fleet = RemoteFleet(
+        asked = RemoteNewsClients(
             scenario,
             catalogue,
             terms,
@@ -99,20 +100,17 @@ def run_news(
             patience,
             absent_s,
         )
-        for done in train_news(scenario, catalogue, fleet, kept=Kept(folder)):
+        for done in train_news(scenario, catalogue, asked, kept=Kept(folder)):
             if isinstance(done, TrainedNews):
-                save_model(
-                    folder / "model",
-                    scenario.news.variant,
-                    done,
-                    noise="devices" if endpoint is None else "aggregator",
-                )
+                noise = "devices" if endpoint is None else "aggregator"
+                save_model(folder / "model", scenario.news.variant, done, noise=noise)
                 certify_news(
                     folder / "model",
                     scenario,
                     catalogue,
                     folder,
                     run=notes.run,
+                    noise=noise,
                     statements=statements,
                 )
             else:
@@ -142,6 +140,7 @@ def check(scenario: NewsScenario, endpoint: object | None) -> None:
 
 def save_model(folder: Path, variant: str, trained: TrainedNews, *, noise: str) -> None:
     """Arrays and manifest of a released model."""
+    clear(folder, "model")
     write_arrays(folder / "model.safetensors", trained.parameters)
     about = {
         "recipe": "privaterec",
@@ -153,6 +152,7 @@ def save_model(folder: Path, variant: str, trained: TrainedNews, *, noise: str) 
         folder / "manifest.json",
         about | {"guarantee": asdict(trained.guarantee), "spent": trained.spent},
     )
+    finish(folder, "model")
 
 
 @dataclass
@@ -210,7 +210,7 @@ class NewsRoster:
 
 
 @dataclass(frozen=True)
-class RemoteFleet:
+class RemoteNewsClients:
     """A `news.clients.NewsClients` of clients elsewhere."""
 
     scenario: Scenario

@@ -35,6 +35,7 @@ Told = tuple[str, Arrays]
 """A client's name, and what it told."""
 
 _FAR = 8.0
+"""Times the median client's impressions a user: more than honest clients differ by."""
 _IMPRESSIONS = 16
 """A user may always have so many impressions."""
 _SURE = 8.0
@@ -107,6 +108,7 @@ def longest_noised(clip: float, std: float, numbers: int) -> Callable[[int], flo
 def most_each(impressions: Sequence[int], users: Sequence[int]) -> int:
     """Impressions a user that one client may answer for: far beyond the median client, by users."""
     means = [count / max(n, 1) for count, n in zip(impressions, users, strict=True)]
+    # upwards: nobody at the bound is refused
     return max(_IMPRESSIONS, math.ceil(_FAR * _median(means, users)))
 
 

@@ -120,7 +120,7 @@ class RoundService:
                 f"link.listen = {table.listen!r} without TLS",
                 "Give link.certificate, key and client_ca, or listen on loopback.",
             )
-        self._lock = threading.Lock()
+        self._lock = threading.Lock()  # calls come on threads of gRPC
         self._clients = dict[str, _Client]()
         self._open = dict[str, str]()  # the client of every message that is to be answered
         self._replies = dict[str, Received]()

@@ -16,7 +16,7 @@ from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
-from fedrec import __version__
+from fedrec.certificates.model_files import Told, model_files
 from fedrec.certificates.writing import (
     FactorizationInputs,
     ReleasedRound,
@@ -28,19 +28,19 @@ from fedrec.data.features import PublicFeatures
 from fedrec.data.kinds import KINDS
 from fedrec.errors import RunError, SettingsError, UnreachableError
 from fedrec.factorization.facts import Earlier
-from fedrec.factorization.released import save
 from fedrec.federation.messages import RoundDone, State, told_before, train
 from fedrec.federation.protocol import Answer, Broadcast, ReleaseEndpoint, RoundStatus, Terms
 from fedrec.federation.round_driver import AggregatedLink, Patience
+from fedrec.output_folders import clear
 from fedrec.privacy.calibration import Plan
 from fedrec.public_data import PublicData
 from fedrec.recipes import Prepared, client_recipe, prepare
 from fedrec.serving.exporting import Origin, PublicItems
-from fedrec.serving.model_bundles import ServingFacts
 from fedrec.settings import RecipeScenario, Scenario
-from fedrec.storage import Checkpoints, finite, release_file, write_bytes
-from fedrec_server.cohorts import Cohorts, EveryClient, QuorumLog, require_sampled
+from fedrec.storage import Checkpoints, finite, release_file, write_bytes, write_files
+from fedrec_server.cohorts import Cohorts, EveryClient, require_sampled
 from fedrec_server.gathering import Gathering, gather
+from fedrec_server.quorum_log import QuorumLog
 from fedrec_server.run_record import RunNotes, keep_release, only_one, open_notes
 
 
@@ -106,7 +106,7 @@ def run_rounds(
 
     absent_s: how long a round waits for a client that joined and does not answer. run: the run's
     id; None makes one, once. cohort: share of the users whom every round asks (`cohorts`); below 1
-    `clients` must be able to ask some, `stragglers.AsksSome`. planned: told the plan before anybody
+    `clients` must be able to ask some, `cohorts.AsksSome`. planned: told the plan before anybody
     is asked; what it returns is what a bundle says of the run, None where none will be made. tell:
     gets words on a round that misses its quorum (`Patience.min_share`), which waits, and ends the
     run where it is short too often. checkpoints: how many of the newest are kept, at least 2; 0 for
@@ -169,23 +169,25 @@ def run_rounds(
         link.told = told_before(prepared.recipe, state, kept.checkpoints.at)
         yield from kept.rounds(prepared, link, state)
         state = kept.checkpoints.latest() or state
-        _save_model(
-            folder / "model", scenario.recipe, public, prepared, state, origin, kept.took_part()
+        items = PublicItems.of_features(
+            public.items, public.titles, everything.features or PublicFeatures({})
         )
-        if origin is not None and "counts" in state:  # without, no bundle can be made
-            catalogue = PublicItems.of_features(
-                public.items, public.titles, everything.features or PublicFeatures({})
-            )
-            ServingFacts.of(prepared.recipe, state, facts, scenario, catalogue, origin).keep(
-                folder / "model", state
-            )
+        # only the aggregator knows where it drew the noise
+        noise = origin.noise if origin else "aggregator"
+        told = Told(noise, origin, items.listed, took_part=kept.took_part())
+        plan = prepared.plan
+        users = facts.num_users
+        files = model_files(scenario, public, users, prepared.recipe, state, plan, {}, told)
+        clear(folder / "model", "model")
+        write_files(folder / "model", files)
         certify(
             folder / "model",
             scenario,
             FactorizationInputs(public, facts.num_users, earlier),
             kept.released(),
             run=notes.run,
-            plan=prepared.plan,
+            plan=plan,
+            noise=noise,
             statements=statements(notes.run, len(kept.took_part())),
         )
 
@@ -307,27 +309,3 @@ class _Kept:
                 f"{path} cannot be read: {failure}",
                 "Move it away: the rounds themselves are in checkpoints.",
             ) from None
-
-
-def _save_model(
-    folder: Path,
-    recipe: str,
-    public: PublicData,
-    prepared: Prepared,
-    state: State,
-    origin: Origin | None,
-    took_part: Sequence[Mapping[str, int]],
-) -> None:
-    """Only the aggregator knows where it drew the noise: without its word the manifest does not
-    call it seeded or fresh."""
-    plan: Plan = prepared.plan
-    about = {
-        "recipe": recipe,
-        "fedrec": __version__,
-        "guarantee": asdict(plan.guarantee),
-        "noise": origin.noise if origin else "aggregator",
-        "plan": plan.digest(),
-        "items": list(public.items),
-        "rounds": list(took_part),
-    }
-    save(folder, prepared.recipe.model(state), about=about)

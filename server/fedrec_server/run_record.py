@@ -97,6 +97,7 @@ def only_one(folder: Path) -> Iterator[None]:
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     with open(folder / "lock", "w") as file:
         try:
+            # at once: a second server is told, and does not wait for the first
             flock(file, LOCK_EX | LOCK_NB)
         except OSError:
             raise RunError(

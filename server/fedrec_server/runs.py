@@ -44,6 +44,8 @@ _OLD = (
 )
 """What a state folder of one training held itself, before there were several; `run.json` moves
 last."""
+_ROUNDING = 1e-6
+"""Relative, of mu: what differs by less is decided by the ledgers themselves."""
 
 
 @dataclass(frozen=True)
@@ -256,10 +258,6 @@ def _link(path: Path, target: Path) -> None:
     beside.unlink(missing_ok=True)
     os.symlink(target, beside)
     os.replace(beside, path)
-
-
-_ROUNDING = 1e-6
-"""Relative, of mu: what differs by less is decided by the ledgers themselves."""
 
 
 def words(promised: Guarantee, before: Sequence[TrainingRun], budget: Budget | None) -> list[str]:

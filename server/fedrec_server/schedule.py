@@ -22,7 +22,7 @@ from fedrec_server.runs import Runs, TrainingRun
 
 REQUEST = "train-again.json"
 _UNITS_S = {"s": 1.0, "m": 60.0, "h": 3_600.0, "d": 86_400.0, "w": 604_800.0}
-_LOOK_S = 1.0
+_LOOK_S = 1.0  # how late a stop, a request or the next time may be noticed
 _PAUSES_S = (5.0, 300.0)
 """Between two attempts at one training: the first pause, and the longest."""
 
@@ -104,7 +104,7 @@ class TrainingSchedule:
 
     def wait(self, sleep: Callable[[float], None]) -> None:
         """A moment."""
-        sleep(_LOOK_S)
+        sleep(_LOOK_S)  # a request is a file, which tells nobody that it is there
 
     def pause(self, sleep: Callable[[float], None]) -> None:
         """Between two attempts at a training that stopped, each twice as long as the one before; a

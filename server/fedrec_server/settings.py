@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from pydantic import Field, model_validator
 
@@ -68,6 +68,8 @@ client_ca = "/etc/fedrec/ca.pem"
 
 class ServerSettings(PinnedTable):
     """One server."""
+
+    former: ClassVar[Mapping[str, str]] = {"superlink": "link"}
 
     state: FilePath = Field(
         min_length=1, description="folder of the run: checkpoints, releases, the model"

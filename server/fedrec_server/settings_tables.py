@@ -48,7 +48,7 @@ def read_item_file(
             "Give the public scale, as in [1.0, 5.0].",
         )
     table = read_item_table(path, id_column=id_column, separator=separator, min_items=min_items)
-    features = table.features_of(table.ids)
+    features = table.features
     scale = KINDS[kind].scale(value_range or (0.0, 1.0))
     return PublicData(table.ids, kind, scale, _some(features), table.titles)
 

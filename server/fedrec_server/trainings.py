@@ -6,23 +6,17 @@ after a crash begins with the same.
 
 runs/<run>/earlier.safetensors    rows of `factorization.facts.Earlier` in the order of this
                                   training's catalogue, and num_users
-
-Termination of a server's process on request: SIGTERM, SIGINT or an event raise `Stopped` where
-it works or sleeps.
 """
 
 from __future__ import annotations
 
 import logging
-import signal
-import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from types import FrameType
 from typing import Literal
 
 import numpy as np
@@ -40,48 +34,11 @@ from fedrec.storage import Checkpoints, UnreadableError, read_arrays, read_json,
 from fedrec_server.runs import Runs, TrainingRun, require_affordable, words
 from fedrec_server.schedule import TrainingSchedule, words_of
 
-
-class Stopped(SystemExit):
-    """The process was told to end before the model was trained.
-
-    Its exit code is 128 and the signal's number."""
-
-
-@dataclass(frozen=True)
-class Sleep:
-    """Sleeps until the time is over or the process is told to end, which raises Stopped."""
-
-    told: threading.Event
-
-    def __call__(self, seconds: float) -> None:
-        """Sleep. Raises Stopped."""
-        if self.told.wait(seconds):
-            raise Stopped(128 + signal.SIGTERM)
-
-
-@contextmanager
-def stopping_signals(told: threading.Event) -> Iterator[None]:
-    """SIGTERM and SIGINT raise Stopped in the body, once: what is being closed after the first is
-    not disturbed by a second."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-
-    def handle(number: int, _frame: FrameType | None) -> None:
-        if not told.is_set():
-            told.set()
-            raise Stopped(128 + number)
-
-    both = (signal.SIGTERM, signal.SIGINT)
-    before = [signal.signal(number, handle) for number in both]
-    try:
-        yield
-    finally:
-        for number, handler in zip(both, before, strict=True):
-            signal.signal(number, handler)
-
-
 _FILE = "earlier.safetensors"
+log = logging.getLogger(__name__)
+_UNKNOWN_NOISE = (
+    "the aggregator does not say where it draws noise: it needs the same version of fedrec"
+)
 
 
 def earlier_of(runs: Runs, folder: Path, items: tuple[str, ...]) -> Earlier | None:
@@ -114,9 +71,6 @@ def earlier_of(runs: Runs, folder: Path, items: tuple[str, ...]) -> Earlier | No
     if earlier is not None:
         write_arrays(folder / _FILE, {**earlier.state, "num_users": np.array(users)})
     return earlier
-
-
-log = logging.getLogger(__name__)
 
 
 @dataclass
@@ -320,8 +274,3 @@ class Trainings:
             version=done.version or None,
         )
         self.say(words_of(self.runs))
-
-
-_UNKNOWN_NOISE = (
-    "the aggregator does not say where it draws noise: it needs the same version of fedrec"
-)

@@ -1,9 +1,7 @@
-"""Metrics and log of the server while it gathers, asks, and waits: endpoint and broadcast as they
-are, and watched.
+"""Metrics and log of the server while it waits for the aggregator: an endpoint around another.
 
-Each is put around what it watches where the process is wired, so that rounds and their tests know
-nothing of metrics. A call that is tried again says so at its first pause, not when its patience has
-ended.
+It is put around where the process is wired, so that rounds and their tests know nothing of metrics.
+A call that is tried again says so at its first pause, not when its patience has ended.
 
 Record of what was seen of the aggregator's ledger, kept over runs: one that was put back to an
 earlier state is refused in any run.
@@ -12,31 +10,20 @@ earlier state is refused in any run.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol
 
 from fedrec.errors import RefusedError, RunError
-from fedrec.federation.protocol import (
-    Answer,
-    Invitation,
-    LedgerHead,
-    Opening,
-    Phase,
-    Refusal,
-    ReleaseEndpoint,
-    RoundStatus,
-    Terms,
-)
-from fedrec.news.messages import Ask, NewsBroadcast, Reply
+from fedrec.federation.protocol import LedgerHead, Opening, Phase, ReleaseEndpoint, RoundStatus
 from fedrec.operations import logs
 from fedrec.operations.metrics import Metrics
 from fedrec.operations.party_state import Awaited, Doing, PartyState
 from fedrec.privacy.calibration import Plan
 from fedrec.storage import read_json, write_json
-from fedrec_server.cohorts import UNREACHABLE, AsksSome
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -66,9 +53,6 @@ class SeenLedger:
     def forget(self) -> None:
         """Take the aggregator's next ledger for a new one."""
         self.path.unlink(missing_ok=True)
-
-
-log = logging.getLogger(__name__)
 
 
 @dataclass
@@ -169,91 +153,3 @@ class WatchedEndpoint:
                 self._open = None
                 self.metrics.decided("short")
         return status
-
-
-class SomeBroadcast(NewsBroadcast, AsksSome, Protocol):
-    """What Flower's messages carry: to all clients or to some."""
-
-
-@dataclass
-class WatchedClients:
-    """A broadcast to clients; `connected` is asked at every scrape, `unanswered` names who
-    was asked and has not answered. known: names of all that may join. min_clients: with fewer,
-    clients are waited for, else their users."""
-
-    clients: SomeBroadcast
-    metrics: Metrics
-    connected: Callable[[], float] = float
-    unanswered: Callable[[], Collection[str]] = tuple
-    known: Collection[str] = ()
-    min_clients: int = 1
-    _joined: set[str] = field(default_factory=set, init=False)
-
-    def __post_init__(self) -> None:
-        self.metrics.state.clients(connected=self.connected, joined=0, absent=0)
-        self.metrics.state.unanswered = self._missing
-
-    def join(self, terms: Terms) -> Sequence[Answer]:
-        """Implements `Broadcast.join`."""
-        state = self.metrics.state
-        if state.phase in {Doing.STARTING, Doing.IDLE}:
-            state.doing(Doing.GATHERING)
-        if state.phase is Doing.GATHERING and state.awaited is Awaited.NOTHING:
-            state.waiting(Awaited.CLIENTS)
-        answers = self.clients.join(terms)
-        self._joined |= {answer.client for answer in answers if not answer.refusal}
-        self._there(answers)
-        return answers
-
-    def ask(self, invitation: Invitation) -> Sequence[Answer]:
-        """Implements `Broadcast.ask`."""
-        self._asking(invitation.run, invitation.question.round)
-        answers = self.clients.ask(invitation)
-        self._there(answers)
-        return answers
-
-    def ask_some(self, invitation: Invitation, clients: Collection[str]) -> Sequence[Answer]:
-        """Implements `AsksSome.ask_some`."""
-        self._asking(invitation.run, invitation.question.round)
-        answers = self.clients.ask_some(invitation, clients)
-        self._there(answers)
-        return answers
-
-    def tell(self, ask: Ask) -> list[Reply]:
-        """Implements `NewsBroadcast.tell`."""
-        self._asking(ask.run, ask.round)
-        replies = self.clients.tell(ask)
-        self._there([reply.answer for reply in replies])
-        self.metrics.state.doing(Doing.LEARNING)
-        self.metrics.state.waiting(Awaited.NOTHING)
-        return replies
-
-    def pausing(self, sleep: Callable[[float], None]) -> Callable[[float], None]:
-        """`sleep` between two attempts at gathering, which says who is missing."""
-
-        def wait(seconds: float) -> None:
-            state = self.metrics.state
-            if state.phase is Doing.GATHERING and state.awaited is not Awaited.AGGREGATOR:
-                state.waiting(
-                    Awaited.CLIENTS if len(self._joined) < self.min_clients else Awaited.USERS
-                )
-            sleep(seconds)
-
-        return wait
-
-    def _missing(self) -> set[str]:
-        """Names: who has not answered; before the first round also who has not come."""
-        gathering = self.metrics.state.phase is Doing.GATHERING
-        return {*self.unanswered(), *(set(self.known) - self._joined if gathering else ())}
-
-    def _asking(self, run: str, round: int) -> None:
-        state = self.metrics.state
-        state.doing(Doing.COLLECTING)
-        state.round(round, run)
-        if state.awaited is not Awaited.QUORUM:  # asking again does not bring it
-            state.waiting(Awaited.REPORTS)
-
-    def _there(self, answers: Sequence[Answer]) -> None:
-        away = {UNREACHABLE, Refusal.BUSY.value}
-        there = {answer.client for answer in answers if answer.refusal not in away}
-        self.metrics.state.clients(joined=len(self._joined), absent=len(self._joined - there))

@@ -33,8 +33,9 @@ from fedrec_server.gathering import Gathering
 from fedrec_server.rounds import KeptRound, check, run_rounds
 from fedrec_server.settings import ServerSettings
 from fedrec_server.settings_tables import PublicTable
-from fedrec_server.trainings import Sleep, Trainings
-from fedrec_server.watching import WatchedClients
+from fedrec_server.stopping import Sleep
+from fedrec_server.trainings import Trainings
+from fedrec_server.watched_clients import WatchedClients
 
 if TYPE_CHECKING:
     from fedrec.news.trained import Catalogue

@@ -29,8 +29,18 @@ def bounded_update(message: Message, context: Context, call_next: App) -> Messag
     """A training reply's arrays become a report: new minus old, cut to the radius that the strategy
     told, on its integer grid. Metrics of the reply stay here.
 
-    The reply must have one array record, with the arrays of the message. Raises ValueError where it
-    has not, or has numbers that are not finite.
+    The reply must have one array record, with the arrays of the message.
+
+    Args:
+        message: Flower's, from `PrivateSum`.
+        context: The node's.
+        call_next: The mods and the app below.
+
+    Returns:
+        The reply, whose arrays are the report.
+
+    Raises:
+        ValueError: The reply has other arrays, or numbers that are not finite.
     """
     reply = call_next(message, context)
     if message.metadata.message_type != MessageType.TRAIN or reply.has_error():

@@ -42,6 +42,8 @@ from fedrec_simulations.runtimes.processes import (
 
 _LOOK_S = 0.5
 _NODES_S = 120.0
+"""SuperNodes that start with this app are there in seconds; two looks that find the same ones are
+taken for all."""
 
 log = logging.getLogger("flwr")
 """What `flwr log` shows."""
@@ -105,7 +107,7 @@ def nodes_of(
         if nodes and nodes == before:
             return nodes
         before = nodes
-        sleep(_LOOK_S)
+        sleep(_LOOK_S)  # Flower tells nobody that a node came
     raise RunError(f"after {most_s:g} s no node has come", "Start SuperNodes, or a simulation.")
 
 
@@ -133,7 +135,7 @@ class OverGrid(RuntimeChoice):
 
             def sleep(seconds: float) -> None:
                 company.look()  # an aggregator that died is started again
-                time.sleep(seconds)
+                time.sleep(seconds)  # so long as whoever gathers says
 
             clients = ClientBroadcast(GridPost(grid), SLOWEST_ROUND_S, sleep=sleep)
             try:

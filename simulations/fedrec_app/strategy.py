@@ -64,12 +64,22 @@ def flat(arrays: ArrayRecord) -> Float64s:
 
 
 class PrivateSum(Strategy):
-    """Moves the arrays by `learning_rate` times the noised sum of updates over `nodes`.
+    """Moves the arrays by `learning_rate` times the noised sum of updates over `nodes`. `ledger`
+    holds what was spent.
 
-    nodes: all that take part, who are waited for. rounds: of the whole training, over which the
-    budget is divided evenly. noise: `SystemStreams`, or `Streams(seed)` for an experiment. charge:
-    told of each release before its noise is drawn, which may keep it on disk. `ledger` holds what
-    was spent. Raises ValueError on numbers that make no guarantee.
+    Args:
+        epsilon: Of the whole training, per node (add/remove).
+        delta: The probability with which the guarantee may fail.
+        rounds: Of the whole training, over which the budget is divided evenly.
+        radius: L2 norm to which an update is cut.
+        nodes: How many take part; all of them are waited for.
+        learning_rate: What the mean update is multiplied by.
+        noise: `SystemStreams`, or `Streams(seed)` for an experiment.
+        charge: Told of each release before its noise is drawn; it may keep it on disk.
+        sleep: Waits for nodes; a test's to replace.
+
+    Raises:
+        ValueError: Rounds, nodes or radius are not positive.
     """
 
     def __init__(
@@ -110,7 +120,20 @@ class PrivateSum(Strategy):
     def configure_train(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
-        """A message to every node. Raises PrivacyError past the last round of the plan."""
+        """A message to every node.
+
+        Args:
+            server_round: From 1.
+            arrays: The current ones.
+            config: Sent along.
+            grid: Flower's, whose nodes are asked.
+
+        Returns:
+            The messages.
+
+        Raises:
+            PrivacyError: This is past the last round of the plan.
+        """
         if server_round > self._rounds:
             raise PrivacyError(
                 f"round {server_round} is past the {self._rounds} that the budget is divided over",
@@ -131,7 +154,16 @@ class PrivateSum(Strategy):
 
         A report that is not within the radius, and a second one of a node, count as none. The round
         is released whoever answered: that somebody is missing must not show in whether it is.
-        Raises BudgetExceededError, before noise is drawn, where the ledger's limit would be passed.
+
+        Args:
+            server_round: The one that was asked.
+            replies: Of the nodes.
+
+        Returns:
+            Arrays, and epsilon.
+
+        Raises:
+            BudgetExceededError: The ledger's limit would be passed; no noise is drawn then.
         """
         before = flat(self._arrays)
         spec = spec_of(len(before), self._radius, f"update/{server_round}")
@@ -152,11 +184,26 @@ class PrivateSum(Strategy):
     def configure_evaluate(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
-        """Nobody: a node's metrics are no part of the guarantee. `evaluate_fn` has public data."""
+        """Nobody: a node's metrics are no part of the guarantee. `evaluate_fn` has public data.
+
+        Args:
+            server_round: Not read.
+            arrays: Not read.
+            config: Not read.
+            grid: Not read.
+
+        Returns:
+            No messages.
+        """
         return []
 
     def aggregate_evaluate(self, server_round: int, replies: Iterable[Message]) -> None:
-        """Nothing was asked."""
+        """Nothing was asked.
+
+        Args:
+            server_round: Not read.
+            replies: None come.
+        """
 
 
 def _added(reply: Message, spec: ReleaseSpec, sums: ExactSums) -> bool:

@@ -1,3 +1,4 @@
+import hashlib
 import inspect
 import json
 import sqlite3
@@ -11,7 +12,7 @@ from typing import Any
 import pytest
 
 from fedrec.errors import RefusedError, RunError
-from fedrec.federation.protocol import LedgerGrowth, LedgerHead, follow, grown
+from fedrec.federation.protocol import LedgerGrowth, LedgerHead, OwnLedger, follow, grown
 from fedrec.privacy.calibration import calibrate
 from fedrec.privacy.guarantee import Guarantee
 from fedrec_aggregator import ledger as ledger_module
@@ -238,16 +239,24 @@ def test_a_long_growth_is_followed_piece_by_piece(
 
 def test_a_client_whose_own_ledger_got_shorter_is_refused_also_after_a_restart(world: Any) -> None:
     endpoint = world.aggregator.client_endpoint("client-0")
+    chain = [hashlib.sha256(bytes([n % 256, n // 256])).hexdigest() for n in range(400)]
     for charged in (0, 2, 2, 5):
-        endpoint.growth(LedgerHead(), charged)
+        endpoint.growth(LedgerHead(), OwnLedger(charged, tuple(chain[:charged])))
     world.restart()
-    with pytest.raises(RefusedError, match="has 4 entries, it had 5") as caught:
-        world.aggregator.client_endpoint("client-0").growth(LedgerHead(), 4)
-    assert (caught.value.code, "newest state folder" in caught.value.remedy) == (
-        "stale-ledger",
-        True,
-    )
-    world.aggregator.client_endpoint("client-1").growth(LedgerHead(), 0)
+    endpoint = world.aggregator.client_endpoint("client-0")
+    went_on = (*chain[:4], "0" * 64, *chain[5:8])
+    for told, said in (
+        (OwnLedger(4, tuple(chain[:4])), "has 4 entries, it had 5"),
+        # put back by one entry, and charged again since: once and several times
+        (OwnLedger(5, went_on[:5]), "does not hold the 5 entries"),
+        (OwnLedger(8, went_on), "does not hold the 5 entries"),
+    ):
+        with pytest.raises(RefusedError, match=said) as caught:
+            endpoint.growth(LedgerHead(), told)
+        assert caught.value.code == "stale-ledger"
+        assert "newest state folder" in caught.value.remedy
+    endpoint.growth(LedgerHead(), OwnLedger(400, tuple(chain[-256:])))  # for other aggregators
+    world.aggregator.client_endpoint("client-1").growth(LedgerHead(), OwnLedger())
 
 
 def test_a_folder_has_one_aggregator(make: Callable[..., Any]) -> None:

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from fedrec.errors import RefusedError, RunError
-from fedrec.federation.protocol import Phase, follow
+from fedrec.federation.protocol import OwnLedger, Phase, follow
 from fedrec.privacy.calibration import Plan, calibrate
 from fedrec.privacy.guarantee import Guarantee
 from fedrec.randomness import SystemStreams
@@ -27,7 +27,6 @@ from fedrec_aggregator.settings import validated
 from tests.aggregator import postgres
 from tests.aggregator.conftest import World
 from tests.aggregator.test_aggregator_ledger import Memory
-from tests.aggregator.test_tree import Tree
 from tests.waiting import until
 
 RUN = "run-1"
@@ -59,7 +58,7 @@ class LedgerContract:
         ledger.keep_plan(RUN, plan)
         assert (ledger.begin(RUN, 0, "ab"), ledger.begin(RUN, 0, "cd")) == (1, 2)
         ledger.charge(RUN, 0, plan, ["a"])
-        ledger.heed("client-0", 5)
+        ledger.heed("client-0", OwnLedger(5, ("fourth", "fifth")))
         head = ledger.end()
         links = ledger._rows.chain.links
         ledger.close()
@@ -68,8 +67,10 @@ class LedgerContract:
         assert ledger.enrolled_by("client-0") == 3
         assert ledger.plan(RUN) == plan
         assert ledger.attempt(RUN, 0).attempt == 2  # type: ignore[union-attr]
-        with pytest.raises(RefusedError, match="it had 5"):
-            ledger.heed("client-0", 4)
+        for put_back in (OwnLedger(4, ("fourth",)), OwnLedger(6, ("other", "sixth"))):
+            with pytest.raises(RefusedError, match=r"it had 5|that it had"):
+                ledger.heed("client-0", put_back)
+        ledger.heed("client-0", OwnLedger(6, ("fifth", "sixth")))
 
     def test_a_release_is_charged_once_and_for_one_round(self, plan: Plan) -> None:
         ledger = self.opened("a")
@@ -287,7 +288,7 @@ class TestStandby(PostgresOnly):
         assert len(held_in(self.places["a"]).links) == 2
 
     @pytest.mark.parametrize("step", ["charge", "store", "publish"])
-    def test_a_root_that_stops_at_a_step_is_followed_by_its_standby_with_one_release(
+    def test_an_aggregator_that_stops_at_a_step_is_followed_by_its_standby_with_one_release(
         self, tmp_path: Path, step: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """And when it wakes up, what it drew comes to nothing."""
@@ -296,33 +297,31 @@ class TestStandby(PostgresOnly):
         def kept_in(folder: Path, **kept: Any) -> ReleaseLedger:
             return self.opened("root", number=next(opened), standby=True, lease_s=SHORT_S, **kept)
 
-        world = World(tmp_path / "aside", kept_in=kept_in)
+        world = World(tmp_path / "aside", kept_in=kept_in).begun()
+        old = world.aggregator
+        old._noise = SystemStreams()  # a second drawing would differ
+        honest = getattr(PostgresLedger, step)
+        successors: list[Any] = []
+
+        def stopped(ledger: Any, *arguments: Any, **named: Any) -> Any:
+            if ledger is old.ledger and not successors:
+                successors.append(world.start())  # the old one sleeps until its lease has run out
+            return honest(ledger, *arguments, **named)
+
+        monkeypatch.setattr(PostgresLedger, step, stopped)
+        with pytest.raises(RunError, match="took"):
+            world.send(EVERYBODY), old.close(RUN, 0)
+        old.ledger.close()
+        with pytest.raises(RefusedError):
+            old.release(RUN, 0)
+        assert successors == [world.aggregator]
+        world.begun().send(EVERYBODY)
+        world.check_release()
+        assert [charge.release for charge in world.aggregator.ledger.spends().charges] == [
+            "s/0",
+            "m/0",
+        ]
         world.stop()
-        with ExitStack() as stack:
-            tree = Tree(world, tmp_path, stack)
-            tree.enroll()
-            assert tree.open() is Phase.OPEN
-            tree.root._noise = SystemStreams()  # a second drawing would differ
-            old = tree.root
-            honest = getattr(PostgresLedger, step)
-            successors: list[Any] = []
-
-            def stopped(ledger: Any, *arguments: Any, **named: Any) -> Any:
-                if ledger is old.ledger and not successors:
-                    tree.start()  # the old one sleeps here until its lease has run out
-                    successors.append(tree.root)
-                return honest(ledger, *arguments, **named)
-
-            monkeypatch.setattr(PostgresLedger, step, stopped)
-            tree.send(0), tree.send(1)
-            with pytest.raises(RunError, match="took"):
-                old.close(RUN, 0)
-            with pytest.raises(RefusedError):
-                old.release(RUN, 0)
-            assert successors == [tree.root]
-            assert tree.open() is Phase.OPEN
-            tree.release_everybody()
-            assert tree.charges() == ["s/0", "m/0"]
 
     def test_a_process_that_was_taken_over_stops_and_its_standby_serves(
         self, tmp_path: Path

@@ -30,7 +30,7 @@ three = services.three
 there = services.there
 
 SEEDS = range(2)
-TIMES = 60
+TIMES = 30
 CALLERS = {"server": "server", "client": "client-client-2", "aggregator": "aggregator-2"}
 METHODS = [one for one in vars(methods).values() if isinstance(one, methods.RpcMethod)]
 TEXTS = ("", RUN, "other", "../../x", "\x00", "a" * 5000, "None", "\u202e", "-", ".")

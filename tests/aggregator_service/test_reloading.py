@@ -16,10 +16,12 @@ import pytest
 
 from fedrec.errors import ProtocolError, RefusedError, SettingsError
 from fedrec.federation.protocol import LedgerHead, Refusal
-from fedrec.operations import pins as renewing
+from fedrec.operations import renewal as renewing
 from fedrec.operations.addresses import Address
 from fedrec.operations.certificates import pins, pins_of, write_development_certificates
-from fedrec.operations.pins import WatchedFiles, read_pins, renew, write_pins
+from fedrec.operations.pins import read_pins, write_pins
+from fedrec.operations.renewal import renew
+from fedrec.operations.watched_files import WatchedFiles
 from fedrec.transport.aggregator_client import RemoteReleaseEndpoint, RemoteReportEndpoint, Retry
 from fedrec.transport.channel import Access, handshake
 from fedrec_aggregator import main

@@ -24,7 +24,7 @@ from fedrec.sharing.protocol import Standing
 from fedrec.sharing.three_endpoints import ThreeEndpoints
 from fedrec.transport.aggregator_client import RemoteReleaseEndpoint
 from fedrec.transport.channel import Access
-from fedrec.transport.leaf_client import RemotePeer, RemoteShareEndpoint
+from fedrec.transport.three_party_client import RemotePeer, RemoteShareEndpoint
 from fedrec_aggregator import main
 from fedrec_aggregator.settings import validated
 from fedrec_aggregator.three_party import ThreePartyAggregator

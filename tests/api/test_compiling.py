@@ -59,18 +59,20 @@ def test_without_a_home_they_lie_in_a_temporary_folder_of_the_user_s_own(tmp_pat
         assert os.environ["NUMBA_CACHE_DIR"] == str(own)
 
 
-@pytest.mark.parametrize("planted", ["for all", "a link"])
-def test_a_folder_that_somebody_else_can_write_is_not_taken(planted: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("planted", [0o777, 0o770, 0o720, 0o702, 0o775, "a link"])
+def test_a_folder_that_somebody_else_can_write_is_not_taken(
+    planted: int | str, tmp_path: Path
+) -> None:
     (tmp_path / "home").rmdir()
     (tmp_path / "home").write_text("no folder")
     own = tmp_path / "tmp" / f"fedrec-{os.geteuid()}"
     there = tmp_path / "there"
     there.mkdir()
-    if planted == "a link":
-        own.symlink_to(there)
-    else:
+    if isinstance(planted, int):
         own.mkdir()
-        own.chmod(0o777)
+        own.chmod(planted)
+    else:
+        own.symlink_to(there)
     keep_compiled(PACKAGE)
     taken = Path(os.environ["NUMBA_CACHE_DIR"])
     assert taken.parent == tmp_path / "tmp"

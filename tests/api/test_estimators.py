@@ -423,11 +423,14 @@ def test_a_whole_data_set_is_trained_on_whole(kind: str) -> None:
 
 def test_a_divided_data_set_is_trained_on_its_training_rows() -> None:
     log = {"user": [n // 5 for n in range(500)], "item": [n % 7 for n in range(500)]}
-    held = {"user": list(range(100)), "item": [7] * 100}
-    divided = fedrec.Dataset.from_frame(log, test=held, validation={"user": [0], "item": [8]})
+    held = {"user": list(range(100)), "item": [7] * 99 + [3]}
+    later = {"user": [0, 0], "item": [8, 6]}
+    with pytest.warns(fedrec.DataWarning, match="training names 1 of the 2 items"):
+        divided = fedrec.Dataset.from_frame(log, test=held, validation=later)
     last = fedrec.Popularity(epsilon=5, noise="seeded").fit(divided)
     assert {7, 8} <= set(last.recommend(users=["0"], k=9)["item"])
-    kept = fedrec.Dataset.from_frame(log, validation=held)
+    with pytest.warns(fedrec.DataWarning, match="training names 1 of the 2 items"):
+        kept = fedrec.Dataset.from_frame(log, validation=held)
     assert 7 in fedrec.Popularity(noise="seeded").fit(kept).recommend(users=["0"], k=9)["item"]
 
 
@@ -472,8 +475,7 @@ MISUSED: dict[str, tuple[Any, str]] = {
     "a frame of histories": (lambda m: m.recommend(histories=FRAME), "no columns of users"),
     "a frame for a history": (lambda m: m.recommend(history=FRAME), "no columns of items"),
     "a fraction for users": (lambda m: m.recommend(users=3.5), "users is a float"),
-    "a text for items": (lambda m: m.predict(history=[], items="12"), "items is one text, '12'"),
-    "a number for items": (lambda m: m.predict(history=[], items=12), "items is a int"),
+    "a fraction for items": (lambda m: m.predict(history=[], items=1.5), "items is a float"),
     "a word for k": (lambda m: m.similar_items(m.item_ids[0], k="a"), "whole number"),
     "settings of 5": (lambda m: fedrec.ItemBias(settings=5).scenario(), "found 5"),  # type: ignore[arg-type]
     "a run with settings of 5": (lambda m: fedrec.simulate(settings=5), "found 5"),  # type: ignore[arg-type]

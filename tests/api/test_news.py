@@ -5,10 +5,12 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import fedrec
+from fedrec.output_folders import MARKER
 from fedrec.serving.bundle import FILE
 
 pytest.importorskip("torch")  # of the extra news
@@ -27,6 +29,13 @@ def test_news_are_trained_asked_and_exported(tmp_path: Path) -> None:
         listed = model.recommend(history=history, k=5)
     assert listed["rank"].to_list() == [1, 2, 3, 4, 5]
     assert not set(listed["item"]) & set(history)
+    every = model.recommend(history=history[:2], k=1_000, seen="keep")
+    some = model.recommend(history=history[:2], items=["N1", *listed["item"][:2]], seen="keep")
+    order = [item for item in every["item"] if item in {"N1", *listed["item"][:2]}]
+    assert some["item"].to_list() == order
+    assert len(model.recommend(history=history[:2], items=["N1", listed["item"][0]])) == 1
+    with pytest.raises(fedrec.DataError, match="argument items"):
+        model.recommend(history=history[:2], items=["no such news"])
     for wrong in ("N1", [1.5, None], [" N1"]):
         with pytest.raises(fedrec.DataError):
             model.recommend(history=wrong, k=5)
@@ -42,11 +51,30 @@ def test_news_are_trained_asked_and_exported(tmp_path: Path) -> None:
     left.write_bytes(b"of an earlier model")
     with pytest.raises(fedrec.RunError, match="the run itself"):
         model.save(model.result["run_dir"])
-    saved = model.save(tmp_path / "run")
-    assert not left.exists()
+    with pytest.raises(fedrec.RunError, match=r"model/certificate/round-000"):
+        model.save(tmp_path / "run")
+    left.unlink()
+    saved = model.save(model.save(tmp_path / "run"))
     names = {str(path.relative_to(saved)) for path in saved.rglob("*") if path.is_file()}
-    assert names == {"model/model.safetensors", "model/manifest.json", FILE, "guarantee.json"}
+    written = {"model/model.safetensors", "model/manifest.json", FILE, "guarantee.json"}
+    assert names == {*written, MARKER, f"model/{MARKER}"}
     assert "budget" not in json.loads((saved / "guarantee.json").read_text())
+
+
+def test_a_method_is_named_in_any_case_and_a_near_name_is_proposed() -> None:
+    for name, variant in (
+        ("DP-FedRec", "dp-fedrec"),
+        ("FedRec", "fedrec"),
+        ("PrivateRec", "local"),
+    ):
+        for word in ("method", "variant"):
+            asked: Any = {word: name}
+            assert fedrec.NewsRecommender(**asked)._variant() == variant
+    with pytest.raises(fedrec.SettingsError, match="no method 'privatrec'") as refused:
+        fedrec.NewsRecommender(method="privatrec").fit(fedrec.NewsData.planted())
+    assert refused.value.remedy.startswith("Did you mean 'privaterec'?")
+    with pytest.raises(fedrec.SettingsError, match="two names"):
+        fedrec.NewsRecommender(method="fedrec", variant="central").fit(fedrec.NewsData.planted())
 
 
 def test_misuse_is_refused_before_anything_is_read() -> None:
@@ -54,7 +82,7 @@ def test_misuse_is_refused_before_anything_is_read() -> None:
         fedrec.NewsRecommender().recommend(history=["N1"])
     with pytest.raises(fedrec.DataError, match="needs NewsData, found a dict"):
         fedrec.NewsRecommender().fit({"user": ["a"]})  # type: ignore[arg-type]
-    with pytest.raises(fedrec.SettingsError, match=r"no news\.variant 'centrl'"):
+    with pytest.raises(fedrec.SettingsError, match=r"no method 'centrl'"):
         fedrec.NewsRecommender(variant="centrl").fit(fedrec.NewsData.planted())  # type: ignore[arg-type]
 
 

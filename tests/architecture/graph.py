@@ -229,6 +229,7 @@ def violations(of: Sources, declared: Mapping[str, Any] | None = None) -> list[s
             *_rooms(graph, modules, _written_out(declared)),
             *_third_party(modules, declared["third_party"]),
             *_by_name(modules, declared["by_name"]["modules"]),
+            *_opens(modules, declared["opens"]),
             *_noise(modules, declared["noise"]),
             *_cycles(graph, declared),
         ]
@@ -277,6 +278,16 @@ def _by_name(modules: Mapping[str, Module], allowed: list[str]) -> Iterator[str]
         f"{name}: imports by a name that is no constant"
         for name, module in modules.items()
         if module.computed and name not in allowed
+    )
+
+
+def _opens(modules: Mapping[str, Module], declared: Mapping[str, list[str]]) -> Iterator[str]:
+    return (
+        f"{name}.{inside}: opens a file by {used}, which only {declared['inside'][0]} may"
+        for name, module in modules.items()
+        if not _among(name, declared["inside"])
+        for used, inside in module.uses
+        if used in declared["by_path"]
     )
 
 

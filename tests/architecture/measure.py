@@ -1,7 +1,7 @@
 """Figures of the tree's size and shape, from the syntax trees.
 
 python -m tests.architecture.measure          # a line for each figure
-python -m tests.architecture.measure --each   # with the long functions and modules
+python -m tests.architecture.measure --each   # with long functions, long and divided modules
 python -m tests.architecture.measure --runs   # modules whose code runs in two common calls; with
                                               # --each by name
 """
@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterator
 from contextlib import chdir, redirect_stderr, redirect_stdout
 from types import CodeType
 
+from tests.architecture import cohesion
 from tests.architecture.choices import NAMES, choices
 from tests.architecture.graph import BENCHMARKS, ROOT, Sources, circles, edges, read, sources
 
@@ -79,6 +80,7 @@ def figures(of: Sources, each: bool) -> Iterator[str]:
             longest = max(counted)[0]
             yield f"{where}: {what} {len(counted)}, over {most} lines {len(long)}, max {longest}"
             yield from (f"    {count} {name}" for count, name in long if each and where == "src")
+    yield from _cohesion(product, each)
     whole = sum(takes_scenario(text) for text in of.values())
     yield f"src: functions that are given a whole scenario {whole}"
     tuples = sum(map(assigns_tuples, of.values()))
@@ -90,6 +92,17 @@ def figures(of: Sources, each: bool) -> Iterator[str]:
         by = Counter(one.meaning for one in found if one.name == name)
         told = ", ".join(f"{meaning} {count}" for meaning, count in sorted(by.items()))
         yield f"src: places that compare {name} by string {by.total()} ({told})"
+
+
+def _cohesion(tree: Sources, each: bool) -> Iterator[str]:
+    """Shares of modules that hold one idea, and whose constants stand above it."""
+    divided = {name: found for name, text in tree.items() if len(found := cohesion.parts(text)) > 1}
+    late = {name: found for name, text in tree.items() if (found := cohesion.late_constants(text))}
+    yield f"src: modules of two or more parts {len(divided)} ({len(divided) / len(tree):.1%})"
+    for name, groups in divided.items() if each else ():
+        yield f"    {name}: {'; '.join(', '.join(group[:4]) for group in groups)}"
+    yield f"src: modules with all constants above definitions {1 - len(late) / len(tree):.1%}"
+    yield from (f"    {name}: {', '.join(names)}" for name, names in late.items() if each)
 
 
 def takes_scenario(text: str) -> int:

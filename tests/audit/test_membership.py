@@ -43,14 +43,13 @@ def with_half_the_noise(plan: Plan) -> Plan:
 def test_the_right_noise_passes_and_half_of_it_is_caught(recipe: str) -> None:
     """False alarms: 0.1% for the ratio test, none for the length, which draws nothing."""
     prepared, data = prepared_with(f"recipe={recipe}")
-    draws = 4 * DRAWS if recipe == "default" else DRAWS
-    length, ratio = membership(prepared, data, variant=recipe, draws=draws, streams=Streams(1))
+    length, ratio = membership(prepared, data, variant=recipe, draws=DRAWS, streams=Streams(1))
     assert (length.verdict, ratio.verdict) == ("holds", "holds")
     assert ratio.measured <= length.measured <= 5.0
     if recipe == "default":  # every report has norm exactly 1, so an attack comes close
         assert length.tightness > 0.999
-        # .87 to .91 over three seeds: a bound at 99.9%, .70 to .81 from a quarter of the draws
-        assert ratio.tightness > 0.75
+        # .70 to .81 over three seeds: a bound at 99.9%, .87 to .91 from four times the draws
+        assert ratio.tightness > 0.65
     broken = replace(prepared.recipe, plan=with_half_the_noise(prepared.plan))
     caught = membership(
         replace(prepared, recipe=broken, plan=broken.plan),
@@ -79,7 +78,9 @@ def test_one_rating_of_the_published_recipe_exceeds_its_claim_as_its_note_says()
         "privacy.unit=example",
         *(f"model.{name}={value}" for name, value in model.items()),
     )
-    length, ratio = membership(prepared, data, variant="published", draws=DRAWS, streams=Streams(1))
+    length, ratio = membership(
+        prepared, data, variant="published", draws=DRAWS // 3, streams=Streams(1)
+    )
     assert not length.claim.established
     assert (length.verdict, ratio.verdict) == ("EXCEEDED", "EXCEEDED")
     assert length.claim.unit == "example"
@@ -105,14 +106,16 @@ def test_removing_a_user_end_to_end_moves_every_sum_by_its_own_reports_alone() -
 
 
 def test_scores_are_normal_with_the_mean_and_variance_of_the_exact_mu() -> None:
-    """Within 5 standard errors: a wrong direction, std or sum would show."""
+    """Within 5 standard errors: a wrong direction, std or sum would show.
+
+    False alarms: below 3e-6."""
     prepared, data = prepared_with()
     exposures = most_exposed(prepared, data, asked(prepared, data, Streams(1)))
     mu = exact_mu(exposures, prepared.plan)
     for member, mean in ((True, mu**2), (False, 0.0)):
-        got = scores(exposures, prepared.plan, member=member, draws=DRAWS, streams=Streams(3))
-        assert abs(got.mean() - mean) < 5 * mu / DRAWS**0.5
-        assert abs(got.var() / mu**2 - 1) < 5 * (2 / DRAWS) ** 0.5
+        got = scores(exposures, prepared.plan, member=member, draws=2_000, streams=Streams(3))
+        assert abs(got.mean() - mean) < 5 * mu / len(got) ** 0.5
+        assert abs(got.var() / mu**2 - 1) < 5 * (2 / len(got)) ** 0.5
 
 
 def test_without_privacy_there_is_no_claim_to_exceed() -> None:
@@ -140,7 +143,7 @@ def test_openings_of_checked_clients_are_in_the_view_of_one_aggregator_and_witho
     assert exact_mu(exposures, prepared.plan, with_one) ** 2 == pytest.approx(
         exact_mu(alone, prepared.plan, with_one) ** 2 + costs
     )
-    found = membership(prepared, data, variant="dp-bias", draws=DRAWS, streams=Streams(1))
+    found = membership(prepared, data, variant="dp-bias", draws=DRAWS // 3, streams=Streams(1))
     assert [finding.verdict for finding in found] == ["holds"] * 9
     quiet = layout.own_noise
     monkeypatch.setattr(
@@ -149,7 +152,7 @@ def test_openings_of_checked_clients_are_in_the_view_of_one_aggregator_and_witho
         lambda checked, key, attempts: quiet(checked, key, attempts=attempts) // 1_000,
     )
     caught = opened_finding(
-        "checks", "dp-bias", exposures, prepared.plan, draws=DRAWS, streams=Streams(1)
+        "checks", "dp-bias", exposures, prepared.plan, draws=DRAWS // 3, streams=Streams(1)
     )
     assert caught.verdict == "EXCEEDED"
 
@@ -161,10 +164,10 @@ def test_the_server_with_any_one_of_three_aggregators_proves_no_more_than_is_cla
 
     With aggregator 2's noise left out, what 0 or 1 leave of the noise is one party's."""
     prepared, data = prepared_with("privacy.aggregation=three-party", "recipe=dp-bias")
-    found = membership(prepared, data, variant="dp-bias", draws=DRAWS, streams=Streams(1))
+    found = membership(prepared, data, variant="dp-bias", draws=DRAWS // 2, streams=Streams(1))
     assert [finding.verdict for finding in found] == ["holds"] * 8
     assert [round(finding.claim.epsilon, 2) for finding in found[::2]] == [3.95, 5.0, 5.0, 5.0]
-    assert all(finding.tightness > 0.75 for finding in found)
+    assert all(finding.tightness > 0.7 for finding in found)
     sound = releases.party_noise
 
     def lazy(
@@ -178,5 +181,7 @@ def test_the_server_with_any_one_of_three_aggregators_proves_no_more_than_is_cla
 
     for module in (releases, replays):
         monkeypatch.setattr(module, "party_noise", lazy)
-    caught = membership(prepared, data, variant="dp-bias", draws=DRAWS, streams=Streams(1))[1::2]
+    caught = membership(prepared, data, variant="dp-bias", draws=DRAWS // 2, streams=Streams(1))[
+        1::2
+    ]
     assert [finding.verdict for finding in caught] == ["EXCEEDED", "EXCEEDED", "EXCEEDED", "holds"]

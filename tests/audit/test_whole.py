@@ -4,6 +4,7 @@ that no single mechanism shows."""
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -16,18 +17,29 @@ from fedrec.auditing import whole
 from fedrec.auditing.bounds import mu_of_moments, separation_bound
 from fedrec.auditing.command import run
 from fedrec.auditing.finding import Finding
-from fedrec.auditing.whole import PERSON, Seen, planted_neighbours, runs_for, whole_finding
+from fedrec.auditing.whole import (
+    PERSON,
+    Scores,
+    Seen,
+    Spread,
+    planted_neighbours,
+    runs_for,
+    whole_finding,
+)
 from fedrec.data.interactions import Dataset
 from fedrec.data.splits import Split
 from fedrec.federation import releases
 from fedrec.federation.messages import BlockSpec
+from fedrec.privacy import discrete_gaussian, gaussian
 from fedrec.privacy.accounting import mu_for
-from fedrec.randomness import Streams
+from fedrec.privacy.guarantee import Guarantee
+from fedrec.randomness import Streams, SystemStreams
 from fedrec.run.data.datasets import load_dataset, load_split
 from fedrec.settings import Scenario, load
 from tests.cases import slow_but
 
 Plant = Callable[[pytest.MonkeyPatch], None]
+CLAIM = Guarantee(5.0, 1e-5)
 FACTORS = (1 / 3, 1 / 1.15, 1.15)
 SEEDED = ["privacy.noise=seeded", "privacy.epsilon=5"]
 SYSTEMS = {
@@ -45,6 +57,9 @@ def scenario_of(name: str, *more: str) -> Scenario:
 @pytest.fixture(autouse=True)
 def few_trainings(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(whole, "_TRAININGS", 8)
+    assert whole._LARGE > 64 * discrete_gaussian.SECTION  # and less in tests, for their time
+    monkeypatch.setattr(whole, "_LARGE", 300_000)
+    monkeypatch.setattr(whole, "_CROWD", 8_192)
 
 
 @pytest.fixture(scope="module")
@@ -124,6 +139,104 @@ def test_with_a_planted_bug_the_bound_is_above_the_claim(
     found = whole_finding(scenario_of("ratings", "privacy.epsilon=2"), runs=300)
     assert found.failed
     assert found.measured > found.claim.epsilon
+
+
+def few_keys(patch: pytest.MonkeyPatch) -> None:
+    """System noise of one of 4,096 keys."""
+    patch.setattr(SystemStreams, "key", lambda *_, **__: os.urandom(2)[:1] * 31 + bytes([3]))
+
+
+def one_key_for_a_round(patch: pytest.MonkeyPatch) -> None:
+    """System noise of a key that the name and the round decide."""
+    key = Streams(7).key
+    patch.setattr(SystemStreams, "key", lambda _, name, round=0: key(name, round=round))
+
+
+def nothing_past_a_limit(patch: pytest.MonkeyPatch) -> None:
+    """No noise past 2^17 numbers of a block."""
+    sample = discrete_gaussian.sample
+
+    def cut(size: int, *, std: float, key: bytes) -> Any:
+        draws = sample(size, std=std, key=key)
+        draws[1 << 17 :] = 0
+        return draws
+
+    patch.setattr(gaussian, "sample", cut)
+
+
+def a_stream_that_wraps(patch: pytest.MonkeyPatch) -> None:
+    """The noise of a block repeats after 2^16 numbers."""
+    sample = discrete_gaussian.sample
+    patch.setattr(
+        gaussian,
+        "sample",
+        lambda size, **given: np.resize(sample(min(size, 1 << 16), **given), size),
+    )
+
+
+def a_tenth_less(patch: pytest.MonkeyPatch) -> None:
+    """Every release has a tenth less noise than planned."""
+    honest = releases._integers
+    patch.setattr(
+        releases, "_integers", lambda *given, std, **rest: honest(*given, std=0.9 * std, **rest)
+    )
+
+
+def first_users_alone(patch: pytest.MonkeyPatch) -> None:
+    """Reports past the first 4,096 of a batch have twice their length."""
+    honest = whole.Loopback.reports
+
+    def reports(self: Any, question: Any) -> Any:
+        for found in honest(self, question):
+            factors = np.where(np.arange(found.num_users) < 4_096, 1, 3)
+            parts = tuple(
+                replace(
+                    part,
+                    vectors=part.vectors
+                    * np.repeat(factors, len(part.vectors) // found.num_users)[:, None],
+                )
+                for part in found.blocks
+            )
+            yield replace(found, blocks=parts)
+
+    patch.setattr(whole.Loopback, "reports", reports)
+
+
+@pytest.mark.parametrize(
+    "plant",
+    [
+        few_keys,
+        one_key_for_a_round,
+        nothing_past_a_limit,
+        a_stream_that_wraps,
+        a_tenth_less,
+        first_users_alone,
+    ],
+)
+def test_what_an_outsider_can_see_is_refuted_at_system_noise(
+    plant: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With 200 runs on each side and one training: what is looked for is not an epsilon."""
+    monkeypatch.setattr(whole, "_TRAININGS", 1)
+    plant(monkeypatch)
+    scenario = load(None, ["recipe=dp-bias", "privacy.epsilon=5"])
+    assert scenario.privacy.noise == "system"
+    assert whole_finding(scenario, runs=200).verdict == "REFUTED"
+
+
+def test_at_system_noise_nothing_is_refuted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(whole, "_TRAININGS", 1)
+    found = whole_finding(load(None, ["recipe=dp-bias", "privacy.epsilon=5"]), runs=200)
+    assert found.verdict == "holds"
+
+
+def test_scores_with_noise_that_is_not_as_planned_are_refuted_whatever_they_bound() -> None:
+    alike = np.linspace(-1, 1, 200)
+    for spreads, repeated in (({"a": Spread(1.5, 10_000)}, 0), ({"a": Spread(1.0, 10_000)}, 1)):
+        found = Scores(alike, alike, spreads, repeated).finding("attack", "v", CLAIM, "note")
+        assert (found.refuted, found.measured < CLAIM.epsilon) == (True, True)
+    honest = Scores(alike, alike, {"a": Spread(1.0, 10_000)}).finding("attack", "v", CLAIM, "note")
+    assert not honest.refuted
 
 
 @pytest.mark.slow

@@ -67,6 +67,9 @@ def over_ray(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(on_ray, "_ray", on_ray._ray)  # put back at the end
     monkeypatch.setattr(on_ray, "use_at_most", lambda number: None)
     monkeypatch.setattr(whole, "_TRAININGS", 4)
+    # large blocks and crowds are no matter of where reports are added up: test_whole.py
+    monkeypatch.setattr(whole, "_LARGE", 100_000)
+    monkeypatch.setattr(whole, "_CROWD", 4_096)
 
     def link(prepared: Trainable, world: World, noise: Streams | SystemStreams) -> EngineLink:
         plan = prepared.plan

@@ -4,7 +4,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedrec.data.interactions import Interactions
-from fedrec.factorization import weights
+from fedrec.factorization import example_choice
 from fedrec.randomness import Streams
 
 M = 40
@@ -30,9 +30,9 @@ def test_every_user_keeps_exactly_the_smaller_of_the_limit_and_its_items(
     data = interactions_of(h)
     flat = np.ones(M)  # equal counts everywhere: ties must not let a user pass the limit
     mask = (
-        weights.tail_choice(data, flat, limit=limit, key=KEY)
+        example_choice.tail_choice(data, flat, limit=limit, key=KEY)
         if biased
-        else weights.uniform_choice(data, limit=limit, key=KEY)
+        else example_choice.uniform_choice(data, limit=limit, key=KEY)
     )
     kept = np.add.reduceat(np.append(mask, False), data.user_ptr[:-1]) * (
         np.diff(data.user_ptr) > 0
@@ -52,12 +52,12 @@ def test_a_user_is_sampled_the_same_alone_and_in_company(
     mine = slice(data.user_ptr[k], data.user_ptr[k + 1])
     for whole, single in (
         (
-            weights.uniform_choice(data, limit=limit, key=KEY),
-            weights.uniform_choice(alone, limit=limit, key=KEY),
+            example_choice.uniform_choice(data, limit=limit, key=KEY),
+            example_choice.uniform_choice(alone, limit=limit, key=KEY),
         ),
         (
-            weights.tail_choice(data, noisy, limit=limit, key=KEY),
-            weights.tail_choice(alone, noisy, limit=limit, key=KEY),
+            example_choice.tail_choice(data, noisy, limit=limit, key=KEY),
+            example_choice.tail_choice(alone, noisy, limit=limit, key=KEY),
         ),
     ):
         np.testing.assert_array_equal(whole[mine], single)
@@ -66,7 +66,7 @@ def test_a_user_is_sampled_the_same_alone_and_in_company(
 def test_tail_sampling_keeps_the_items_of_smallest_noisy_count() -> None:
     noisy = np.random.default_rng(1).permutation(M).astype(np.float64)
     data = interactions_of([set(range(0, M, 2)), set(range(25))])
-    mask = weights.tail_choice(data, noisy, limit=6, key=KEY)
+    mask = example_choice.tail_choice(data, noisy, limit=6, key=KEY)
     for k in range(2):
         mine = slice(data.user_ptr[k], data.user_ptr[k + 1])
         kept = noisy[data.items[mine][mask[mine]]]
@@ -80,7 +80,7 @@ def test_uniform_sampling_draws_every_item_equally_often() -> None:
     users = 4000
     data = interactions_of([set(range(M))] * users)
     shares = (
-        np.bincount(data.items[weights.uniform_choice(data, limit=10, key=KEY)], minlength=M)
+        np.bincount(data.items[example_choice.uniform_choice(data, limit=10, key=KEY)], minlength=M)
         / users
     )
     assert np.abs(shares - 0.25).max() < 5 * np.sqrt(0.25 * 0.75 / users)
@@ -91,7 +91,7 @@ def test_pairs_of_items_are_drawn_together_as_often_as_chance_says() -> None:
     below 1e-4."""
     users = 4000
     data = interactions_of([set(range(M))] * users)
-    chosen = weights.uniform_choice(data, limit=10, key=KEY).reshape(users, M).astype(float)
+    chosen = example_choice.uniform_choice(data, limit=10, key=KEY).reshape(users, M).astype(float)
     together = (chosen.T @ chosen / users)[np.triu_indices(M, 1)]
     p = 10 / 40 * 9 / 39
     assert np.abs(together - p).max() < 5.5 * np.sqrt(p * (1 - p) / users)
@@ -100,7 +100,7 @@ def test_pairs_of_items_are_drawn_together_as_often_as_chance_says() -> None:
 def test_another_key_gives_another_sample_and_ties_do_not_favour_small_numbers() -> None:
     data = interactions_of([set(range(M))] * 200)
     one, other = (
-        weights.tail_choice(data, np.ones(M), limit=10, key=Streams(seed).key("sampling"))
+        example_choice.tail_choice(data, np.ones(M), limit=10, key=Streams(seed).key("sampling"))
         for seed in (1, 2)
     )
     assert not np.array_equal(one, other)
@@ -110,9 +110,9 @@ def test_another_key_gives_another_sample_and_ties_do_not_favour_small_numbers()
 def test_a_limit_below_one_and_missing_counts_are_refused() -> None:
     data = interactions_of([{1, 2}])
     with pytest.raises(ValueError, match="limit 0"):
-        weights.uniform_choice(data, limit=0, key=KEY)
+        example_choice.uniform_choice(data, limit=0, key=KEY)
     with pytest.raises(ValueError, match="40 items, found 3"):
-        weights.tail_choice(data, np.ones(3), limit=1, key=KEY)
+        example_choice.tail_choice(data, np.ones(3), limit=1, key=KEY)
 
 
 def test_a_share_of_the_examples_is_drawn_one_by_one_and_the_same_in_any_company() -> None:
@@ -120,11 +120,13 @@ def test_a_share_of_the_examples_is_drawn_one_by_one_and_the_same_in_any_company
     below 1e-6)."""
     data = interactions_of([set(range(M))] * 400)
     for share in (0.1, 0.5):
-        mask = weights.share_of_examples(data, share=share, key=b"k")
+        mask = example_choice.share_of_examples(data, share=share, key=b"k")
         assert abs(mask.mean() - share) < 5 * np.sqrt(share * (1 - share) / len(data))
-        alone = weights.share_of_examples(data.users_subset(np.array([7])), share=share, key=b"k")
+        alone = example_choice.share_of_examples(
+            data.users_subset(np.array([7])), share=share, key=b"k"
+        )
         np.testing.assert_array_equal(alone, mask[7 * M : 8 * M])
-    assert weights.share_of_examples(data, share=1.0, key=b"k").all()
+    assert example_choice.share_of_examples(data, share=1.0, key=b"k").all()
     for share in (0.0, 1.5):
         with pytest.raises(ValueError):
-            weights.share_of_examples(data, share=share, key=b"k")
+            example_choice.share_of_examples(data, share=share, key=b"k")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import random
 import shutil
@@ -10,8 +11,12 @@ from pathlib import Path
 from typing import Any
 
 from fedrec.certificates.verifying import verify
-from fedrec.certificates.writing import FILE, digests, own_digest
+from fedrec.certificates.writing import FILE, digests, own_digest, round_file
 from fedrec.errors import RunError
+from fedrec.federation.protocol import STATEMENT, next_hash, signed_bytes
+from fedrec.operations.certificates import KeyPair
+from fedrec.operations.signatures import sign
+from fedrec.privacy.calibration import Plan
 from fedrec.run import simulate
 from fedrec.run.job import RuntimeChoice
 from fedrec.settings import load
@@ -113,3 +118,43 @@ def fuzzed(model: Path, to: Path, times: int, *, seed: int) -> list[str]:
 def parsed(model: Path) -> dict[str, Any]:
     """The certificate."""
     return dict(json.loads((model / FILE).read_text()))
+
+
+def stated(model: Path, *, factor: float = 1.0, times: int = 1) -> dict[str, Any]:
+    """What the ledger of an aggregator would say of the run, after two entries of others. factor:
+    of each mu that it charged, over the plan's; times: how often it charged all of them."""
+    content = parsed(model)
+    plan = Plan.of(content["plan"])
+    charges = [
+        json.dumps({"run": content["run"], "release": one.name, "mu": factor * one.mu})
+        for _ in range(times)
+        for one in plan.releases
+    ]
+    entries = [hashlib.sha256(charge.encode()).hexdigest() for charge in charges]
+    head = before = next_hash(next_hash("", "a"), "b")
+    for entry in entries:
+        head = next_hash(head, entry)
+    rounds = [
+        {**one, "release": content["files"][round_file(number)], "head": head}
+        for number, one in enumerate(content["rounds"])
+    ]
+    return {
+        "format": STATEMENT,
+        "run": content["run"],
+        "plan": plan.digest(),
+        "since": {"number": 2, "head": before},
+        "entries": entries,
+        "charges": charges,
+        "rounds": rounds,
+        "head": head,
+    }
+
+
+def signed(said: dict[str, Any], by: KeyPair, *, shown: KeyPair | None = None) -> dict[str, str]:
+    """The statement, signed with a key and shown with a certificate."""
+    text = json.dumps(said)
+    return {
+        "statement": text,
+        "signature": sign(by.key, signed_bytes(text)).hex(),
+        "certificate": (shown or by).certificate.read_text(),
+    }

@@ -18,27 +18,35 @@ from safetensors.numpy import load
 import fedrec
 from fedrec.certificates import verifying
 from fedrec.certificates.verifying import verify
-from fedrec.certificates.writing import FILE, ReleasedRound, certify, read_inputs, round_file
+from fedrec.certificates.writing import (
+    FILE,
+    ReleasedRound,
+    certify,
+    read_inputs,
+    round_file,
+)
 from fedrec.cli.main import guarded
 from fedrec.errors import RunError
 from fedrec.federation.messages import Release
 from fedrec.federation.wire import pack_release
+from fedrec.output_folders import MARKER, clear, reopen
 from fedrec.privacy.calibration import Plan
-from fedrec.run.model_folder import clear
 from fedrec.settings import load as load_scenario
 from fedrec.storage import read_json, write_arrays, write_json
 from tests.cases import slow_but
 from tests.certificates.models import NEWS, SMALL, copied, fuzzed, holds, parsed, sealed, simulated
 
+FEW = ["model.steps=2", "model.dimension=4"]  # of steps that are all alike
 CASES = {
     "default": SMALL,
-    "published": [*SMALL, "recipe=published"],
-    "am-dpsgd": [*SMALL, "recipe=am-dpsgd"],
-    "dp-cmf": [*SMALL, "recipe=dp-cmf", 'collective.sides=["metadata"]'],
+    "published": [*SMALL, *FEW, "recipe=published"],
+    "am-dpsgd": [*SMALL, *FEW, "recipe=am-dpsgd"],
+    "encoder-descent": [*SMALL, *FEW, "recipe=encoder-descent"],
+    "dp-cmf": [*SMALL, *FEW, "recipe=dp-cmf", 'collective.sides=["metadata"]'],
     "dp-bias": [*SMALL, "recipe=dp-bias"],
     "clicks": [*SMALL, "data.kind=clicks"],
     "item-item": [*SMALL, "data.kind=clicks", "recipe=dp-item-item"],
-    "convex-ssp": [*SMALL, "data.kind=clicks", "recipe=convex-ssp"],
+    "convex-ssp": [*SMALL, *FEW, "data.kind=clicks", "recipe=convex-ssp"],
     "three": [*SMALL, "privacy.aggregation=three-party", "privacy.shares=real"],
     "three-checked": [
         *SMALL,
@@ -97,7 +105,7 @@ def _another_value(model: Path) -> None:
 def _less_noise(model: Path) -> None:
     last = len(parsed(model)["rounds"]) - 1  # no question follows that would be another one
     answer = _answer(model, last)
-    stds = {name: std / 1.1 for name, std in answer.noise_std.items()}
+    stds = {name: std / 1.00001 for name, std in answer.noise_std.items()}
     _put(model, last, replace(answer, noise_std=stds))
 
 
@@ -130,6 +138,13 @@ def _exact_counts(model: Path) -> None:
 def _a_smaller_promise_of_answers(model: Path) -> None:
     served = read_json(model / "serving.json")
     served["origin"]["guarantee"]["epsilon"] = 4.9
+    served["origin"]["spent"] = 4.9
+    write_json(model / "serving.json", served)
+
+
+def _less_spent(model: Path) -> None:
+    served = read_json(model / "serving.json")
+    served["origin"]["spent"] = 4.9
     write_json(model / "serving.json", served)
 
 
@@ -140,13 +155,14 @@ def _two_promises(model: Path) -> None:
 
 
 FORGERIES: dict[str, tuple[Any, str]] = {
-    "value of a release": (_another_value, "asked another question|the model differs"),
+    "value of a release": (_another_value, "asked another question|differs from"),
     "noise of a release": (_less_noise, "costs more than planned"),
-    "model": (_another_model, "the model differs"),
-    "epsilon": (_a_smaller_promise, "promises another epsilon"),
-    "delta": (_a_smaller_delta, "promises another delta"),
-    "counts": (_exact_counts, "the model differs"),
+    "model": (_another_model, "model.safetensors differs"),
+    "epsilon": (_a_smaller_promise, "names another guarantee"),
+    "delta": (_a_smaller_delta, "names another guarantee"),
+    "counts": (_exact_counts, "popularity.safetensors differs"),
     "epsilon of answers": (_a_smaller_promise_of_answers, "promises more than the plan"),
+    "epsilon spent": (_less_spent, "promises more than the plan"),
     "key twice": (_two_promises, "manifest.json is not canonical"),
 }
 
@@ -280,12 +296,13 @@ def test_a_model_that_is_saved_over_another_holds_nothing_of_it(
     alone = _files(private.save(tmp_path / "alone"))
     for model in (private, fedrec.load(tmp_path / "alone")):
         over = copied(certified, tmp_path / "over")
+        reopen(over, "model")  # as a training leaves it that was stopped
         for left in ("round-009.safetensors", "round-000-1.output", "earlier.safetensors"):
             (over / "certificate" / left).write_bytes(b"exact sums")
         (over / "popularity.safetensors").write_bytes(b"exact counts")
         assert _files(model.save(over)) == alone
-    clear(copied(certified, tmp_path / "over"))
-    assert not _files(tmp_path / "over")
+    clear(copied(certified, tmp_path / "over"), "model")
+    assert {*_files(tmp_path / "over")} == {MARKER}
 
 
 def test_a_certificate_takes_the_place_of_an_earlier_one_whole(
@@ -293,6 +310,7 @@ def test_a_certificate_takes_the_place_of_an_earlier_one_whole(
 ) -> None:
     """As a run that goes on writes it again."""
     model = copied(certified, tmp_path / "model")
+    reopen(model, "model")
     (model / "certificate" / "earlier.safetensors").write_bytes(b"of a warm start")
     scenario = load_scenario(None, [*SMALL, "recipe=dp-bias"])
     content = parsed(certified)
@@ -302,7 +320,7 @@ def test_a_certificate_takes_the_place_of_an_earlier_one_whole(
     ]
     inputs = read_inputs(certified / "certificate", content["users"])
     plan = Plan.of(content["plan"])
-    certify(model, scenario, inputs, rounds, run=content["run"], plan=plan)
+    certify(model, scenario, inputs, rounds, run=content["run"], plan=plan, noise="system")
     assert parsed(model)["files"] == content["files"]
 
 
@@ -368,4 +386,24 @@ def test_settings_that_decide_nothing_are_not_certified(
         settings[table] = {**settings.get(table, {}), **keys}
     sealed(model, settings=settings)
     with pytest.raises(RunError, match="decides nothing"):
+        verify(model)
+
+
+def test_an_experiment_has_no_certificate_and_no_file_that_holds_its_seed(tmp_path: Path) -> None:
+    keys = [*SMALL, "recipe=dp-bias", "privacy.noise=seeded", "seed=918273645"]
+    model = simulated(tmp_path, keys)
+    assert not (model / FILE).exists()
+    released = [*model.rglob("*"), model.parent / "serving.safetensors"]
+    assert not [path for path in released if path.is_file() and b"918273645" in path.read_bytes()]
+    with pytest.raises(RunError, match="holds no certificate"):
+        verify(model)
+
+
+def test_a_seeded_training_gets_no_certificate_by_changing_its_labels(
+    certified: Path, tmp_path: Path
+) -> None:
+    model = copied(certified, tmp_path / "model")
+    settings = parsed(model)["settings"]
+    sealed(model, settings={**settings, "privacy": {"noise": "seeded"}})
+    with pytest.raises(RunError, match="experiment"):
         verify(model)

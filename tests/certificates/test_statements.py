@@ -12,12 +12,10 @@ import pytest
 from fedrec.certificates import statements
 from fedrec.certificates.statements import require_signed
 from fedrec.certificates.verifying import verify
-from fedrec.certificates.writing import round_file
 from fedrec.errors import RunError
-from fedrec.federation.protocol import STATEMENT, next_hash, signed_bytes
-from fedrec.operations.certificates import KeyPair, issue, make_ca, pins, sign
+from fedrec.operations.certificates import KeyPair, issue, make_ca, pins
 from fedrec.privacy.calibration import Plan
-from tests.certificates.models import SMALL, copied, parsed, sealed, simulated
+from tests.certificates.models import SMALL, copied, parsed, sealed, signed, simulated, stated
 
 
 @pytest.fixture(scope="module")
@@ -28,46 +26,6 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, KeyPair, KeyP
     authority = make_ca(folder / "ca", days=2)
     one, other = (issue(authority, "aggregator", name, days=2) for name in ("one", "other"))
     return model, one, other
-
-
-def stated(model: Path, *, factor: float = 1.0, times: int = 1) -> dict[str, Any]:
-    """What the ledger of an aggregator would say of the run, after two entries of others. factor:
-    of each mu that it charged, over the plan's; times: how often it charged all of them."""
-    content = parsed(model)
-    plan = Plan.of(content["plan"])
-    charges = [
-        json.dumps({"run": content["run"], "release": one.name, "mu": factor * one.mu})
-        for _ in range(times)
-        for one in plan.releases
-    ]
-    entries = [hashlib.sha256(charge.encode()).hexdigest() for charge in charges]
-    head = before = next_hash(next_hash("", "a"), "b")
-    for entry in entries:
-        head = next_hash(head, entry)
-    rounds = [
-        {**one, "release": content["files"][round_file(number)], "head": head}
-        for number, one in enumerate(content["rounds"])
-    ]
-    return {
-        "format": STATEMENT,
-        "run": content["run"],
-        "plan": plan.digest(),
-        "since": {"number": 2, "head": before},
-        "entries": entries,
-        "charges": charges,
-        "rounds": rounds,
-        "head": head,
-    }
-
-
-def signed(said: dict[str, Any], by: KeyPair, *, shown: KeyPair | None = None) -> dict[str, str]:
-    """The statement, signed with a key and shown with a certificate."""
-    text = json.dumps(said)
-    return {
-        "statement": text,
-        "signature": sign(by.key, signed_bytes(text)).hex(),
-        "certificate": (shown or by).certificate.read_text(),
-    }
 
 
 def test_a_statement_holds_under_the_key_that_signed_it_and_no_other(

@@ -17,7 +17,15 @@ from fedrec.data.planted import PlantedShape, planted
 from fedrec.errors import UnreachableError
 from fedrec.factorization.facts import PublicFacts
 from fedrec.federation.messages import Question, RoundDone, train
-from fedrec.federation.protocol import Invitation, LedgerGrowth, LedgerHead, Receipt, Refusal, Terms
+from fedrec.federation.protocol import (
+    Invitation,
+    LedgerGrowth,
+    LedgerHead,
+    OwnLedger,
+    Receipt,
+    Refusal,
+    Terms,
+)
 from fedrec.federation.report_batches import Batch, unpack_reports
 from fedrec.federation.wire import question_digest, question_header
 from fedrec.in_process import Loopback
@@ -42,14 +50,14 @@ class Endpoint:
     counted: set[bytes] = field(default_factory=set)
     lost: Iterator[bool] | None = None
     turned_away: Callable[[bytes], Refusal | None] = lambda batch: None
-    grow: Callable[[LedgerHead, int], LedgerGrowth] = lambda since, charged: LedgerGrowth(since)
+    grow: Callable[[LedgerHead, OwnLedger], LedgerGrowth] = lambda since, own: LedgerGrowth(since)
 
     def enroll(self, tokens: Sequence[bytes]) -> int:
         self.enrolled |= set(tokens)
         return len(self.enrolled)
 
-    def growth(self, since: LedgerHead, charged: int) -> LedgerGrowth:
-        return self.grow(since, charged)
+    def growth(self, since: LedgerHead, own: OwnLedger) -> LedgerGrowth:
+        return self.grow(since, own)
 
     def report(self, run: str, round: int, batch: bytes) -> Receipt:
         if self.lost is not None and next(self.lost, False):

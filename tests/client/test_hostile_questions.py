@@ -173,13 +173,13 @@ def test_a_step_that_makes_too_large_a_report_leaves_that_user_silent(
 
 
 def test_bags_made_long_for_one_item_do_not_tell_the_server_who_has_it(make_site) -> None:
-    """Reports of am-dpsgd have a row for each feature, and the server says which item has which:
+    """Reports of encoder-descent have a row for each feature, and the server says which item has which:
     with 1,024 of their own, twenty items make a report longer than an aggregator takes, and how
     many reports were turned away is told."""
     pointer = np.array([0, 20, 39], np.int64)
     items = np.r_[np.arange(20), np.arange(19)]
     mine = Interactions(pointer, items.astype(np.int32), np.full(39, 3.0, np.float32), 50, (1, 5))
-    run = Run(load(None, ["recipe=am-dpsgd", "privacy.epsilon=20"]), mine)
+    run = Run(load(None, ["recipe=encoder-descent", "privacy.epsilon=20"]), mine)
     site = make_site(run.users, limit=Guarantee(100.0, 1e-5))
     site.participant.join(run.terms)
     question = next(question for question in run.questions() if "bag_features" in question.public)

@@ -148,6 +148,39 @@ def test_asked_again_also_after_a_restart_it_tells_the_same_bytes_and_pays_nothi
     assert len(again.ledger.runs) == 1
 
 
+@pytest.mark.parametrize("place", ["fedrec_client.news.write_clicks", "fedrec_client.news.collect"])
+def test_killed_between_its_charge_and_its_answer_it_tells_the_same_and_pays_once(
+    place: str, readers: LocalReaders, client: Client, tmp_path: Path
+) -> None:
+    """After the charge and before the copy of the clicks, and before the noise: as kill -9 would,
+    nothing of the process goes on. The undisturbed answer is that of a copy of its folder."""
+
+    class KilledError(BaseException):
+        pass
+
+    def killed(*_: object, **__: object) -> None:
+        raise KilledError
+
+    chosen = scenario()
+    begun = client(tmp_path / "begun")
+    begun.join(terms(chosen, readers))
+    begun.ledger.close()
+    shutil.copytree(tmp_path / "begun", tmp_path / "undisturbed")
+    one = client(tmp_path / "begun")
+    with pytest.MonkeyPatch.context() as patch:
+        target = (one, "_noise") if place.endswith("collect") else (place,)
+        patch.setattr(*target, killed)
+        with pytest.raises(KilledError):
+            one.tell(report(chosen, readers))
+    one.ledger.close()
+    again = client(tmp_path / "begun")
+    told = [c.tell(report(chosen, readers)) for c in (again, client(tmp_path / "undisturbed"))]
+    assert not told[0].answer.refusal
+    assert told[0].arrays["coefficients"].tobytes() == told[1].arrays["coefficients"].tobytes()
+    assert again.ledger.epsilon == pytest.approx(5.0, rel=1e-6)
+    assert len(again.ledger.runs) == 1
+
+
 def test_its_noise_is_its_own_secret(readers: LocalReaders, client: Client) -> None:
     chosen = scenario()
     told = []
@@ -314,7 +347,7 @@ def test_the_users_numbers_stay_those_of_the_first_question_so_that_labels_are_t
         told = one.tell(other)
         assert (told.answer.refusal, dict(told.arrays)) == (Refusal.WRONG_PLAN, {})
     one.ledger.close()
-    for folder in ("terms", "sent", "data"):
+    for folder in ("terms", "data"):
         shutil.rmtree(tmp_path / "kept" / folder)
     again = client(tmp_path / "kept")
     again.join(terms(asked_again, readers))
@@ -355,7 +388,7 @@ def test_whatever_a_client_lost_but_its_ledger_a_question_with_two_items_exchang
     one.join(terms(chosen, readers))
     assert not one.tell(report(chosen, readers)).answer.refusal
     one.ledger.close()
-    for folder in ("terms", "sent", "data"):
+    for folder in ("terms", "data"):
         shutil.rmtree(tmp_path / "kept" / folder)
     again = client(tmp_path / "kept")
     swapped = list(readers.news.ids)

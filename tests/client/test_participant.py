@@ -7,16 +7,18 @@ from typing import Any
 import numpy as np
 import pytest
 
+from fedrec.cli.doctor.machine import Doubt, items_known
 from fedrec.data.interactions import Interactions
 from fedrec.errors import RefusedError, UnreachableError
 from fedrec.federation.messages import Reports
-from fedrec.federation.protocol import Answer, LedgerGrowth, LedgerHead, Refusal, grown
+from fedrec.federation.protocol import Answer, LedgerGrowth, LedgerHead, OwnLedger, Refusal, grown
 from fedrec.federation.report_batches import select_users
 from fedrec.federation.reports import within_radius
 from fedrec.privacy.accounting import mu_for
 from fedrec.privacy.calibration import among_three
 from fedrec.privacy.guarantee import Guarantee
 from fedrec_client.refusals import FAILED
+from fedrec_client.run_record import NO_ITEM, unknown_of
 from tests.descriptors import none_left
 
 PUBLISHED = ("recipe=published", "model.dimension=3", "model.steps=2", "model.encoder=id")
@@ -76,7 +78,7 @@ def test_an_aggregator_whose_ledger_went_back_gets_no_user_no_charge_and_no_repo
     heads = {number: grown(LedgerHead(), ["aa"] * number) for number in range(9)}
     now = [6]
 
-    def grow(since: LedgerHead, charged: int) -> LedgerGrowth:
+    def grow(since: LedgerHead, own: OwnLedger) -> LedgerGrowth:
         if since != heads.get(since.number) or since.number > now[0]:
             raise RefusedError(
                 Refusal.STALE_LEDGER.value,
@@ -109,13 +111,112 @@ def test_an_aggregator_whose_ledger_went_back_gets_no_user_no_charge_and_no_repo
 
 
 def test_the_aggregator_is_told_how_many_entries_this_clients_ledger_has(site, run) -> None:
-    told = list[int]()
-    site.endpoint.grow = lambda since, charged: (told.append(charged), LedgerGrowth(since))[1]
+    told = list[OwnLedger]()
+    site.endpoint.grow = lambda since, own: (told.append(own), LedgerGrowth(since))[1]
     site.participant.join(run.terms)
     for question in run.questions()[:2]:
         site.participant.answer(run.invitation(question))
     site.participant.join(run.terms)
-    assert told == [0, 0, 1, 2]
+    # before each charge, and before its reports leave
+    assert [own.number for own in told] == [0, 0, 1, 1, 2, 2]
+    assert told[-1].heads == tuple(entry.head for entry in site.participant.ledger.entries)
+
+
+def test_a_ledger_put_back_by_one_entry_is_refused_whenever_the_client_was_killed(
+    make_site, run, tmp_path
+) -> None:
+    """Killed before the aggregator is told of a charge, no report of it has left."""
+    known = [0]
+    first, second = run.questions()[:2]
+    site = make_site(run.users)
+    ledger = tmp_path / "site" / "ledger.sqlite"
+    killed = [False]
+
+    def grow(since: LedgerHead, own: OwnLedger) -> LedgerGrowth:
+        charged = own.number
+        if killed[0] and charged > known[0]:
+            raise UnreachableError("no answer", "Send it again.")
+        if charged < known[0]:
+            raise RefusedError(Refusal.STALE_LEDGER.value, "it had more", "Restore it.")
+        known[0] = charged
+        return LedgerGrowth(since)
+
+    site.endpoint.grow = grow
+    site.participant.join(run.terms)
+    old = ledger.read_bytes(), ledger.with_suffix(".head.json").exists()
+    killed[0] = True
+    assert site.participant.answer(run.invitation(first)).refusal
+    assert site.endpoint.batches == []
+    killed[0] = False
+    assert not site.participant.answer(run.invitation(first)).refusal
+    assert site.endpoint.batches
+    before = len(site.endpoint.batches)
+    site.participant.ledger.close()
+    ledger.write_bytes(old[0])
+    ledger.with_suffix(".head.json").unlink(missing_ok=True)
+    site.start()
+    for attempt in (
+        lambda: site.participant.answer(run.invitation(second)),
+        lambda: site.participant.join(replace(run.terms, run="run-2")),
+    ):
+        assert attempt().refusal == Refusal.STALE_LEDGER
+    assert len(site.endpoint.batches) == before
+    assert site.participant.ledger.entries == ()
+
+
+@pytest.mark.parametrize(("users", "refusal"), [(30, Refusal.UNKNOWN_ITEM), (19, "")])
+def test_many_users_none_of_whose_items_is_in_the_catalogue_are_not_charged(
+    make_site, run, users: int, refusal: str
+) -> None:
+    """Of few the refusal would tell what they have: they take part with empty reports."""
+    others = replace(
+        run.users,
+        events=run.users.events.users_subset(np.arange(users)),
+        user_ids=run.users.user_ids[:users],
+    )
+    renamed = replace(others, item_ids=tuple(f"isbn-{item}" for item in others.item_ids))
+    site = make_site(renamed)
+    asked = run.invitation(run.questions()[0])
+    assert site.participant.join(run.terms).refusal == refusal
+    answer = site.participant.answer(asked)
+    assert bool(answer.refusal) == bool(refusal)
+    assert len(site.participant.ledger.entries) == (0 if refusal else 1)
+    events = len(renamed.events)
+    assert unknown_of(site.folder) == (events, events)
+
+
+def test_a_server_learns_by_one_catalogue_alone_whether_a_site_has_an_item_of_it(
+    make_site, run
+) -> None:
+    """After one refusal the next catalogue is refused whatever it holds, also after a restart,
+    until somebody at the site takes the note away."""
+    others = tuple(f"isbn-{item}" for item in run.terms.items)
+    site = make_site(run.users)
+    strange = replace(run.terms, run="strange", items=others)
+    assert site.participant.join(strange).refusal == Refusal.UNKNOWN_ITEM
+    for restarted in (False, True):
+        if restarted:
+            site.restart()
+        assert site.participant.join(run.terms) == replace(
+            site.participant.join(strange), client=site.participant.name
+        )
+    (site.folder / NO_ITEM).unlink()
+    assert not site.participant.join(run.terms).refusal
+
+
+def test_items_that_the_catalogue_lacks_are_counted_and_said(make_site, run, caplog) -> None:
+    renamed = replace(run.users, item_ids=("isbn-1", *run.users.item_ids[1:]))
+    site = make_site(renamed)
+    with caplog.at_level("WARNING"):
+        assert not site.participant.join(run.terms).refusal
+    unknown = int((renamed.events.items == 0).sum())
+    assert 0 < unknown < len(renamed.events)
+    assert unknown_of(site.folder) == (unknown, len(renamed.events))
+    (line,) = [line for line in caplog.records if line.getMessage() == "items-unknown"]
+    assert line.fields["unknown_events"] == unknown  # type: ignore[attr-defined]
+    said = items_known(site.folder)
+    assert isinstance(said, Doubt)
+    assert f"{unknown:,} of" in said.words
 
 
 def test_joining_enrols_a_pseudonym_for_every_user_and_again_the_same_ones(site, run) -> None:

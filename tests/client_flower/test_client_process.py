@@ -10,7 +10,7 @@ from prometheus_client import generate_latest
 from fedrec.errors import DataError, RunError, SettingsError
 from fedrec.federation.protocol import Answer, Refusal
 from fedrec.federation.round_messages import RoundMessage
-from fedrec.ledgers.chain import FileLock
+from fedrec.ledgers.file_lock import FileLock
 from fedrec.operations.metrics import Metrics
 from fedrec_client import main, worker_main
 from fedrec_client.settings import validated
@@ -47,12 +47,12 @@ def test_answers_refusals_and_the_budget_are_counted() -> None:
     metrics = Metrics("client", "0")
     answer = Answer("library", users=5, accepted=3, rejected={"busy": 2})
     question: Any = SimpleNamespace(run="run", question=SimpleNamespace(round=3))
-    assert worker_main.Counted(Site(answer), metrics).answer(question) == answer  # type: ignore[arg-type]
+    assert worker_main.Counted(Site(answer), metrics, Path()).answer(question) == answer  # type: ignore[arg-type]
     assert shown(metrics) >= {
         'fedrec_waiting{reason="server"} 1.0',
         'fedrec_phase{phase="idle"} 1.0',
     }
-    worker_main.Counted(Site(Answer("library", 5, refusal=Refusal.BUDGET)), metrics).answer(
+    worker_main.Counted(Site(Answer("library", 5, refusal=Refusal.BUDGET)), metrics, Path()).answer(
         question
     )  # type: ignore[arg-type]
     assert shown(metrics) >= {

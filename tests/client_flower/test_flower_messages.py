@@ -12,10 +12,10 @@ from flwr.app import ArrayRecord, ConfigRecord, Context, Message, Metadata, Reco
 from fedrec.errors import DataError, PrivacyError, RefusedError, UnreachableError
 from fedrec.federation.coding import deflated, encode, rounded_rows
 from fedrec.federation.round_messages import RoundMessage
-from fedrec_client.flower import client_app
 from fedrec_client.requests import Requests
 from fedrec_client.store import HeldArrays
 from fedrec_server.flower import record_of
+from tests.flower_grid import client_app
 
 SECRET = "user 17 rated item 42 with 5"
 

@@ -9,12 +9,11 @@ from flwr.app import ConfigRecord, Context, Message, RecordDict
 
 from fedrec.federation.protocol import Refusal
 from fedrec.federation.round_messages import FIELD, PROTOCOL
-from fedrec_client.flower import client_app
 from fedrec_client.requests import Requests
 from fedrec_server.broadcast import ClientBroadcast
 from fedrec_server.flower import GridPost
-from fedrec_simulations.runtimes.in_process import InProcessGrid
 from tests.client_flower.conftest import TERMS, Recorder
+from tests.flower_grid import InProcessGrid, client_app
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,6 @@ from fedrec import recipes
 from fedrec.data.interactions import Interactions
 from fedrec.data.planted import PlantedShape, planted
 from fedrec.factorization.facts import PublicFacts
-from fedrec.federation.leaves import even_ranges
 from fedrec.federation.messages import Link, Question, RoundDone, train
 from fedrec.federation.protocol import (
     Answer,
@@ -34,28 +33,24 @@ from fedrec.in_process import Loopback
 from fedrec.privacy.accounting import Ledger
 from fedrec.privacy.guarantee import Guarantee
 from fedrec.randomness import Streams
-from fedrec.run.job import Shard, shards
+from fedrec.run.shards import Shard, shards
 from fedrec.settings import load
 from fedrec.transport.aggregator_client import RemoteReleaseEndpoint, RemoteReportEndpoint, Retry
 from fedrec.transport.channel import Access
 from fedrec_aggregator import calls
 from fedrec_aggregator.core import Aggregator, Limits
-from fedrec_aggregator.leaf import LeafAggregator
-from fedrec_aggregator.leaf_attempt import ListedLeaf
 from fedrec_aggregator.ledger import ReleaseLedger
 from fedrec_aggregator.main import run as serve
-from fedrec_aggregator.root import RootAggregator
 from fedrec_aggregator.settings import validated
 from fedrec_client.answering import AnswerBounds
-from fedrec_client.delivery import LeafEndpoints
-from fedrec_client.flower import SAID, client_app
+from fedrec_client.flower import SAID
 from fedrec_client.ledger import ClientLedger
 from fedrec_client.participant import Participant
 from fedrec_client.requests import Requests
 from fedrec_client.store import LocalUsers
 from fedrec_server.broadcast import ClientBroadcast
 from fedrec_server.flower import GridPost
-from fedrec_simulations.runtimes.in_process import App, InProcessGrid
+from tests.flower_grid import App, InProcessGrid, client_app
 from tests.threads import serving
 
 SEED = 7
@@ -67,7 +62,6 @@ PUBLISHED = ("recipe=published", "model.steps=1", "model.encoder=id", "model.dim
 TOO_SMALL = AnswerBounds(batch_bytes=1)
 TRANSPORTS = (
     "core",
-    "leaves",
     "flower",
     "grpc",
     "flower and grpc",
@@ -215,13 +209,7 @@ def _federation(
 ) -> Iterator[Federation]:
     made = prepared_for(data)
     with ExitStack() as stack:
-        endpoints = (
-            _over_grpc(folder)
-            if "grpc" in transport
-            else _of_leaves(folder)
-            if "leaves" in transport
-            else _at_hand(folder)
-        )
+        endpoints = _over_grpc(folder) if "grpc" in transport else _at_hand(folder)
         endpoint, endpoint_of = stack.enter_context(endpoints)
         participants = [
             participant(
@@ -281,7 +269,7 @@ def participant(
     return Participant(shard.name, users, ledger, endpoint, own, users_per_batch=3, bounds=bounds)
 
 
-Endpoints = tuple[ReleaseEndpoint, Callable[[str], ReportEndpoint | LeafEndpoints]]
+Endpoints = tuple[ReleaseEndpoint, Callable[[str], ReportEndpoint]]
 
 
 @contextmanager
@@ -289,30 +277,6 @@ def _at_hand(folder: Path) -> Iterator[Endpoints]:
     with closing(ReleaseLedger(folder / "aggregator", limit=PROMISE)) as ledger:
         aggregator = Aggregator(ledger, Limits(min_cohort=MIN_COHORT), noise=Streams(SEED))
         yield aggregator, aggregator.client_endpoint
-
-
-@contextmanager
-def _of_leaves(folder: Path) -> Iterator[Endpoints]:
-    """A root and three leaves, each client's users at all of them."""
-    ranges = even_ranges(3)
-    limits = Limits(min_cohort=MIN_COHORT)
-    with ExitStack() as stack:
-        ledgers = [
-            stack.enter_context(closing(ReleaseLedger(folder / f"leaf-{i}", limit=None)))
-            for i in range(3)
-        ]
-        leaves = [
-            LeafAggregator(ledgers[i], limits, name=f"leaf-{i}", range=ranges[i]) for i in range(3)
-        ]
-        ledger = stack.enter_context(closing(ReleaseLedger(folder / "aggregator", limit=PROMISE)))
-        listed = [ListedLeaf(leaf.name, leaf, leaf.range) for leaf in leaves]
-        root = RootAggregator(ledger, limits, noise=Streams(SEED), leaves=listed)
-        stack.callback(root.shut)
-        root.tick()
-        yield (
-            root,
-            lambda name: LeafEndpoints([leaf.client_endpoint(name) for leaf in leaves], ranges),
-        )
 
 
 @contextmanager

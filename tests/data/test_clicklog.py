@@ -241,6 +241,7 @@ def test_films_keep_the_order_of_the_file_unless_every_row_has_a_time(tmp_path):
     ]
 
 
+@pytest.mark.filterwarnings("ignore::fedrec.errors.UnknownIdsWarning")
 def test_films_become_news_with_plot_genres_and_people(tmp_path):
     record = (
         '{"movieId": 7, "plot": "Children grow.", "director": "Paul Almond", "actors": "Bruce '

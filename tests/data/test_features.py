@@ -129,6 +129,7 @@ RECORD = {
 }
 
 
+@pytest.mark.filterwarnings("ignore::fedrec.errors.UnknownIdsWarning")
 def test_metadata_becomes_one_bag_per_category_with_empty_rows_where_nothing_is_known(tmp_path):
     path = tmp_path / "metadata.jsonl"
     path.write_text(

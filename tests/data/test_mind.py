@@ -13,7 +13,7 @@ import pytest
 import fedrec.data.behaviors
 from fedrec.data.impressions import Impressions, News
 from fedrec.data.news_files import merge_news, read_behaviors, read_mind, read_news
-from fedrec.encoders.tokens import read_vectors
+from fedrec.encoders.word_vectors import read_vectors
 from fedrec.errors import DataError, MalformedRowError
 from fedrec.randomness import Streams
 

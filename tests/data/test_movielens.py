@@ -209,9 +209,25 @@ def test_a_bad_film_is_named_by_file_and_line(tmp_path, form, bad):
     assert (raised.value.path.name, raised.value.line) == ("movies.dat", 2)
 
 
-def test_latin_1_films_read_as_10m_are_refused_not_garbled(tmp_path):
-    with pytest.raises(DataError, match="line 2: expected UTF-8"):
-        read_films(ml_1m(tmp_path) / "movies.dat", ML_10M)
+def _film_rows(form):
+    name = "caf\u00e9 \u201cz\u201d (1999)"
+    rows = {
+        "ml-100k": "1|" + name + "|01-Jan-1995||http://x|" + "|".join("0" * 19) + "\n",
+        "ml-20m": "movieId,title,genres\n1," + name + ",Drama\n",
+    }
+    return rows.get(form.name, "1::" + name + "::Drama\n"), name
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "cp1252", "latin-1"])
+@pytest.mark.parametrize("form", [ML_100K, ML_1M, ML_10M, ML_20M], ids=lambda form: form.name)
+def test_titles_are_read_in_utf_8_and_in_windows_1252(form, encoding, tmp_path):
+    rows, name = _film_rows(form)
+    if encoding == "latin-1":  # which has no such quotes
+        rows, name = (
+            text.replace("\u201c", "\x85").replace("\u201d", "\x81") for text in (rows, name)
+        )
+    (tmp_path / "films").write_bytes(rows.encode(encoding))
+    assert read_films(tmp_path / "films", form)[0].title == name
 
 
 def test_duplicates_and_values_off_the_scale_are_resolved_and_counted_when_told_so(tmp_path):

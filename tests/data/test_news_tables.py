@@ -12,7 +12,7 @@ import pytest
 
 from fedrec.data.news_files import read_mind
 from fedrec.data.news_tables import VECTORS, renamed, write_news
-from fedrec.encoders.tokens import read_vectors
+from fedrec.encoders.word_vectors import read_vectors
 from fedrec.errors import DataError, FedRecError
 
 ARTICLES = pl.DataFrame(

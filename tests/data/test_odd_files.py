@@ -251,6 +251,7 @@ def divided(folder: Path, suffix: str = ".csv", **more: str) -> Path:
 
 
 @pytest.mark.parametrize("suffix", [".csv", ".csv.gz"])
+@pytest.mark.filterwarnings("ignore:training names")
 def test_own_training_validation_and_test_rows_share_one_catalogue(
     suffix: str, tmp_path: Path
 ) -> None:
@@ -270,6 +271,7 @@ def test_own_training_validation_and_test_rows_share_one_catalogue(
         assert len(data.provenance.files) == 3
 
 
+@pytest.mark.filterwarnings("ignore:training names")
 def test_parts_may_have_ids_of_other_types_and_none_has_a_row_of_an_earlier_one(
     tmp_path: Path,
 ) -> None:

@@ -328,14 +328,25 @@ def test_a_catalogue_that_is_read_off_everybodys_rows_is_said_not_to_be_covered(
     ] * len(said)
 
 
-def test_an_item_that_the_table_of_items_does_not_name_is_said_not_to_be_covered(
-    tmp_path: Path,
-) -> None:
-    path = written(tmp_path / "data", "table", [*log_of(1), Row("3", "99999", 4.0, 5)])
-    chosen = scenario_of(path, "table", {"kind": "random"}, {})
-    assert load_dataset(chosen).provenance.not_covered == (
-        "the items that items.csv does not name: they are read off everybody's rows",
+@pytest.mark.filterwarnings("ignore::fedrec.errors.UnknownIdsWarning")  # of whoever holds the rows
+def test_rows_on_items_that_the_table_of_items_does_not_name_leave_nothing(tmp_path: Path) -> None:
+    """Neither an item, nor a person of such rows alone, nor a word on what is not covered: only
+    whoever holds the rows is told."""
+    others = [Row("3", "99999", 4.0, 5), Row("98765", "99998", 4.0, 6)]
+    rows = log_of(1)
+    (one, other) = (
+        load_dataset(
+            scenario_of(written(tmp_path / name, "table", more), "table", {"kind": "random"}, {})
+        )
+        for name, more in (("with", [*rows[:50], *others, *rows[50:]]), ("without", rows))
     )
+    assert one.catalogue == other.catalogue
+    assert one.provenance.not_covered == other.provenance.not_covered == ()
+    for name in ("user_ptr", "items", "values", "times"):
+        np.testing.assert_array_equal(
+            getattr(one.interactions, name), getattr(other.interactions, name)
+        )
+    assert "2 rows on items that items.csv does not name" in str(one.provenance.report.notes)
 
 
 def test_cuts_in_time_that_are_read_off_the_data_are_said_not_to_be_covered(tmp_path: Path) -> None:

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import os
+import shutil
 import stat
 import tempfile
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -14,7 +19,8 @@ import pytest
 
 from fedrec.data import partitioning, planted_parts
 from fedrec.data.interactions import Dataset
-from fedrec.data.partitions import MANIFEST, open_partitions
+from fedrec.data.keyed_hash import id_words
+from fedrec.data.partitions import MANIFEST, open_partitions, part_of
 from fedrec.data.planted import SHAPES, planted
 from fedrec.data.read import read
 from fedrec.data.splits import random_split
@@ -22,6 +28,8 @@ from fedrec.data.table_batches import row_batches
 from fedrec.data.tables import TableOptions, asked_table
 from fedrec.errors import DataError, MalformedRowError, RunError, SettingsError
 from fedrec.run.data.describing import partition
+from fedrec.run.partitions.on_ray import RayWorker
+from fedrec.run.partitions.parts import InThisProcess, Parts, PartSplit
 from fedrec.settings import load
 
 
@@ -101,6 +109,21 @@ def test_a_table_in_batches_is_the_table_read_whole(
     _same(found, whole)
     assert found.provenance.report.rows_read == 7_500
     assert found.provenance.files == whole.provenance.files
+
+
+@pytest.mark.filterwarnings("ignore::fedrec.errors.UnknownIdsWarning")  # of whoever holds the rows
+def test_rows_on_items_that_the_table_of_items_does_not_name_are_in_no_part(tmp_path: Path) -> None:
+    planted_rows = planted(SHAPES["small"], seed=2)
+    path = _csv(tmp_path / "log.csv", planted_rows)
+    ids = planted_rows.catalogue.item_ids[:-7]
+    items = tmp_path / "items.csv"
+    items.write_text("what,genre\n" + "".join(f"{one},{int(one) % 3}\n" for one in ids))
+    words = [f'data.path="{path}"', *_CSV, f'data.features_path="{items}"']
+    partition(load(None, words), str(tmp_path / "parts"), parts=3, resume=False)
+    found = read(tmp_path / "parts")
+    assert found.catalogue.item_ids == ids
+    assert found.provenance.not_covered == ()
+    assert len(found.interactions) == (planted_rows.interactions.items < len(ids)).sum() < 7_500
 
 
 def test_batches_are_many_where_a_file_is_large(
@@ -350,3 +373,175 @@ def test_pieces_that_another_user_could_have_laid_there_are_refused(
         monkeypatch.setattr(os, "getuid", lambda: work.stat().st_uid + 1)
     with pytest.raises(RunError, match="belongs to another user"):
         partitioning.open_output(url, parts=2, source="", resume=True)
+
+
+# --- what somebody else wrote, each digest made anew ---
+
+LISTS = ("items", "values", "times")
+
+
+@pytest.fixture(scope="module")
+def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two parts with events of all kinds: ratings, times, test and validation."""
+    folder = tmp_path_factory.mktemp("parts")
+    for name, own in (("train", range(6)), ("test", (6, 7)), ("validation", (8, 9))):
+        lines = [
+            f"p{user},i{(user + item) % 10},{1 + (user + item) % 5},{user + item}"
+            for user in range(12)
+            for item in own
+        ]
+        (folder / f"{name}.csv").write_text("\n".join(["user,item,rating,timestamp", *lines]))
+    asked = [f'data.path="{folder}/train.csv"', f'data.test="{folder}/test.csv"']
+    asked += [f'data.validation="{folder}/validation.csv"', "data.rating_range=[1,5]"]
+    names = ("user", "item", "rating", "timestamp")
+    asked += [f"data.columns.{name}={name}" for name in names]
+    partition(load(None, asked), str(folder / "parts"), parts=2, resume=False)
+    return folder / "parts"
+
+
+def _first(frame: pl.DataFrame, column: str, value: Any) -> pl.DataFrame:
+    """With another value in the first row that has something there."""
+    old = frame[column].to_list()
+    row = next(k for k, one in enumerate(old) if one not in (None, []))
+    changed = [value(one) if k == row else one for k, one in enumerate(old)]
+    return frame.with_columns(pl.Series(column, changed, frame[column].dtype))
+
+
+def _moved(frame: pl.DataFrame, column: str) -> pl.DataFrame:
+    """The last value of the first person is the next one's."""
+    old = frame[column].to_list()
+    changed = [old[0][:-1], [*old[1], old[0][-1]], *old[2:]]
+    return frame.with_columns(pl.Series(column, changed, frame[column].dtype))
+
+
+def _edits(frame: pl.DataFrame) -> Iterator[tuple[str, pl.DataFrame]]:
+    """Every column of a part with what its format does not allow."""
+    for name in frame.columns:
+        yield f"{name} is missing", frame.drop(name)
+        yield f"{name} is null", _first(frame, name, lambda one: None)
+        kind = name.rpartition("_")[2]
+        if kind in LISTS:
+            yield f"{name} has a null", _first(frame, name, lambda one: [None, *one[1:]])
+            yield f"{name} is one more", _first(frame, name, lambda one: [*one, one[-1]])
+            yield f"{name} is one less", _first(frame, name, lambda one: one[:-1])
+            yield f"{name} is the next person's", _moved(frame, name)
+        if kind == "items":
+            yield f"{name} falls", _first(frame, name, lambda one: one[::-1])
+            yield f"{name} is twice", _first(frame, name, lambda one: [one[0], *one[:-1]])
+            yield f"{name} is outside", _first(frame, name, lambda one: [-1, *one[1:]])
+        if kind == "values":
+            for value in (1e9, 0.5, float("nan"), float("inf")):
+                change = lambda one, value=value: [value, *one[1:]]  # noqa: E731
+                yield f"{name} is {value}", _first(frame, name, change)
+    yield (
+        "train and test share events",
+        frame.with_columns(frame["items"].list.head(2).alias("test_items")),
+    )
+    yield "a word of nobody", _first(frame, "word", lambda one: one ^ 1)
+    yield "all numbers alike", frame.with_columns(pl.lit(0, pl.Int64).alias("number"))
+    yield "a number of nobody", _first(frame, "number", lambda one: 12)
+    own = frame[:1]
+    yield (
+        "a person twice",
+        pl.concat([frame, own.with_columns(pl.lit(11, pl.Int64).alias("number"))]),
+    )
+    # the same id under a word that lies in this part, and in other letters
+    for word in range(100):
+        one = own.with_columns(pl.lit(word, pl.UInt64).alias("word"))
+        if part_of(one["word"].to_numpy(), 2)[0] == 0:
+            yield f"a person twice by {word}", pl.concat([frame, one])
+            break
+    looks = own.with_columns((pl.col("id") + " ").alias("id"))
+    twin = looks.with_columns(pl.Series("word", id_words(looks["id"].to_list())))
+    yield "a person with a blank", pl.concat([frame, twin])
+    yield "one column more", frame.with_columns(pl.lit(1).alias("weight"))
+
+
+def _rewritten(source: Path, folder: Path, frame: pl.DataFrame, **more: Any) -> Path:
+    """A copy whose first part is `frame`, and whose manifest says so."""
+    shutil.copytree(source, folder)
+    told = json.loads((folder / MANIFEST).read_text())
+    frame.write_parquet(folder / "part-00000.parquet")
+    content = (folder / "part-00000.parquet").read_bytes()
+    part = told["parts"][0]
+    part |= {"sha256": hashlib.sha256(content).hexdigest(), "size_bytes": len(content)}
+    lists = [name for name in frame.columns if name.endswith("items")]
+    part |= {"users": len(frame), "events": sum(frame[n].list.len().sum() for n in lists)}
+    told["users"] = sum(one["users"] for one in told["parts"])
+    (folder / MANIFEST).write_text(json.dumps(told | more))
+    return folder
+
+
+def _in_memory(folder: Path) -> None:
+    read(folder)
+
+
+def _in_this_process(folder: Path) -> None:
+    InThisProcess(_source(folder)).reduce(_Nothing(), lambda done, of: None)
+
+
+def _on_ray(folder: Path) -> None:
+    worker = RayWorker(_source(folder))
+    worker._pass, worker._task = "key", _Nothing()  # type: ignore[assignment]
+    for index in range(2):
+        worker.map("key", [], index)
+
+
+def _source(folder: Path) -> Parts:
+    return Parts(load(None, [f'data.path="{folder}"', "split.kind=given"]))
+
+
+class _Nothing:
+    def map(self, part: PartSplit) -> None:
+        return None
+
+
+@pytest.mark.parametrize("engine", [_in_memory, _in_this_process, _on_ray])
+def test_whatever_a_field_of_a_part_holds_no_engine_takes_what_the_format_does_not_allow(
+    written: Path, tmp_path: Path, engine: Callable[[Path], None]
+) -> None:
+    whole = pl.read_parquet(written / "part-00000.parquet")
+    engine(_rewritten(written, tmp_path / "as it was", whole))
+    taken = list[str]()
+    for number, (what, frame) in enumerate(_edits(whole)):
+        try:
+            engine(_rewritten(written, tmp_path / str(number), frame))
+            taken.append(what)
+        except DataError:
+            pass
+    assert taken == []
+
+
+def test_whatever_a_field_of_a_manifest_holds_a_folder_is_read_or_refused_in_words(
+    written: Path, tmp_path: Path
+) -> None:
+    told = json.loads((written / MANIFEST).read_text())
+    for number, key in enumerate(told):
+        for odd, value in enumerate((None, -1, "x", [], {}, float("nan"), [float("nan")] * 2)):
+            folder = tmp_path / f"{number}-{odd}"
+            shutil.copytree(written, folder)
+            (folder / MANIFEST).write_text(json.dumps(told | {key: value}))
+            try:
+                read(folder)
+            except DataError:
+                continue
+            assert (key, value) in (("bags", []), ("timed", told["timed"]), ("bags", {}))
+    parts = [told["parts"][0] | {"name": "../train.csv"}, *told["parts"][1:]]
+    (tmp_path / "0-0" / MANIFEST).write_text(json.dumps(told | {"parts": parts}))
+    with pytest.raises(DataError, match="manifest"):
+        read(tmp_path / "0-0")
+
+
+def test_ids_that_are_written_otherwise_than_they_look_are_read_from_their_part(
+    tmp_path: Path,
+) -> None:
+    rows = "\n".join(f"{user:04d},i{item},3" for user in range(30) for item in range(3))
+    (tmp_path / "r.csv").write_text(f"user,item,rating\n{rows}\n")
+    asked = load(None, [f'data.path="{tmp_path}/r.csv"', "data.rating_range=[1,5]"])
+    partition(asked, str(tmp_path / "parts"), parts=3, resume=False)
+    assert len(read(tmp_path / "parts").catalogue.user_ids) == 30
+
+
+def test_parts_are_read_by_their_owner_alone(written: Path) -> None:
+    modes = {stat.S_IMODE(path.stat().st_mode) for path in written.iterdir()}
+    assert (modes, stat.S_IMODE(written.stat().st_mode)) == ({0o600}, 0o700)

@@ -65,6 +65,7 @@ def test_a_text_is_encoded_once_and_again_by_another_encoder(tmp_path: Path) -> 
     assert len(other.asked) == 3
 
 
+@pytest.mark.filterwarnings("ignore::fedrec.errors.UnknownIdsWarning")
 def test_the_file_is_what_recipes_take_as_item_vectors(tmp_path: Path) -> None:
     file = tmp_path / "texts.parquet"
     encoded(FILMS, Lengths(), file=file)

@@ -36,8 +36,6 @@ def demonstration(tmp_path_factory: pytest.TempPathFactory) -> Demonstration:
         "demo",
         "--deployment",
         "--json",
-        "--seed",
-        "2",
         "--keep",
         "kept",
         *words,

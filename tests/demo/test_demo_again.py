@@ -20,9 +20,11 @@ from fedrec_server.rounds import run_rounds
 from fedrec_server.runs import Runs
 from fedrec_server.schedule import TrainingSchedule
 from fedrec_server.trainings import Trainings
+from fedrec_simulations.demo.parties import Deployment
 from fedrec_simulations.demo.trial import TRAININGS, Trial
 from fedrec_simulations.runtimes.deployment_files import SLOWEST_ROUND_S, played
-from fedrec_simulations.runtimes.in_process import grid, parties_of
+from fedrec_simulations.runtimes.in_process import parties_of
+from tests.flower_grid import grid
 
 pytestmark = pytest.mark.processes
 
@@ -33,8 +35,8 @@ def test_two_trainings_by_real_parties_the_second_from_the_first_are_those_of_on
     trial = Trial(
         load(None, ["data.preset=small", "privacy.noise=seeded", "privacy.epsilon=3.5"]), tmp_path
     )
-    there = trial.deployment(Supervisor())
-    catalogue = trial.people.dataset.catalogue
+    there = Deployment(trial.files(0), Supervisor())
+    catalogue = trial.dataset.catalogue
     facts = trial.facts
     public = PublicData(catalogue.item_ids, facts.kind, facts.value_range, facts.features)
     for training in range(TRAININGS):
@@ -47,7 +49,9 @@ def test_two_trainings_by_real_parties_the_second_from_the_first_are_those_of_on
             name="demo",
         )
         with ExitStack() as stack:
-            endpoint, participants = played(parties_of(trial.job(training), catalogue, 2), stack)
+            endpoint, participants = played(
+                parties_of(trial.files(training).job, catalogue, 2), stack
+            )
             for entry in trainings.each(lambda seconds: None):
                 rounds = run_rounds(
                     trial.scenario,
@@ -66,4 +70,4 @@ def test_two_trainings_by_real_parties_the_second_from_the_first_are_those_of_on
                 for _ in rounds:
                     pass
     assert there.runs[1].warm == there.runs[0].run
-    assert [trial.same_bytes(there, training) for training in range(TRAININGS)] == [True, True]
+    assert all(trial.same_bytes(there.folder(number), number) for number in range(TRAININGS))

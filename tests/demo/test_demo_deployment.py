@@ -16,40 +16,28 @@ from typing import Any
 import pytest
 
 from fedrec_client.ledger import read_entries
-from fedrec_client.serving_ledger import read_answers
 from tests.demo.conftest import SMALLEST
 from tests.waiting import HANG_S, until
 
 pytestmark = pytest.mark.processes
 
 
-def test_it_trains_twice_answers_from_each_model_and_gives_a_single_process_s_bytes_after_a_kill(
+def test_it_trains_twice_and_gives_a_single_process_s_bytes_after_a_kill(
     demonstration: Any,
 ) -> None:
     content = demonstration.content
-    assert content.keys() >= {"trained", "answers", "spent", "killed", "same_bytes", "seconds"}
     assert len(set(content["trained"])) == 2
-    private = [answer for answer in content["answers"] if answer["guarantee"] is not None]
-    assert [answer["version"] for answer in private] == content["trained"]
-    assert all(answer["items"] and answer["fresh"] for answer in private)
     assert content["same_bytes"] is True
     assert content["killed"]["signal"] == 9
     assert content["holds"]
     assert all(content["checks"].values())
-    assert content["trainings"][0]["users"] == 300
+    assert content["users"] == 300
 
 
 def test_what_was_spent_is_what_every_ledger_says(demonstration: Any) -> None:
-    training, serving = (demonstration.content["spent"][name] for name in ("training", "serving"))
-    assert 3.5 < training["epsilon"] <= training["limit"]
-    assert training["unit"].startswith("per user (add/remove")
-    assert training["ledgers_agree"] is True
-    assert serving["unit"] == "per click (replace)"
-    assert (
-        serving["answers"]
-        == len(read_answers(demonstration.folder / "person" / "state" / "ledger.sqlite"))
-        == 2
-    )
+    spent = demonstration.content["spent"]
+    assert 3.5 < spent["epsilon"] <= spent["limit"]
+    assert spent["unit"].startswith("per user (add/remove")
     charged = [
         entry.run for entry in read_entries(demonstration.folder / "client-1" / "ledger.sqlite")
     ]
@@ -62,13 +50,12 @@ def test_what_was_spent_is_what_every_ledger_says(demonstration: Any) -> None:
 
 def test_the_kill_is_in_the_log_and_no_process_of_it_is_left(demonstration: Any) -> None:
     victim = demonstration.content["killed"]["party"]
-    starts = {"aggregator": "listening", "server": "server-started"}.get(victim, "client-started")
     said = [
         json.loads(line)
         for line in (demonstration.folder / victim / "process.log").read_text().splitlines()
         if line.startswith("{")
     ]
-    assert sum(line["event"] == starts for line in said) >= 2
+    assert sum(line["event"] == "listening" for line in said) >= 2
     assert running(demonstration.folder) == []
 
 
@@ -92,7 +79,8 @@ def test_ctrl_c_ends_every_process_and_frees_the_ports(tmp_path: Path) -> None:
     _, errors = process.communicate(timeout=HANG_S)
     assert process.returncode == 130
     assert "Traceback" not in errors
-    assert running(tmp_path) == []
+    # a process that was just being started ends by the death of its parent, a moment later
+    until(lambda: running(tmp_path) == [], "the end of every process")
     with socket.create_server((host, int(port))):
         pass
 

@@ -35,7 +35,7 @@ class Blocked:
 
 sys.meta_path.insert(0, Blocked())
 """
-OPTIONAL = "torch opacus implicit faiss ray matplotlib pandas"
+OPTIONAL = "torch opacus implicit faiss ray pandas"
 BASE = BLOCKER % f"{NETWORK} {OPTIONAL}"
 LIBRARY = """
 import fedrec
@@ -166,9 +166,8 @@ def test_a_verb_of_one_machine_runs_without_an_extra(line: str, tmp_path: Path, 
         ("status client.toml", "deploy"),
         ("doctor --client client.toml", "deploy"),
         ("demo --deployment", "deploy"),
-        ("simulate --runtime flower", "deploy"),
+        ("simulate --runtime parties", "deploy"),
         ("simulate --runtime processes", "deploy"),
-        ("simulate --runtime flower --backend ray", "ray"),
         (
             (
                 "simulate --set recipe=privaterec --set data.format=planted-news --set "
@@ -216,7 +215,6 @@ def test_the_base_asks_for_no_package_of_the_network() -> None:
             "uvicorn",
             "httpx",
             "torch",
-            "matplotlib",
         )
         if name in base
     ]

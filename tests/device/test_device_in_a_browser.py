@@ -105,7 +105,17 @@ def test_a_round_is_charged_once_and_the_same_report_is_sent_again(
     charged = [answer["sent"]["charged"] for answer in (once, again, other, known)]
     assert charged == [True, False, True, False]
     assert once["posted"] == again["posted"]
-    assert len(other["posted"]) == 2 == len(other["enrolled"])  # its leaf was replaced
+    assert len(other["posted"]) == 2 == len(other["enrolled"])  # the aggregator was replaced
+
+
+def test_two_tabs_that_take_part_at_once_are_charged_once_and_lose_nothing(
+    node: Node, world: World
+) -> None:
+    (found,) = node("devices", cases=[case(world, 0, 3, secret=None, tabs=2)])
+    assert found["charged"] == 1
+    assert sorted(sent["charged"] for sent in found["sent"]) == [False, True]
+    one, other = found["posted"]  # both under the one secret that was kept
+    assert one == other
 
 
 def test_a_run_keeps_the_terms_of_its_first_round(node: Node, world: World) -> None:
@@ -133,7 +143,7 @@ def test_a_person_without_ratings_and_hostile_arrays_look_like_any_other(
     assert [each["charged"] for each in (silent, *answered)] == [1] * 4
     sent = [base64.b64decode(each["posted"][0]) for each in answered]
     assert [int.from_bytes(batch[76:80], "little") for batch in sent] == [0] * 3
-    # not told apart by which of them a leaf turns away
+    # not told apart by which of them an aggregator turns away
     assert len(sent[1]) == len(sent[2])
 
 

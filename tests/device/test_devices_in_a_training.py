@@ -1,5 +1,5 @@
 """A training in which some people have light devices and others are at sites: questions that a
-server publishes, reports to leaves."""
+server publishes, reports to an aggregator."""
 
 from __future__ import annotations
 
@@ -15,7 +15,6 @@ import pytest
 from fedrec.data.interactions import Interactions
 from fedrec.errors import SettingsError
 from fedrec.factorization.facts import public_facts
-from fedrec.federation.leaves import even_ranges
 from fedrec.federation.messages import train
 from fedrec.federation.protocol import Answer, Invitation, Opening, Terms
 from fedrec.federation.round_driver import AggregatedLink, Patience
@@ -31,15 +30,11 @@ from fedrec.settings import load
 from fedrec.transport.aggregator_client import RemoteReleaseEndpoint
 from fedrec.transport.channel import Access
 from fedrec_aggregator import main
-from fedrec_aggregator.core import Limits
+from fedrec_aggregator.core import Aggregator, Limits
 from fedrec_aggregator.device_server import DeviceIntake, PublishedContent, at_address, in_folder
-from fedrec_aggregator.leaf import LeafAggregator
-from fedrec_aggregator.leaf_attempt import ListedLeaf
 from fedrec_aggregator.ledger import ReleaseLedger
-from fedrec_aggregator.root import RootAggregator
 from fedrec_aggregator.settings import validated
-from fedrec_client.delivery import LeafEndpoints as ClientLeaves
-from fedrec_client.device import Device, History, Leaves, Limit, Service
+from fedrec_client.device import Device, History, Limit, Service
 from fedrec_client.ledger import ClientLedger
 from fedrec_client.participant import Participant
 from fedrec_client.store import LocalUsers
@@ -90,41 +85,21 @@ class Small:
 
 
 @pytest.mark.slow
-def test_light_devices_and_a_site_over_leaves_give_the_bytes_of_a_loopback(tmp_path: Path) -> None:
+def test_light_devices_and_a_site_give_the_bytes_of_a_loopback(tmp_path: Path) -> None:
     small = Small()
-    ranges = even_ranges(2)
     users = small.data.num_users
     with ExitStack() as stack:
-
-        def ledger(name: str, limit: Guarantee | None) -> ReleaseLedger:
-            return stack.enter_context(closing(ReleaseLedger(tmp_path / name, limit=limit)))
-
-        limits = Limits(min_cohort=5)
-        leaves = [
-            LeafAggregator(ledger(f"leaf-{i}", None), limits, name=f"leaf-{i}", range=ranges[i])
-            for i in (0, 1)
-        ]
-        listed = [ListedLeaf(leaf.name, leaf, leaf.range) for leaf in leaves]
-        root = RootAggregator(
-            ledger("root", small.prepared.plan.guarantee),
-            limits,
-            noise=Streams(SEED),
-            leaves=listed,
-        )
-        stack.callback(root.shut)
-        root.tick()
+        ledger = ReleaseLedger(tmp_path / "aggregator", limit=small.prepared.plan.guarantee)
+        stack.callback(ledger.close)
+        aggregator = Aggregator(ledger, Limits(min_cohort=5), noise=Streams(SEED))
         content = PublishedContent(in_folder(tmp_path / "published"))
-        intakes = [InProcess(DeviceIntake(leaf, content)) for leaf in leaves]
-        by_range = tuple(
-            (f"{one.first:04x}", f"{one.last:04x}", intake)
-            for one, intake in zip(ranges, intakes, strict=True)
-        )
+        intake = InProcess(DeviceIntake(aggregator, content))
         devices = [
             Device(
                 tmp_path / f"device-{user}",
                 small.history(user),
                 limit=LIMIT,
-                service=Leaves(by_range),
+                service=intake,
                 user=str(user),
             )
             for user in range(users - DEVICES, users)
@@ -140,8 +115,8 @@ def test_light_devices_and_a_site_over_leaves_give_the_bytes_of_a_loopback(tmp_p
             small.terms.items,
             tuple(map(str, range(users - DEVICES))),
         )
-        endpoints = ClientLeaves([leaf.client_endpoint("site") for leaf in leaves], ranges)
-        site = Called([Participant("site", at_site, own, endpoints, tmp_path / "site")])
+        endpoint = aggregator.client_endpoint("site")
+        site = Called([Participant("site", at_site, own, endpoint, tmp_path / "site")])
         looked = list[bool]()
 
         def look(_: float) -> None:
@@ -149,14 +124,19 @@ def test_light_devices_and_a_site_over_leaves_give_the_bytes_of_a_loopback(tmp_p
             looked.extend(device.take_part() for device in devices)
 
         everybody = DeviceClients(
-            site, root, Publication(tmp_path / "published"), DEVICES, 1e6, sleep=look
+            site, aggregator, Publication(tmp_path / "published"), DEVICES, 1e6, sleep=look
         )
         assert [(answer.client, answer.users) for answer in everybody.join(small.terms)] == [
             ("site", users - DEVICES),
             (NAME, DEVICES),
         ]
         link = AggregatedLink(
-            small.terms, small.prepared.plan, root, everybody, Patience(attempts=1), num_users=users
+            small.terms,
+            small.prepared.plan,
+            aggregator,
+            everybody,
+            Patience(attempts=1),
+            num_users=users,
         )
         recipe = small.prepared.recipe
         reference = small.loopback
@@ -177,36 +157,31 @@ def test_a_round_waits_for_devices_no_longer_than_its_window(tmp_path: Path) -> 
 
     small = Small()
     slept = list[float]()
-    with closing(ReleaseLedger(tmp_path / "leaf", limit=None)) as ledger:
-        leaf = LeafAggregator(ledger, Limits(), name="leaf", range=even_ranges(1)[0])
-        with closing(ReleaseLedger(tmp_path / "root", limit=None)) as own:
-            root = RootAggregator(
-                own, Limits(), noise=Streams(SEED), leaves=[ListedLeaf("leaf", leaf, leaf.range)]
-            )
-            leaf.enroll("device-1", [bytes(16)])
-            clients = DeviceClients(
-                Called([]),
-                root,
-                Publication(tmp_path / "p"),
-                5,
-                3.0,
-                sleep=slept.append,
-                clock=lambda: float(len(slept)),
-            )
-            assert clients.join(small.terms) == [Answer(NAME, 1)]
-            question = small.prepared.recipe.ask(small.prepared.recipe.begin())
-            assert question is not None
-            link = AggregatedLink(
-                small.terms,
-                small.prepared.plan,
-                root,
-                clients,
-                Patience(attempts=1, short_attempts=1, sleep=lambda _: None),
-            )
-            with pytest.raises(Exception, match="too few"):
-                link.answer(question)
-            assert len(slept) == 3
-            root.shut()
+    with closing(ReleaseLedger(tmp_path / "aggregator", limit=None)) as ledger:
+        aggregator = Aggregator(ledger, Limits(), noise=Streams(SEED))
+        aggregator.enroll("device-1", [bytes(16)])
+        clients = DeviceClients(
+            Called([]),
+            aggregator,
+            Publication(tmp_path / "p"),
+            5,
+            3.0,
+            sleep=slept.append,
+            clock=lambda: float(len(slept)),
+        )
+        assert clients.join(small.terms) == [Answer(NAME, 1)]
+        question = small.prepared.recipe.ask(small.prepared.recipe.begin())
+        assert question is not None
+        link = AggregatedLink(
+            small.terms,
+            small.prepared.plan,
+            aggregator,
+            clients,
+            Patience(attempts=1, short_attempts=1, sleep=lambda _: None),
+        )
+        with pytest.raises(Exception, match="too few"):
+            link.answer(question)
+        assert len(slept) == 3
 
 
 def test_a_publication_holds_what_a_device_asks_for_and_forgets_rounds_before_the_last(

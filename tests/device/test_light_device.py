@@ -50,8 +50,8 @@ __all__ = ["closed", "world"]
 LIMIT = Limit(100.0, 1e-5)
 
 
-def device(world: World, folder: Path, user: int, leaf: Any, limit: Limit = LIMIT) -> Device:
-    return Device(folder, world.history(user), limit=limit, service=leaf, user=str(user))
+def device(world: World, folder: Path, user: int, service: Any, limit: Limit = LIMIT) -> Device:
+    return Device(folder, world.history(user), limit=limit, service=service, user=str(user))
 
 
 def test_every_step_of_the_default_recipe_is_known(world: World) -> None:
@@ -99,7 +99,7 @@ def test_a_light_device_sends_the_bytes_of_the_full_client(
 
 def test_a_person_without_ratings_is_counted_like_any_other(world: World, tmp_path: Path) -> None:
     held = opened(world, tmp_path, 0)
-    nobody = Device(tmp_path / "me", History((), ()), limit=LIMIT, service=held.leaf)
+    nobody = Device(tmp_path / "me", History((), ()), limit=LIMIT, service=held.endpoint)
     assert nobody.take_part()
     assert held.aggregator.status(world.terms.run, 0).reported == 1
 
@@ -136,7 +136,7 @@ def test_blocks_of_another_shape_do_not_tell_the_server_on_whom_its_arrays_fail(
 def test_a_report_is_within_its_radius_whatever_the_arrays(
     world: World, tmp_path: Path, size: float
 ) -> None:
-    """A leaf shortens a longer one, and counts it: numbers whose squares underflow on one item must
+    """An aggregator shortens a longer one, and counts it: numbers whose squares underflow on one item must
     not lengthen the report of whoever has it."""
     number = next(k for k, q in enumerate(world.questions) if q.step == "default/biases")
     asked = world.questions[number]
@@ -173,10 +173,10 @@ def test_a_report_that_is_too_long_is_not_sent(world: World, longer: float) -> N
         require_sound(items, [one, *parts[1:]], alone)
 
 
-def test_a_question_that_fits_a_leaf_for_a_person_without_its_items_alone_is_refused_for_all(
+def test_a_question_that_fits_an_aggregator_for_a_person_without_its_items_alone_is_refused_for_all(
     world: World, tmp_path: Path
 ) -> None:
-    """An empty report has just what a leaf takes at most: with an item more it would be turned
+    """An empty report has just what an aggregator takes at most: with an item more it would be turned
     away, and the server would hear of one report less."""
     asked = world.questions[-1]
     release = asked.releases[0]
@@ -196,7 +196,7 @@ def test_a_run_keeps_the_terms_of_its_first_round_also_when_the_device_starts_ag
     world: World, tmp_path: Path
 ) -> None:
     held = opened(world, tmp_path, 0)
-    me = device(world, tmp_path / "me", 3, held.leaf)
+    me = device(world, tmp_path / "me", 3, held.endpoint)
     assert me.take_part()
     me.ledger.close()
     intake = Intake(None)
@@ -210,7 +210,7 @@ def test_a_run_keeps_the_terms_of_its_first_round_also_when_the_device_starts_ag
 
 def test_a_ledger_that_pinned_no_terms_is_read_and_goes_on(world: World, tmp_path: Path) -> None:
     held = opened(world, tmp_path, 0)
-    me = device(world, tmp_path / "me", 3, held.leaf)
+    me = device(world, tmp_path / "me", 3, held.endpoint)
     folder = tmp_path / "me"
     content: list[object] = ["earlier", 0, "question", "plan", (0.25).hex()]
     head = hashlib.sha256(
@@ -218,7 +218,7 @@ def test_a_ledger_that_pinned_no_terms_is_read_and_goes_on(world: World, tmp_pat
     ).hexdigest()
     me.ledger.close()
     (folder / "ledger.jsonl").write_text(json.dumps([*content, head]) + "\n")
-    again = device(world, folder, 3, held.leaf)
+    again = device(world, folder, 3, held.endpoint)
     assert again.take_part()
     assert [(entry.run, bool(entry.terms)) for entry in again.ledger.entries] == [
         ("earlier", False),
@@ -230,11 +230,11 @@ def test_a_device_is_charged_and_counted_once_however_often_it_takes_part(
     world: World, tmp_path: Path
 ) -> None:
     held = opened(world, tmp_path, 0)
-    me = device(world, tmp_path / "me", 3, held.leaf)
+    me = device(world, tmp_path / "me", 3, held.endpoint)
     assert me.take_part()
     assert me.take_part()
     me.ledger.close()
-    again = device(world, tmp_path / "me", 3, held.leaf)
+    again = device(world, tmp_path / "me", 3, held.endpoint)
     assert again.take_part()
     assert len(again.ledger.entries) == 1
     assert held.aggregator.status(world.terms.run, 0).reported == 1
@@ -242,7 +242,7 @@ def test_a_device_is_charged_and_counted_once_however_often_it_takes_part(
 
 def test_nothing_is_sent_past_the_persons_limit(world: World, tmp_path: Path) -> None:
     held = opened(world, tmp_path, 0)
-    me = device(world, tmp_path / "me", 3, held.leaf, Limit(1.0, 1e-5))
+    me = device(world, tmp_path / "me", 3, held.endpoint, Limit(1.0, 1e-5))
     with pytest.raises(BudgetExceededError, match="would pass epsilon 1"):
         me.take_part()
     assert held.aggregator.status(world.terms.run, 0).reported == 0
@@ -251,7 +251,7 @@ def test_nothing_is_sent_past_the_persons_limit(world: World, tmp_path: Path) ->
 
 def test_another_persons_pseudonym_cannot_be_taken(world: World, tmp_path: Path) -> None:
     held = opened(world, tmp_path, 0)
-    me = device(world, tmp_path / "me", 3, held.leaf)
+    me = device(world, tmp_path / "me", 3, held.endpoint)
     me.take_part()
     with pytest.raises(RefusedError, match="belongs to the client that enrolled it first"):
         held.intake.enroll(me.token, "another secret that is long enough")
@@ -308,20 +308,20 @@ def test_a_changed_ledger_is_noticed_and_a_torn_line_is_dropped(
     world: World, tmp_path: Path
 ) -> None:
     held = opened(world, tmp_path, 0)
-    me = device(world, tmp_path / "me", 3, held.leaf)
+    me = device(world, tmp_path / "me", 3, held.endpoint)
     me.take_part()
     with pytest.raises(RunError, match="in use"):
-        device(world, tmp_path / "me", 3, held.leaf)
+        device(world, tmp_path / "me", 3, held.endpoint)
     me.ledger.close()
     path = tmp_path / "me" / "ledger.jsonl"
     whole = path.read_bytes()
     path.write_bytes(whole + b'["run", 1')
-    torn = device(world, tmp_path / "me", 3, held.leaf)
+    torn = device(world, tmp_path / "me", 3, held.endpoint)
     assert len(torn.ledger.entries) == 1
     torn.ledger.close()
     path.write_bytes(whole.replace(b", 0, ", b", 7, "))
     with pytest.raises(RunError, match="damaged: entry 1"):
-        device(world, tmp_path / "me", 3, held.leaf)
+        device(world, tmp_path / "me", 3, held.endpoint)
 
 
 @pytest.mark.parametrize("fault", ["half a line", "a line that is not synced"])
@@ -329,7 +329,7 @@ def test_a_full_disk_leaves_a_ledger_that_goes_on_when_there_is_room(
     fault: str, world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     held = opened(world, tmp_path, 0)
-    me = device(world, tmp_path / "me", 3, held.leaf)
+    me = device(world, tmp_path / "me", 3, held.endpoint)
     write = os.write
 
     def full(*_: object) -> None:
@@ -344,7 +344,7 @@ def test_a_full_disk_leaves_a_ledger_that_goes_on_when_there_is_room(
             me.take_part()
     assert me.take_part()
     me.ledger.close()
-    assert len(device(world, tmp_path / "me", 3, held.leaf).ledger.entries) == 1
+    assert len(device(world, tmp_path / "me", 3, held.endpoint).ledger.entries) == 1
 
 
 @pytest.mark.parametrize(
@@ -376,7 +376,7 @@ def test_over_http_devices_are_counted_and_what_they_fetch_may_be_cached(
     with pytest.raises(UnreachableError):
         Service(address).round()
     with pytest.raises(SettingsError, match="no address"):
-        Service("http://leaf.example").round()
+        Service("http://aggregator.example").round()
 
 
 def test_the_sum_over_light_devices_is_the_sum_of_the_loopback(
@@ -386,7 +386,7 @@ def test_the_sum_over_light_devices_is_the_sum_of_the_loopback(
     question = world.questions[1]
     users = 40
     for user in range(users):
-        device(world, tmp_path / f"{user}", user, held.leaf).take_part()
+        device(world, tmp_path / f"{user}", user, held.endpoint).take_part()
     status = held.aggregator.close(world.terms.run, question.round)
     assert status.reported == users
     some = world.data.users_subset(np.arange(users))

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from fedrec.federation.report_batches import MAX_DEVICE_BYTES
-from fedrec.operations import addresses
+from fedrec.operations import connections
 from fedrec_aggregator import device_server
 from fedrec_aggregator.device_server import DeviceIntake, PublishedContent, application
 from fedrec_aggregator.settings_tables import DevicesTable
@@ -146,7 +146,7 @@ def test_a_connection_holds_no_more_than_a_piece_of_what_it_does_not_take() -> N
 def test_an_address_has_so_many_connections(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(addresses, "here", lambda _: False)
+    monkeypatch.setattr(connections, "here", lambda _: False)
     devices = table(tmp_path, connections_per_peer=2)
     with device_server.device_endpoint(NOBODY, devices, request_s=HANG_S) as where:
         held = [line(where.port) for _ in range(2)]

@@ -105,7 +105,7 @@ class Intake(DeviceIntake):
 
 
 class InProcess:
-    """A leaf without HTTP."""
+    """An aggregator of devices, without HTTP."""
 
     def __init__(self, intake: DeviceIntake) -> None:
         self._intake = intake
@@ -131,7 +131,7 @@ class Open:
 
     aggregator: Aggregator
     intake: Intake
-    leaf: InProcess
+    endpoint: InProcess
 
 
 def opened(world: World, folder: Path, number: int, *, quorum: int = 0) -> Open:

@@ -11,7 +11,6 @@ import numpy as np
 import pandas
 import polars as pl
 import pytest
-from scipy import sparse
 
 import fedrec
 from fedrec.cli.main import guarded
@@ -196,15 +195,6 @@ def test_a_list_leaves_out_what_is_excluded_and_keeps_to_a_filter(given: Any) ->
 def test_a_model_says_its_epsilon() -> None:
     assert repr(fedrec.ItemItem()) == "ItemItem(epsilon=5.0)"
     assert "epsilon=5.0" in repr(fedrec.NewsRecommender())
-
-
-def test_a_sparse_matrix_is_answered_with_the_way_in() -> None:
-    matrix = sparse.csr_matrix(np.eye(4))
-    with pytest.raises(fedrec.DataError, match="csr_matrix") as refused:
-        fedrec.ItemItem().fit(matrix)  # type: ignore[arg-type]
-    assert "tocoo" in refused.value.remedy
-    coo = matrix.tocoo()
-    assert len(fedrec.Dataset.from_frame({"user": coo.row, "item": coo.col})) == 4
 
 
 def test_users_and_items_are_predicted_as_in_a_frame(numbered: fedrec.Dataset) -> None:

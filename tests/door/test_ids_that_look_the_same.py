@@ -59,7 +59,7 @@ def test_ids_that_look_the_same_are_refused(
     assert any(repr(twin) in str(said.value) for twin in TWINS[case])
 
 
-@pytest.mark.parametrize("door", DOORS)
+@pytest.mark.parametrize("door", [door for door in DOORS if door != "test rows"])
 def test_a_blank_that_tells_nobody_apart_stays(door: str, tmp_path: Path) -> None:
     _read(door, {"user": ["ann ", "bob", "Ann"], "item": ["x", "X", " y"]}, tmp_path)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 import fedrec
+from fedrec.registry import require
 from fedrec.settings import load
 
 MEANT = {
@@ -13,7 +14,8 @@ MEANT = {
     "SSP2": "published",
     "Ada-DPALS": "published",
     "ada-dpgd": "dp-gd",
-    "am-dpsgd": "am-dpsgd",
+    "AM-DPSGD": "am-dpsgd",
+    "DP-CMF": "dp-cmf",
     "dp-cmf": "dp-cmf",
     "dpmf": "dpmf",
     "default": "default",
@@ -26,7 +28,9 @@ def test_a_paper_is_found_by_its_name_in_python_and_in_a_scenario(name: str) -> 
         fedrec.MatrixFactorization(method=name).scenario(),
         load(None, [f"recipe={name}"]),
     ):
-        assert scenario.recipe == MEANT[name]
+        assert scenario.recipe == name.lower()  # kept, and printed
+        assert scenario.run_id().startswith(f"{name.lower()}-")
+        assert require(scenario.recipe).name == MEANT[name]
         assert scenario.model.encoder == "id" or name != "Ada-DPALS"
         assert scenario.model.resamples == (16 if name == "ssp1" else 1)
         assert scenario.model.biases == (name != "ada-dpgd")

@@ -187,7 +187,7 @@ FRAMES: dict[str, Case] = {
     ),
     "a threshold above all": Case(
         frame(LOG, **READ, click_threshold=9),
-        "no rating is 9 or more",
+        "none counts as a click",
         frame(LOG, **READ, click_threshold=4),
     ),
     "a scale turned round": Case(
@@ -213,7 +213,7 @@ FRAMES: dict[str, Case] = {
         frame(put("stars", None), **READ, missing="drop"),
     ),
     "a rating that is no number": Case(
-        frame(lambda: {**made(), "stars": ["good"] * 100}, **READ), "cannot be read"
+        frame(lambda: {**made(), "stars": ["good"] * 100}, **READ), "a finite number"
     ),
     "a user that is missing": Case(
         frame(put("user", None), **READ), "1 user", frame(put("user", None), **READ, missing="drop")
@@ -240,7 +240,7 @@ FRAMES: dict[str, Case] = {
         frame({"user": ["an\u00adn", "ann"], "item": [1, 2]}), "but for"
     ),
     "an id of wide letters": Case(frame({"user": ["\uff41nn", "ann"], "item": [1, 2]}), "but for"),
-    "an id with a sign": Case(frame({"user": ["+7", "7.00"], "item": [1, 2]}), "but for"),
+    "an id with a sign": Case(frame({"user": ["+7", "7"], "item": [1, 2]}), "but for"),
     "a user that was made text": Case(
         frame(lambda: pandas.DataFrame(made(user=["nan", *map(str, LOG["user"][1:])]))),
         "1 of 100 rows lack a value",
@@ -379,7 +379,7 @@ FILES: dict[str, Case] = {
     ),
     "JSON whose ratings are words": Case(
         file("log.jsonl", '{"user": 1, "item": 2, "stars": "5 of 5"}\n', **READ),
-        "Ratings must be numbers",
+        "line 1: expected a finite number",
     ),
     "a folder of tables": Case(
         lambda g: file("some/log.csv", GOOD)(g), "Give one file, for example .*log.csv"
@@ -550,7 +550,7 @@ FILES: dict[str, Case] = {
     ),
     "a book's rating that is none": Case(
         file("b/BX-Book-Ratings.csv", '"User-ID";"ISBN";"Book-Rating"\n"1";"a";"x"\n'),
-        "line 2: expected a rating",
+        "line 2: expected a finite number",
     ),
     "another header of books": Case(
         file("b/BX-Book-Ratings.csv", '"User";"ISBN";"Book-Rating"\n"1";"a";"2"\n'), "line 1"
@@ -823,11 +823,6 @@ ASKED: dict[str, Case] = {
     "a pair without an item": Case(
         lambda g: g.ratings.predict(BAD_PAIR), "None in the place of an id"
     ),
-    "an item to predict that is one text": Case(
-        lambda g: g.ratings.predict(history={"3": 5}, items="7"),
-        "items is one text",
-        lambda g: g.ratings.predict(history={"3": 5}, items=["7"]),
-    ),
     "a test set of other data": Case(
         lambda g: g.ratings.predict(fedrec.Dataset.from_frame(LOG, **READ).split()[1]),
         "other items",
@@ -839,9 +834,6 @@ TRAINED: dict[str, Case] = {
         lambda g: fedrec.ItemItem().fit(pl.DataFrame(made())),
         "found a DataFrame",
         lambda g: fedrec.Popularity(noise="seeded").fit(fedrec.Dataset.from_frame(made())),
-    ),
-    "a matrix to fit": Case(
-        lambda g: fedrec.ItemItem().fit(sparse.csr_matrix(np.eye(3))), "found a csr_matrix"
     ),
     "a test set to fit": Case(
         lambda g: fedrec.ItemItem().fit(g.test),
@@ -915,7 +907,7 @@ TRAINED: dict[str, Case] = {
     ),
     "a model saved among other things": Case(
         lambda g: ((g.folder / "x").write_text("x"), g.ratings.save(g.folder)),
-        "is no model",
+        "holds files of something else",
         lambda g: g.ratings.save(g.folder / "new"),
     ),
     "a parameter that there is not": Case(

@@ -57,7 +57,8 @@ def test_a_table_of_other_ids_is_refused_with_one_of_each_side(table: str) -> No
 @pytest.mark.parametrize("table", TABLES)
 def test_an_id_in_another_form_is_named_though_the_others_match(table: str, form: str) -> None:
     ids = [str(n) if n != 7 else form for n in range(M)]
-    with pytest.raises(fedrec.DataError, match=f"{form!r}.*'7'".replace("+", r"\+")):
+    other = "" if form == "7.0" else ".*'7'"  # which went through a float, whatever it meets
+    with pytest.raises(fedrec.DataError, match=f"{form!r}{other}".replace("+", r"\+")):
         _read(table, ids)
 
 
@@ -70,15 +71,20 @@ def test_few_that_match_are_warned_of_with_their_number(table: str) -> None:
 
 def test_todays_items_may_be_others_but_not_the_same_in_another_form() -> None:
     assert len(_today([n if n < 1 else 100 + n for n in range(M)]).item_ids) == 2 * M - 1
-    with pytest.raises(fedrec.DataError, match=r"'7\.0' and '7'"):
+    with pytest.raises(fedrec.DataError, match=r"found '7\.0'"):
         _today([str(n) if n != 7 else "7.0" for n in range(M)])
     with pytest.raises(fedrec.DataError, match="names none of the 12 items"):
         _today([100 + n for n in range(M)])
 
 
 @pytest.mark.parametrize("table", TABLES)
-def test_most_that_match_are_no_reason_to_warn(table: str) -> None:
-    _read(table, [n if n < 8 else 100 + n for n in range(M)])
+def test_most_that_match_are_warned_of_but_for_links_which_some_items_lack(table: str) -> None:
+    ids = [n if n < 8 else 100 + n for n in range(M)]
+    if table == "links":
+        _read(table, ids)
+        return
+    with pytest.warns(fedrec.UnknownIdsWarning, match="names 8 of the 12 items: it lacks '8'"):
+        _read(table, ids)
 
 
 @pytest.mark.parametrize("table", TABLES)
@@ -90,7 +96,8 @@ def test_a_file_of_features_says_how_many_items_it_names(tmp_path: Path) -> None
     (tmp_path / "log.csv").write_text("user,item\n1,a\n1,b\n2,b\n2,c\n")
     (tmp_path / "items.csv").write_text("item,kind\na,x\nb,y\n")
     told = TableOptions(item_features=str(tmp_path / "items.csv"))
-    data = read_table(tmp_path / "log.csv", told)
+    with pytest.warns(fedrec.UnknownIdsWarning, match="it lacks 'c', and has ids such as 'a'"):
+        data = read_table(tmp_path / "log.csv", told)
     assert "items.csv names 2 of the 3 items" in str(data.provenance.report.notes)
 
 

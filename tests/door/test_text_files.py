@@ -12,10 +12,10 @@ import pytest
 
 import fedrec
 from fedrec.data.features import read_records
-from fedrec.data.movielens import ML_1M, ML_10M, ML_20M, ML_100K, read_films
+from fedrec.data.movielens import ML_1M, ML_20M, ML_100K, read_films
 from fedrec.data.news_files import read_mind
 from fedrec.data.read import detect, read
-from fedrec.encoders.tokens import read_vectors
+from fedrec.encoders.word_vectors import read_vectors
 from fedrec.settings_tables import load_content
 from fedrec_client.clicks import read_clicks
 
@@ -43,12 +43,6 @@ READERS: dict[str, tuple[str, str, Callable[[Path], Any]]] = {
     "recbole": ("a.inter", "user_id:token\titem_id:token\n1\tcaf\u00e9\n", read),
     "items": ("items.csv", "item,title\na,caf\u00e9\n", _items),
     "news": ("news.tsv", NEWS.format(1, 1) + NEWS.format(2, 2), _mind),
-    "films of 10m": ("movies.dat", "1::caf\u00e9 (1999)::Drama\n", lambda f: read_films(f, ML_10M)),
-    "films of 20m": (
-        "movies.csv",
-        "movieId,title,genres\n1,caf\u00e9 (1999),Drama\n",
-        lambda f: read_films(f, ML_20M),
-    ),
     "metadata": ("m.jsonl", '{"movieId": 1, "title": "caf\u00e9"}\n', read_records),
     "vectors": ("v.txt", "caf\u00e9 1 2\nb 3 4\n", read_vectors),
     "a history": ("h.txt", "a\ncaf\u00e9\n", read_clicks),

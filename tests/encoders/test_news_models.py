@@ -16,7 +16,7 @@ from torch.nn import functional
 
 from fedrec import errors
 from fedrec.data.impressions import News
-from fedrec.encoders import language_model
+from fedrec.encoders import language_model, text_encoder
 from fedrec.encoders.news import Dropout, PlmNews, SelfAttention
 from fedrec.encoders.news_model import NewsModel, NewsModelSettings, naml, needed_news, nrms, plm_nr
 from fedrec.encoders.tokens import tokenise, word_vectors
@@ -412,11 +412,11 @@ def test_vectors_are_computed_once_and_again_only_for_other_texts_or_another_enc
         (["ab", "c"], one),
     ]
     values = [
-        language_model.cached_vectors(tmp_path / "cache", texts, encoder)[0, 0]
+        text_encoder.cached_vectors(tmp_path / "cache", texts, encoder)[0, 0]
         for texts, encoder in calls
     ]
     assert values == [1, 1, 2, 3, 1]
-    assert len(language_model.cached_vectors(tmp_path / "cache", ["x", "", "x", ""], one)) == 4
+    assert len(text_encoder.cached_vectors(tmp_path / "cache", ["x", "", "x", ""], one)) == 4
     assert asked[-1] == ("one", ("x", "")), "equal texts are encoded once"
     assert not list((tmp_path / "cache").glob("*.partial"))
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from fedrec.data.interactions import Interactions
-from fedrec.evaluation.controls import global_mean, item_means, item_user_bias
+from fedrec.evaluation.bias_baselines import global_mean, item_means, item_user_bias
 
 
 def random_ratings(rng: np.random.Generator, *, n: int, m: int) -> Interactions:

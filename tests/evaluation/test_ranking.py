@@ -5,6 +5,8 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import fields
+from itertools import combinations
 
 import numpy as np
 import pytest
@@ -12,7 +14,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedrec.data.interactions import Interactions
-from fedrec.evaluation.ranking import METRICS, evaluate_ranking, gini, list_statistics, metrics_of
+from fedrec.evaluation.ranking import (
+    METRICS,
+    ListStatistics,
+    evaluate_ranking,
+    gini,
+    list_statistics,
+    metrics_of,
+)
 from fedrec.evaluation.toplists import dot_product
 
 
@@ -151,7 +160,7 @@ def test_users_with_everything_in_their_history_get_an_empty_list_and_score_zero
     assert report.at[2].recall == 0
     assert math.isnan(report.lists[2].coverage)
     assert report.as_dict()["lists"] == {
-        "2": {"k": 2, "coverage": None, "gini": None, "mean_popularity": None}
+        "2": {f.name: 2 if f.name == "k" else None for f in fields(ListStatistics)}
     }
 
 
@@ -168,9 +177,23 @@ def test_lists_of_the_same_two_items_cover_and_concentrate_as_they_should() -> N
     )
     assert statistics.coverage == 1 / 2
     assert statistics.mean_popularity == pytest.approx((3 * 10 + 2 * 4) / 5)
+    assert statistics.train_popularity == pytest.approx((10 * 10 + 4 * 4) / 14)
     assert statistics.gini == pytest.approx(
         np.abs(np.subtract.outer([3, 2, 0, 0], [3, 2, 0, 0])).mean() / (2 * 5 / 4)
     )
+
+
+def test_novelty_and_diversity_are_those_of_the_listed_items_and_pairs_of_lists() -> None:
+    lists = np.array([[0, 1], [1, 2], [3, 1], [0, 1]], np.int32)
+    counts = np.array([10, 4, 0, 6])
+    statistics = list_statistics(lists, counts, k=2)
+    shares = {item: max(counts[item], 1) / 20 for item in range(4)}
+    assert statistics.novelty == pytest.approx(
+        np.mean([-math.log2(shares[int(item)]) for own in lists for item in own])
+    )
+    apart = [1 - len({*a} & {*b}) / 2 for a, b in combinations(lists.tolist(), 2)]
+    assert statistics.diversity == pytest.approx(np.mean(apart))
+    assert math.isnan(list_statistics(lists[:1], counts, k=2).diversity)
 
 
 def test_bad_arguments_are_refused_with_their_value() -> None:

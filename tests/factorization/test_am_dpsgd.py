@@ -1,6 +1,6 @@
-"""What is particular to AM-DPSGD on a linear item encoder.
+"""AM-DPSGD is Algorithm 6 of AM-SSP: a step read line by line, and its gradients by Opacus.
 
-Five tests: test_recipes.py; refusals: test_weighted_descent.py."""
+Five tests of the mechanism: test_recipes.py."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ import itertools
 
 import numpy as np
 import pytest
-from scipy import sparse
+import torch
 
-from fedrec.data.features import FeatureBag, PublicFeatures
+from fedrec.data.features import PublicFeatures
 from fedrec.data.interactions import Interactions
 from fedrec.data.planted import SHAPES, planted
 from fedrec.errors import SettingsError
-from fedrec.factorization import weights
-from fedrec.factorization.descent.am_dpsgd import EncoderSettings, feature_rows
+from fedrec.factorization import example_choice
+from fedrec.factorization.descent.encoder_descent import EncoderSettings, feature_rows
 from fedrec.factorization.facts import PublicFacts
 from fedrec.federation.messages import RoundDone, train
 from fedrec.federation.reports import squared_norms
@@ -23,6 +23,8 @@ from fedrec.in_process import Loopback
 from fedrec.privacy.accounting import Ledger
 from fedrec.randomness import Streams
 from fedrec.recipes import Prepared, prepare
+from fedrec.recipes.am_dpsgd import TwoLayerDescent
+from fedrec.registry import require
 from fedrec.settings import load
 
 
@@ -43,165 +45,7 @@ def rounds_of(ratings: Interactions, made: Prepared) -> list[RoundDone]:
     return list(train(made.recipe, link, made.recipe.begin()))
 
 
-def test_rows_are_common_bags_of_norm_1_an_entry_of_their_own_and_a_one() -> None:
-    kind = FeatureBag(
-        ("common", "rare", "other"),
-        sparse.csr_matrix(np.array([[1, 0, 0], [2, 0, 1], [1, 5, 1], [0, 0, 0]], np.float32)),
-    )
-    settings = EncoderSettings(gradients=1, least_share=0.5, rarity=0.5, identity=0.7)
-    found = feature_rows(PublicFeatures({"kind": kind}), 4, settings).toarray()
-    averages = np.array([[1, 0], [2 / 3, 1 / 3], [1 / 7, 1 / 7], [0, 0]]) / np.sqrt([3, 2])
-    lengths = np.linalg.norm(averages, axis=1, keepdims=True)
-    averages = averages / np.where(lengths > 0, lengths, 1)
-    np.testing.assert_allclose(
-        found, np.column_stack([averages, 0.7 * np.eye(4), np.ones(4)]), atol=1e-12
-    )
-    np.testing.assert_array_equal(
-        feature_rows(None, 4, settings).toarray(), np.column_stack([np.eye(4), np.ones(4)])
-    )
-
-
-def test_a_release_is_the_sum_of_normalised_gradients_and_users_are_solved_once_in_an_outer_step() -> None:  # fmt: skip
-    """Second code, user by user: residuals from the current table, u from that of the outer step's
-    start. The grid costs a hundredth."""
-    dataset = planted(SHAPES["small"], seed=3)
-    ratings = dataset.interactions
-    d = 3
-    keys = (
-        "model.dimension=3",
-        "model.steps=1",
-        "model.encoder_steps=2",
-        "model.user_ridge=4",
-        "privacy.epsilon=inf",
-    )
-    made = prepared_for(ratings, dataset.features, *keys)
-    counted, first, second = rounds_of(ratings, made)
-    X = feature_rows(
-        dataset.features,
-        ratings.num_items,
-        EncoderSettings(2, least_share=0.0025, rarity=0.5, identity=0.7),
-    ).toarray()
-    start = np.asarray(counted.state["table"])
-    mean = float(counted.state["mean"])
-    for done, table in ((first, start), (second, np.asarray(first.state["table"]))):
-        expected = np.zeros((X.shape[1], d + 1))
-        for a, b in itertools.pairwise(ratings.user_ptr):
-            items = ratings.items[a:b]
-            V = start[ratings.items[a:b], :d]
-            y = ratings.values[a:b] - mean - start[items, d]
-            own = y.sum() / (len(y) + 3)
-            u = np.append(np.linalg.solve(V.T @ V + 4 * np.eye(d), V.T @ (y - own)), 1.0)
-            residuals = ratings.values[a:b] - mean - own - table[items] @ u
-            gradient = np.outer(X[items].T @ residuals, u)
-            expected += gradient / np.linalg.norm(gradient)
-        (released,) = done.answer.values.values()
-        np.testing.assert_allclose(released, expected, atol=1e-2 * np.abs(expected).max())
-
-
-def test_without_biases_item_vectors_and_users_vectors_are_all_there_is() -> None:
-    dataset = planted(SHAPES["small"], seed=3)
-    made = prepared_for(
-        dataset.interactions, dataset.features, "model.biases=false", "model.steps=2"
-    )
-    model = made.recipe.model(rounds_of(dataset.interactions, made)[-1].state)
-    means, ones = np.asarray(model.user_vectors(dataset.interactions))[:, -2:].T
-    assert not means.any()
-    assert ones.all()
-    assert not np.asarray(model.item_vectors)[:, -1].any()
-
-
-def test_every_gradient_is_charged() -> None:
-    ratings = planted(SHAPES["small"], seed=3).interactions
-    made = prepared_for(ratings, None, "model.steps=3", "model.encoder_steps=4")
-    assert (
-        len([release for release in made.plan.releases if release.name.startswith("gradient/")])
-        == 12
-    )
-
-
-PRINTED = (
-    "model.gradient_radius=0.5",
-    "model.biases=false",
-    "model.own_vectors=false",
-    "model.dimension=3",
-    "model.steps=1",
-    "model.user_ridge=4",
-    "model.item_ridge=0.01",
-    "model.learning_rate=0.02",
-    "privacy.epsilon=inf",
-)
-
-
-def test_as_printed_each_example_is_clipped_and_weighed_and_the_step_is_plain() -> None:
-    """Second code of Alg. 6 l. 8 and 9, example by example."""
-    dataset = planted(SHAPES["small"], seed=3)
-    ratings = dataset.interactions
-    d = 3
-    radius = 0.5
-    made = prepared_for(ratings, dataset.features, *PRINTED)
-    counted, stepped = rounds_of(ratings, made)
-    X = feature_rows(
-        dataset.features,
-        ratings.num_items,
-        EncoderSettings(1, least_share=0.0, rarity=0.5, identity=0.0),
-    ).toarray()
-    table = np.asarray(counted.state["table"])
-    mean = float(counted.state["mean"])
-    omega = np.maximum(np.asarray(counted.state["counts"]), 1) ** -0.25
-    expected = np.zeros((X.shape[1], d + 1))
-    clipped = 0
-    for a, b in itertools.pairwise(ratings.user_ptr):
-        items = ratings.items[a:b]
-        V = table[ratings.items[a:b], :d]
-        y = ratings.values[a:b] - mean
-        u = np.append(np.linalg.solve(V.T @ V + 4 * np.eye(d), V.T @ y), 0.0)
-        for item, residual in zip(items, y - V @ u[:d], strict=True):
-            gradient = residual * np.outer(X[item], u)
-            length = float(np.linalg.norm(gradient))
-            clipped += length > radius
-            expected += omega[item] / omega[items].sum() * gradient * min(1, radius / length)
-    assert 0.05 < clipped / len(ratings.items) < 0.95  # both sides of Gamma_g are tried
-    (released,) = stepped.answer.values.values()
-    np.testing.assert_allclose(released * radius, expected, atol=1e-2 * np.abs(expected).max())
-    before = np.asarray(counted.state["E"])
-    after = np.asarray(stepped.state["E"])
-    np.testing.assert_allclose(
-        after, before + 0.02 * (radius * released - 0.01 * X.T @ X @ before), atol=1e-9
-    )
-
-
-@pytest.mark.parametrize("form", ["as printed", "two layers"])
-def test_no_user_moves_a_release_by_more_than_its_radius(form: str) -> None:
-    """Whatever its ratings: at the far ends of the scale, on few items and on all."""
-    dataset = planted(SHAPES["small"], seed=3)
-    m, (low, high) = dataset.interactions.num_items, dataset.interactions.value_range
-    lists = [np.arange(m), np.array([0]), np.arange(0, m, 2), np.arange(5)]
-    ptr = np.cumsum([0, *map(len, lists)])
-    ends = np.where(np.arange(ptr[-1]) % 2, low, high)
-    items = np.concatenate(lists).astype(np.int32)
-    extreme = Interactions(ptr.astype(np.int64), items, ends.astype(np.float32), m, (low, high))
-    keys = PRINTED if form == "as printed" else (*TWO_LAYERS, "model.example_share=1")
-    made = prepared_for(extreme, dataset.features, *keys)
-    counted, _ = rounds_of(extreme, made)
-    question = made.recipe.ask(counted.state)
-    assert question is not None
-    norms = squared_norms(made.steps[question.step](question, extreme), question.releases)
-    assert 0.25 < norms.max() <= 1  # and the bound is no idle one
-
-
-def test_as_printed_a_rate_that_diverges_is_told_in_words_and_clicks_have_no_such_form() -> None:
-    dataset = planted(SHAPES["small"], seed=3)
-    keys = (*PRINTED[:4], "model.steps=12", "model.item_ridge=30", "model.learning_rate=50")
-    made = prepared_for(dataset.interactions, dataset.features, *keys)
-    with pytest.raises(SettingsError, match="the item encoder diverged at step"):
-        rounds_of(dataset.interactions, made)
-    clicks = PublicFacts(5, 5, "clicks", (1.0, 1.0), None, Streams(1))
-    with pytest.raises(SettingsError, match=r"model.gradient_radius has no effect on clicks"):
-        prepare(load(None, ["recipe=am-dpsgd", "model.gradient_radius=1"]), clicks)
-
-
 TWO_LAYERS = (
-    "model.encoder=two-layer",
     "model.dimension=3",
     "model.steps=1",
     "model.user_ridge=4",
@@ -231,7 +75,7 @@ def test_a_step_of_two_layers_is_algorithm_6_read_line_by_line() -> None:
     mean = float(counted.state["mean"])
     omega = np.maximum(np.asarray(counted.answer.values["counts"][:, 0]), 1) ** -0.25
     key = Streams(0).key("two-layer-batch", round=1)
-    batch = weights.share_of_examples(ratings, share=0.6, key=key)  # l. 4
+    batch = example_choice.share_of_examples(ratings, share=0.6, key=key)  # l. 4
     assert 0.5 < batch.mean() < 0.7
     H = X @ E  # l. 5-7, once for every item
     V = H @ W
@@ -261,9 +105,84 @@ def test_a_step_of_two_layers_is_algorithm_6_read_line_by_line() -> None:
         np.testing.assert_allclose(found, moved, atol=1e-2 * np.abs(moved).max())
 
 
-def test_two_layers_are_am_dpsgd_s_alone_and_need_public_features() -> None:
+def test_gradients_are_those_of_opacus_clipped_example_by_example() -> None:
+    """A bag of embeddings and a dense layer in torch: GradSampleModule's gradient of each example,
+    clipped and weighed, adds up to what devices report. Tolerance: the reports' grid."""
+    from opacus import GradSampleModule  # seconds, which other workers do without
+
+    dataset = planted(SHAPES["small"], seed=5)
+    ratings = dataset.interactions
+    radius = 0.5
+    keys = [key for key in TWO_LAYERS if "example_share" not in key]
+    made = prepared_for(ratings, dataset.features, *keys)
+    counted, stepped = rounds_of(ratings, made)
+    of_features = EncoderSettings(1, least_share=0.0, rarity=0.5, identity=0.0)
+    X = feature_rows(dataset.features, ratings.num_items, of_features).toarray()
+    E, W = (np.asarray(counted.state[name], np.float64) for name in ("E", "W"))
+    mean = float(counted.state["mean"])
+    omega = np.maximum(np.asarray(counted.answer.values["counts"][:, 0]), 1) ** -0.25
+    encoder = torch.nn.Sequential(
+        torch.nn.Linear(*E.shape, bias=False), torch.nn.Linear(3, 3, bias=False)
+    ).double()
+    with torch.no_grad():
+        encoder[0].weight.copy_(torch.from_numpy(E.T.copy()))
+        encoder[1].weight.copy_(torch.from_numpy(W.T.copy()))
+    sampled = GradSampleModule(encoder, loss_reduction="sum")
+    V = X @ E @ W
+    users = np.repeat(np.arange(ratings.num_users), np.diff(ratings.user_ptr))
+    y = ratings.values - mean
+    U = np.zeros((ratings.num_users, 3))
+    shares = np.zeros(len(y))
+    for k, (a, b) in enumerate(itertools.pairwise(ratings.user_ptr)):
+        seen = V[ratings.items[a:b]]
+        U[k] = np.linalg.solve(seen.T @ seen + 4 * np.eye(3), seen.T @ y[a:b])
+        shares[a:b] = omega[ratings.items[a:b]] / omega[ratings.items[a:b]].sum()
+    inputs = torch.from_numpy(X[ratings.items]).requires_grad_()  # the hooks warn without
+    predicted = (sampled(inputs) * torch.from_numpy(U[users])).sum(1)
+    (0.5 * (torch.from_numpy(y) - predicted) ** 2).sum().backward()
+    both = [parameter.grad_sample.numpy() for parameter in sampled.parameters()]
+    lengths = np.sqrt(sum((each**2).sum((1, 2)) for each in both))
+    factors = shares * np.minimum(1.0, radius / lengths)
+    assert 0.05 < (lengths > radius).mean() < 0.95
+    in_E, in_W = (-np.einsum("n,nij->ji", factors, each) for each in both)
+    (released,) = stepped.answer.values.values()
+    assert len(released) == 2 * max(len(in_E), len(in_W))
+    for found, expected in ((released[0 : 2 * len(in_E) : 2], in_E), (released[1:7:2], in_W)):
+        np.testing.assert_allclose(found * radius, expected, atol=1e-2 * np.abs(expected).max())
+
+
+def test_no_user_moves_a_release_by_more_than_its_radius() -> None:
+    """Whatever its ratings: at the far ends of the scale, on few items and on all."""
+    dataset = planted(SHAPES["small"], seed=3)
+    m, (low, high) = dataset.interactions.num_items, dataset.interactions.value_range
+    lists = [np.arange(m), np.array([0]), np.arange(0, m, 2), np.arange(5)]
+    ptr = np.cumsum([0, *map(len, lists)])
+    ends = np.where(np.arange(ptr[-1]) % 2, low, high)
+    items = np.concatenate(lists).astype(np.int32)
+    extreme = Interactions(ptr.astype(np.int64), items, ends.astype(np.float32), m, (low, high))
+    made = prepared_for(extreme, dataset.features, *TWO_LAYERS, "model.example_share=1")
+    counted, _ = rounds_of(extreme, made)
+    question = made.recipe.ask(counted.state)
+    assert question is not None
+    norms = squared_norms(made.steps[question.step](question, extreme), question.releases)
+    assert 0.25 < norms.max() <= 1  # and the bound is no idle one
+
+
+def test_the_name_means_algorithm_6_on_ratings_with_or_without_features() -> None:
+    """The registry's recipe is the class that the tests above read; ids are features of none."""
     ratings = planted(SHAPES["small"], seed=3).interactions
-    with pytest.raises(SettingsError, match='needs recipe = "am-dpsgd"'):
-        load(None, ["recipe=published", "model.encoder=two-layer"])
-    with pytest.raises(SettingsError, match="public features"):
-        prepared_for(ratings, None, *TWO_LAYERS)
+    made = prepared_for(ratings, None, "model.steps=1")
+    assert isinstance(made.recipe, TwoLayerDescent)
+    assert made.recipe.rows.shape == (ratings.num_items, ratings.num_items + 1)
+    assert require("am-dpsgd").kinds == ("ratings",)
+    for key in ("biases=false", "own_vectors=false", "user_radius=1"):
+        with pytest.raises(SettingsError, match="has no effect"):
+            load(None, ["recipe=am-dpsgd", f"model.{key}"])
+
+
+def test_a_rate_that_diverges_is_told_in_words() -> None:
+    dataset = planted(SHAPES["small"], seed=3)
+    keys = ("model.steps=12", "model.learning_rate=900", "privacy.epsilon=inf")
+    made = prepared_for(dataset.interactions, dataset.features, *keys)
+    with pytest.raises(SettingsError, match="the item encoder diverged at step"):
+        rounds_of(dataset.interactions, made)

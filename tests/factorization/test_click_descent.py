@@ -81,9 +81,9 @@ def test_a_step_is_the_gradient_of_every_users_whole_loss_over_its_curvature() -
 
 
 def test_with_rows_of_the_identity_and_no_weights_the_encoder_is_the_table() -> None:
-    """am-dpsgd without features: an entry of its own an item, and a one that all share."""
+    """encoder-descent without features: an entry of its own an item, and a one that all share."""
     clicks = some_clicks(4)
-    made = prepared_for(clicks, "recipe=am-dpsgd", *CHOSEN, "model.steps=2")
+    made = prepared_for(clicks, "recipe=encoder-descent", *CHOSEN, "model.steps=2")
     X = made.recipe.rows.toarray()  # type: ignore[attr-defined]
     np.testing.assert_array_equal(X[:, :-1], np.eye(clicks.num_items))
     *_, last = train(made.recipe, loopback(clicks, made), made.recipe.begin())
@@ -94,7 +94,7 @@ def test_with_rows_of_the_identity_and_no_weights_the_encoder_is_the_table() -> 
 def test_users_are_solved_once_in_an_outer_step_and_every_gradient_is_charged() -> None:
     clicks = some_clicks(5)
     made = prepared_for(
-        clicks, "recipe=am-dpsgd", *CHOSEN, "model.steps=2", "model.encoder_steps=3"
+        clicks, "recipe=encoder-descent", *CHOSEN, "model.steps=2", "model.encoder_steps=3"
     )
     solved = [
         np.asarray(done.question.public["solved_on"])
@@ -111,6 +111,6 @@ def test_users_are_solved_once_in_an_outer_step_and_every_gradient_is_charged() 
 
 def test_a_radius_is_refused_where_there_are_ratings() -> None:
     ratings = planted(SHAPES["small"], seed=1).interactions
-    for recipe in ("dp-gd", "am-dpsgd"):
+    for recipe in ("dp-gd", "encoder-descent"):
         with pytest.raises(SettingsError, match="user_radius has no effect"):
             prepared_for(ratings, f"recipe={recipe}", "model.user_radius=1")

@@ -16,7 +16,7 @@ from fedrec.data.features import FeatureBag, PublicFeatures
 from fedrec.data.interactions import Interactions
 from fedrec.data.public_sources import PUBLIC_USERS
 from fedrec.errors import SettingsError
-from fedrec.factorization.default_clicks import gram_pairs, item_item
+from fedrec.factorization.default_clicks import item_item, spectrum
 from fedrec.factorization.default_clicks import recipe as clicks
 from fedrec.factorization.default_clicks import settings as click_settings
 from fedrec.factorization.default_clicks.model import ClickModel
@@ -474,7 +474,7 @@ def test_eigenvectors_are_found_once_when_the_gram_is_asked_for_again(
     monkeypatch.setattr(
         clicks,
         "denoised",
-        lambda *known, **more: found.append(1) or gram_pairs.denoised(*known, **more),
+        lambda *known, **more: found.append(1) or spectrum.denoised(*known, **more),
     )
     monkeypatch.setattr(click_settings, "FEW_CLICKS", math.inf)
     events = some_clicks()

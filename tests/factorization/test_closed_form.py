@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from fedrec.factorization.am_ssp import recipe
-from fedrec.factorization.least_squares import ItemStatistics
+from fedrec.factorization.item_statistics import ItemStatistics
 from fedrec.numerics.segments import pack
 
 

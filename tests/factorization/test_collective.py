@@ -17,7 +17,7 @@ from fedrec.errors import SettingsError
 from fedrec.factorization import collective
 from fedrec.factorization.collective import Side
 from fedrec.factorization.facts import PublicFacts, predict
-from fedrec.factorization.least_squares import ItemStatistics
+from fedrec.factorization.item_statistics import ItemStatistics
 from fedrec.federation.messages import train
 from fedrec.in_process import Loopback
 from fedrec.numerics.segments import pack

@@ -11,10 +11,10 @@ from fedrec.factorization.default_ratings.cross_fitting import cross_fit
 
 @pytest.fixture(params=["few", "many"])
 def form(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """NumPy's form, and the compiled one of many ratings."""
+    """NumPy's form, and the compiled one of many items."""
     if request.param == "many":
         for module in (client, cross_fitting):
-            monkeypatch.setattr(module, "FEW_RATINGS", -1)
+            monkeypatch.setattr(module, "FEW_ITEMS", -1)
 
 
 def ratings_of(sizes: list[int], items: int, rng: np.random.Generator) -> Interactions:
@@ -146,7 +146,7 @@ def test_a_posterior_mean_is_the_same_where_items_are_too_many_to_multiply_all(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     rng = np.random.default_rng(6)
-    monkeypatch.setattr(client, "FEW_RATINGS", 0)
+    monkeypatch.setattr(client, "FEW_ITEMS", 0)
     mine = ratings_of([1, 4, 9, 17], 30, rng)
     phi = rng.standard_normal((30, 20))
     known = rng.standard_normal(len(mine)), rng.uniform(0.2, 2, 30)
@@ -161,7 +161,7 @@ def test_many_ratings_along_one_direction_are_fitted_as_along_two_of_which_one_i
     width: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rng = np.random.default_rng(7)
-    monkeypatch.setattr(cross_fitting, "FEW_RATINGS", -1)
+    monkeypatch.setattr(cross_fitting, "FEW_ITEMS", -1)
     mine = ratings_of([0, 1, 4, 25], 30, rng)
     phi = np.column_stack([rng.standard_normal(30), np.zeros(30)])
     known = rng.standard_normal(len(mine)), rng.uniform(0.2, 2, 30)

@@ -15,16 +15,12 @@ from fedrec.data.public_sources import ITEM_VECTORS, SIMILAR_ITEMS
 from fedrec.evaluation.ranking import evaluate_ranking
 from fedrec.evaluation.ratings import rating_metrics
 from fedrec.evaluation.toplists import dot_product, same_for_everyone
-from fedrec.factorization.default_ratings.directions import (
-    BESIDE,
-    COUNT_SLOPES,
-    directions_told,
-    taste_directions,
-    together,
-    told_shares,
-)
+from fedrec.factorization.default_ratings.directions import COUNT_SLOPES, directions_told
+from fedrec.factorization.default_ratings.public_directions import BESIDE, together, told_shares
 from fedrec.factorization.default_ratings.recipe import DefaultRecipe
-from fedrec.factorization.facts import PublicFacts, predict, ranker_of
+from fedrec.factorization.default_ratings.taste_directions import taste_directions
+from fedrec.factorization.facts import PublicFacts, predict
+from fedrec.factorization.rankers import ranker_of
 from fedrec.federation.messages import train
 from fedrec.in_process import Loopback
 from fedrec.privacy.accounting import Ledger

@@ -13,8 +13,9 @@ from fedrec.data.interactions import Interactions
 from fedrec.data.planted import planted, planted_truth, shape_of_sizes
 from fedrec.data.splits import Split, random_split
 from fedrec.errors import SettingsError
-from fedrec.evaluation.controls import item_user_bias
-from fedrec.factorization.facts import Model, PublicFacts, predict, ranker_of
+from fedrec.evaluation.bias_baselines import item_user_bias
+from fedrec.factorization.facts import PublicFacts, predict
+from fedrec.factorization.rankers import Model, ranker_of
 from fedrec.federation.messages import Question, State, train
 from fedrec.federation.reports import block
 from fedrec.in_process import Loopback

@@ -4,12 +4,10 @@ usual path."""
 from __future__ import annotations
 
 import itertools
+from importlib.util import find_spec
 
 import numpy as np
 import pytest
-
-pytest.importorskip("opacus")
-
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
@@ -18,7 +16,6 @@ import fedrec
 from fedrec.data.interactions import Interactions
 from fedrec.data.kinds import Kind
 from fedrec.errors import BudgetExceededError
-from fedrec.factorization.descent.dp_sgd import summed_gradients
 from fedrec.factorization.facts import PublicFacts
 from fedrec.federation.messages import train
 from fedrec.in_process import Curator
@@ -27,6 +24,8 @@ from fedrec.privacy.accounting import Ledger
 from fedrec.randomness import Streams, SystemStreams
 from fedrec.recipes import prepare
 from fedrec.settings import load
+
+pytestmark = pytest.mark.skipif(find_spec("opacus") is None, reason="Opacus is not installed")
 
 STEP = 2.0**-24
 RIDGE = 2.0
@@ -53,6 +52,8 @@ def some_events(seed: int, kind: Kind, users: int = 8, items: int = 12) -> Inter
 
 
 def summed(events: Interactions, table: np.ndarray) -> np.ndarray:
+    from fedrec.factorization.descent.dp_sgd import summed_gradients  # imports Opacus
+
     return STEP * summed_gradients(
         events, table, user_ridge=RIDGE, offset=3.0, click_weight=ALPHA, step=STEP
     )

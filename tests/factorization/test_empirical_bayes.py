@@ -4,12 +4,8 @@ counts to noise."""
 import numpy as np
 import pytest
 
-from fedrec.factorization.empirical_bayes import (
-    ItemPosterior,
-    denoise_counts,
-    regress,
-    sparse_means,
-)
+from fedrec.factorization.empirical_bayes import ItemPosterior, denoise_counts, regress
+from fedrec.factorization.sparse_means import sparse_means
 
 
 def zipf(m: int, most: float) -> np.ndarray:

@@ -11,7 +11,7 @@ from fedrec.encoders.items import EncoderParameters, ItemInputs
 from fedrec.errors import SettingsError
 from fedrec.factorization.am_ssp import gradient
 from fedrec.factorization.am_ssp.gradient import Adam, Constant, Descent, GradientDescent, Optimizer
-from fedrec.factorization.least_squares import ItemStatistics
+from fedrec.factorization.item_statistics import ItemStatistics
 from fedrec.numerics.segments import pack
 
 Floats = npt.NDArray[np.floating]

@@ -5,7 +5,8 @@ import math
 import numpy as np
 import pytest
 
-from fedrec.factorization.default_clicks.gram_pairs import denoised, shared, stands_out
+from fedrec.factorization.default_clicks.gram_pairs import shared
+from fedrec.factorization.default_clicks.spectrum import denoised, stands_out
 
 K = 60
 STD = 1.0
@@ -45,3 +46,21 @@ def test_directions_that_features_tell_take_no_place_from_those_that_they_do_not
     made = found.Q @ found.Q.T
     for taste, size in ((told, 3.0), (untold, 2.0)):
         assert abs((taste.T @ made @ taste).item() - size) < 0.2 * size
+
+
+def test_what_little_noise_changes_nothing_that_few_people_tell() -> None:
+    """The sampling of 200 people outweighs noise that goes to 0: estimates go to those without."""
+    rng = np.random.default_rng(4)
+    clicked = rng.random((200, 80)) < 0.05 + 0.3 * rng.random(80) ** 3
+    clicked[:, 1:20:2] = clicked[:, 0:20:2]  # single pairs that stand out
+    units = clicked / np.sqrt(np.maximum(clicked.sum(axis=1, keepdims=True), 1))
+    gram = units.T @ units
+    diagonal = np.maximum(np.diag(gram), 0.01)
+    known = {"clicks": float(clicked.sum(1).mean()), "users": 200.0}
+    exact = shared(gram, diagonal, diagonal, noise_std=0.0, **known)
+    for std in (1e-9, 1e-6, 1e-3):
+        noisy = shared(gram, diagonal, diagonal, noise_std=std, **known)
+        assert noisy.single is None
+        np.testing.assert_allclose(
+            noisy.Q @ noisy.Q.T, exact.Q @ exact.Q.T, atol=30 * std * np.abs(exact.Q).max() + 1e-12
+        )

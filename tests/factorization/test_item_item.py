@@ -20,7 +20,6 @@ from fedrec.factorization.default_clicks.gram_pairs import (
     Pairs,
     beyond,
     beyond_popularity,
-    denoised,
     denoised_diagonal,
     shared,
     subspaces,
@@ -28,6 +27,7 @@ from fedrec.factorization.default_clicks.gram_pairs import (
 )
 from fedrec.factorization.default_clicks.item_item import ItemItem, ease, head_size
 from fedrec.factorization.default_clicks.model import ClickModel, ItemItemModel
+from fedrec.factorization.default_clicks.spectrum import denoised
 
 K = 40
 

@@ -3,7 +3,8 @@ import numpy.typing as npt
 import pytest
 
 from fedrec.data.interactions import Interactions, ItemOrder, order_by_item
-from fedrec.factorization.least_squares import item_statistics, map_rows
+from fedrec.factorization.item_statistics import item_statistics
+from fedrec.factorization.least_squares import map_rows
 from fedrec.federation.messages import BlockReports, BlockSpec, Reports
 from fedrec.federation.reports import ExactSums, exact_sums
 from fedrec.numerics import threads

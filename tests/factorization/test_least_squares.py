@@ -21,8 +21,8 @@ Floats = npt.NDArray[np.floating]
 
 @pytest.fixture(params=[-1, 1 << 22], ids=["compiled", "few"])
 def form(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The kernel of many rows, and NumPy's form of few."""
-    monkeypatch.setattr(least_squares, "_FEW_NUMBERS", request.param)
+    """The kernel of many items, and NumPy's form of few."""
+    monkeypatch.setattr(least_squares, "FEW_ITEMS", request.param)
 
 
 def some_ratings(
@@ -186,7 +186,7 @@ def test_released_models_of_clicks_are_the_same_whether_numpy_solved(
     train = fedrec.Dataset.planted("small", kind="clicks").split("random", seed=1)[0]
     found = []
     for few in (-1, 1 << 22):
-        monkeypatch.setattr(least_squares, "_FEW_NUMBERS", few)
+        monkeypatch.setattr(least_squares, "FEW_ITEMS", few)
         model = fedrec.MatrixFactorization(noise="seeded").fit(train)
         model.save(tmp_path / str(few))
         found.append((tmp_path / str(few) / "model.safetensors").read_bytes())

@@ -9,8 +9,9 @@ from scipy import stats
 
 from fedrec.data.interactions import Interactions
 from fedrec.factorization.default_clicks.item_item import ItemItem
-from fedrec.factorization.default_ratings.model import DefaultModel, LikedRanker
-from fedrec.factorization.facts import ranker_of
+from fedrec.factorization.default_ratings.liked_ranker import LikedRanker
+from fedrec.factorization.default_ratings.model import DefaultModel
+from fedrec.factorization.rankers import ranker_of
 from fedrec.factorization.released import arrays_of, model_of
 
 ITEMS = 40

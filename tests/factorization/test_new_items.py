@@ -15,6 +15,7 @@ from fedrec.data.added_items import added_items
 from fedrec.errors import DataError, SettingsError
 from fedrec.numerics.segments import regressed
 from fedrec.serving.bundle import read
+from fedrec.serving.model_bundles import export
 from fedrec_client.public_model import best
 
 KINDS = ("clicks", "ratings")
@@ -144,6 +145,14 @@ def test_vectors_and_links_alone_say_what_a_new_item_is_like() -> None:
 
 
 @pytest.mark.slow
+def test_a_model_with_new_items_has_no_certificate_of_the_one_without(
+    parts: tuple[fedrec.Dataset, fedrec.TrainingSet, fedrec.TestSet], tmp_path: Path
+) -> None:
+    model = fedrec.MatrixFactorization().fit(parts[1])  # of system noise: seeded models have none
+    assert (model.save(tmp_path / "model") / "certificate").exists()
+    assert not (model.with_items(parts[0]).save(tmp_path / "more") / "certificate").exists()
+
+
 def test_a_saved_model_and_its_bundle_have_new_items(
     parts: tuple[fedrec.Dataset, fedrec.TrainingSet, fedrec.TestSet],
     model: fedrec.Recommender,
@@ -157,7 +166,6 @@ def test_a_saved_model_and_its_bundle_have_new_items(
     two = again.recommend(history=history, k=20)
     assert one["item"].to_list() == two["item"].to_list()
     assert "came after training" in (tmp_path / "more" / "README.md").read_text()
-    assert not (tmp_path / "more" / "certificate").exists()
     version = again.export(tmp_path / "python.safetensors")
     bundle = read(tmp_path / "python.safetensors")
     rows = {item: row for row, item in enumerate(bundle.ids)}
@@ -196,3 +204,28 @@ def test_todays_titles_and_features_stand_with_known_items_first() -> None:
     genre = added.features.bags["genre"]
     assert genre.vocabulary == ("drama", "war")
     assert genre.counts.toarray().tolist() == [[0, 0], [1, 0], [0, 1]]
+
+
+def test_ids_that_were_read_off_rows_are_not_covered_wherever_they_go(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    rows = [(f"p{u}", f"i{i}") for u in range(200) for i in rng.choice(40, 8, replace=False)]
+    names = [f"i{i}" for i in range(40)]
+
+    def frame(more: list[tuple[str, str]]) -> dict[str, list[str]]:
+        users, items = zip(*rows, *more, strict=True)
+        return {"user": list(users), "item": list(items)}
+
+    genres = [("a", "b", "c")[i % 3] for i in range(40)]
+    known = fedrec.Dataset.from_frame(frame([]), items={"item": names, "genre": genres})
+    model = fedrec.ItemItem(epsilon=20, noise="seeded").fit(known)
+    assert model.guarantee.not_covered == ()
+    links = {"item": [*names, "of-one"], "similar": [*names[1:], "of-one", "i0"]}
+    today = fedrec.Dataset.from_frame(frame([("p0", "of-one")]), similar_items=links)
+    found = model.with_items(today)
+    (said,) = found.guarantee.not_covered
+    assert "read off everybody's rows" in said
+    folder = found.save(tmp_path / "model")
+    assert fedrec.load(folder).guarantee.not_covered == (said,)
+    assert said in (folder / "README.md").read_text()
+    export(folder, tmp_path / "bundle")
+    assert read(tmp_path / "bundle").about.training["not_covered"] == [said]

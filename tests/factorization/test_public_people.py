@@ -15,7 +15,7 @@ from fedrec.data.interactions import Dataset, Interactions
 from fedrec.data.planted import SHAPES, planted
 from fedrec.data.public_sources import PUBLIC_USERS, metadata_of, with_users_made_public
 from fedrec.errors import SettingsError
-from fedrec.factorization.default_ratings.model import settings_for
+from fedrec.factorization.default_ratings.settings import settings_for
 from fedrec.factorization.empirical_bayes import expected_counts
 from fedrec.factorization.facts import PublicFacts, beside_known, predict
 from fedrec.federation.messages import State, train

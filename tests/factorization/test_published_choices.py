@@ -5,7 +5,7 @@ import pytest
 
 import fedrec
 from fedrec.recipes import dp_cmf, published
-from fedrec.recipes.published import (
+from fedrec.recipes.ssp_choices import (
     WITH_FEATURES,
     WITH_OWN_MEANS,
     WITHOUT_FEATURES,

@@ -9,8 +9,10 @@ import pytest
 
 from fedrec.errors import RunError
 from fedrec.factorization.default_clicks.model import ClickModel
-from fedrec.factorization.default_ratings.model import DefaultModel, LikedRanker
-from fedrec.factorization.facts import Model, PublicFacts, ranker_of
+from fedrec.factorization.default_ratings.liked_ranker import LikedRanker
+from fedrec.factorization.default_ratings.model import DefaultModel
+from fedrec.factorization.facts import PublicFacts
+from fedrec.factorization.rankers import Model, ranker_of
 from fedrec.factorization.released import load, save
 from fedrec.federation.messages import train
 from fedrec.in_process import Loopback
@@ -29,6 +31,7 @@ from fedrec.settings import load as scenario
         ["recipe=noisy-descent"],
         ["recipe=dp-gd"],
         ["recipe=am-dpsgd"],
+        ["recipe=encoder-descent"],
         ["recipe=dp-bias"],
         ["recipe=default", "data.kind=clicks"],
         ["recipe=dp-popularity", "data.kind=clicks"],

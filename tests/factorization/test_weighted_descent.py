@@ -90,7 +90,7 @@ def test_without_weights_it_is_the_sound_sibling_of_fast_dpmf() -> None:
     ("recipe", "more"),
     [
         ("dp-gd", {}),
-        ("am-dpsgd", {}),
+        ("encoder-descent", {}),
         (
             "noisy-descent",
             {

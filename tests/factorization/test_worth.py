@@ -14,6 +14,7 @@ from fedrec.data.splits import random_split
 from fedrec.evaluation.ranking import evaluate_ranking
 from fedrec.evaluation.toplists import dot_product
 from fedrec.factorization import released
+from fedrec.factorization.default_clicks.asked import asked_of
 from fedrec.factorization.default_clicks.client import left_out, report_counts
 from fedrec.factorization.default_clicks.model import (
     POPULAR,
@@ -27,15 +28,15 @@ from fedrec.factorization.default_clicks.recipe import item_item_of
 from fedrec.factorization.default_clicks.worth import (
     LISTED,
     asked_model,
-    asked_of,
     blends,
     chosen_blend,
     report_worth,
     shares,
     worth_of,
 )
-from fedrec.factorization.default_ratings.directions import link_directions
-from fedrec.factorization.facts import Model, PublicFacts
+from fedrec.factorization.default_ratings.public_directions import link_directions
+from fedrec.factorization.facts import PublicFacts
+from fedrec.factorization.rankers import Model
 from fedrec.federation.messages import Question, ReleaseSpec, State, train
 from fedrec.federation.reports import block
 from fedrec.in_process import Loopback

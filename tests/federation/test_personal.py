@@ -16,9 +16,9 @@ from fedrec.data.interactions import Interactions
 from fedrec.data.planted import planted, shape_of_sizes
 from fedrec.errors import SettingsError
 from fedrec.factorization.facts import PublicFacts
-from fedrec.federation.messages import Reports, train
+from fedrec.federation.messages import BlockReports, Reports, train
 from fedrec.federation.releases import announced, mean_weight, weight, weighted, with_limits
-from fedrec.federation.reports import ExactSums, squared_norms
+from fedrec.federation.reports import ExactSums, block, squared_norms
 from fedrec.in_process import Loopback
 from fedrec.privacy.accounting import Ledger, compose, epsilon_of
 from fedrec.privacy.guarantee import Guarantee
@@ -86,6 +86,35 @@ def test_a_user_who_leaves_moves_every_release_by_at_most_its_weight_of_the_radi
         assert np.all(norms <= (share * release.radius) ** 2 * (1 + 1e-12))
 
 
+@settings(max_examples=50, deadline=None)
+@given(seed=st.integers(0, 2**32), share=st.floats(0, 1))
+def test_no_coefficient_is_larger_than_its_weight_allows(seed: int, share: float) -> None:
+    """Each, so that no norm of any shape is: whatever rounds, rounds towards zero."""
+    rng = np.random.default_rng(seed)
+    ptr = np.array([0, 3, 3, 9], np.int64)
+    blocks = (block("one", "linear", rows=1, width=2), block("many", "linear", rows=12, width=2))
+    parts = tuple(
+        BlockReports(rng.integers(-(2**14), 2**14, n).astype(np.int32), np.zeros((3, 2), np.int32))
+        for n in (3, 9)
+    )
+    sent = Reports(ptr, np.arange(9, dtype=np.int32), parts)
+    for before, after in zip(parts, weighted(sent, np.full(3, share), blocks).blocks, strict=True):
+        limit = np.abs(before.coefficients) * share  # a product of doubles: right to 2^-53
+        assert (np.abs(after.coefficients) <= limit * (1 + 1e-15)).all()
+        assert (after.coefficients * before.coefficients >= 0).all()
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.lists(st.floats(0.01, 100), min_size=1, max_size=6, unique=True), st.floats(0.01, 100))
+def test_nobody_pays_more_than_its_own_limit(limits: list[float], own: float) -> None:
+    shares = dict.fromkeys(limits, 1 / len(limits))
+    below = [math.nextafter(limit, 0) for limit in limits]
+    for mine in (own, *limits, *below):
+        chosen = announced(mine, shares)
+        assert chosen <= mine
+        assert chosen in shares or (chosen == 0 and mine < min(limits))
+
+
 def test_noise_is_that_of_the_run_whatever_people_chose() -> None:
     """Released less exact sums, over the std that the plan states: standard normal (KS, false
     alarms 1 in 1000), and not at 2/3 or 3/2."""
@@ -108,7 +137,7 @@ def test_noise_is_that_of_the_run_whatever_people_chose() -> None:
         assert stats.kstest(noise / wrong, "norm").pvalue < 1e-3
 
 
-@pytest.mark.parametrize("own", [0.5, 1.0, 3.0, 5.0, 9.0])
+@pytest.mark.parametrize("own", [0.5, 1.0, 3.0, 4.8, 5.0, 9.0])
 def test_a_user_s_epsilon_equals_an_independent_computation(own: float) -> None:
     """Balle and Wang's delta of the composed mu, and the plan's releases scaled one by one."""
     plan = _prepared(_data()).plan

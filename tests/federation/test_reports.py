@@ -6,9 +6,18 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy import sparse
 
 from fedrec.federation.messages import BlockReports, ReleaseSpec, Reports, quantise, step_for
-from fedrec.federation.reports import RealBlock, block, bounded, squared_norms, within_radius
+from fedrec.federation.reports import (
+    RealBlock,
+    SparseReports,
+    block,
+    bounded,
+    exact_sums,
+    squared_norms,
+    within_radius,
+)
 
 ITEMS = 6
 WIDTH = 3
@@ -247,3 +256,35 @@ def test_numbers_whose_squares_underflow_never_make_a_report_longer(
             assert within_radius(reports, [spec]).all()
             vectors = reports.blocks[0].vectors * spec.blocks[0].vector_step
             assert float(np.linalg.norm(vectors)) <= 1
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(0, 2**32 - 1), st.sampled_from(["linear", "outer"]), st.floats(-150, 70))
+def test_sparse_vectors_give_the_integers_sums_and_norms_of_dense_ones(
+    seed: int, kind: str, exponent: float
+) -> None:
+    draws = np.random.default_rng(seed)
+    users, width = int(draws.integers(1, 6)), int(draws.integers(1, 8))
+    lengths = draws.integers(0, width + 1, users)  # of nobody, of one, of all
+    pointer = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
+    items = np.concatenate(
+        [np.sort(draws.permutation(width)[:n]) for n in lengths]
+    ).astype(np.int32)  # fmt: skip
+    # of all sizes that float64 has room for, zeros among them
+    values = draws.normal(size=len(items)) * 10**exponent * draws.integers(0, 2, len(items))
+    sparse_rows = sparse.csr_array((values, items, pointer), (users, width))
+    release = ReleaseSpec("r", (block("b", kind, rows=width + 1, width=width),))
+    made = [
+        bounded(pointer, items, [RealBlock(values, vectors)], (release,))
+        for vectors in (sparse_rows, sparse_rows.toarray())
+    ]
+    assert isinstance(made[0].blocks[0], SparseReports)
+    lean, full = (reports.blocks[0] for reports in made)
+    assert lean.shape == full.shape
+    assert lean.coefficients.tolist() == full.coefficients.tolist()
+    assert lean.vectors.tolist() == full.vectors.tolist()
+    norms = [squared_norms(reports, (release,)).tolist() for reports in made]
+    assert norms[0] == norms[1]
+    sums = [exact_sums(reports, release.blocks)[0].tolist() for reports in made]
+    assert sums[0] == sums[1]
+    assert made[0].wire_bytes == made[1].wire_bytes

@@ -162,7 +162,7 @@ def test_a_batch_is_laid_out_as_the_module_says() -> None:
     assert struct.unpack_from("<2h2h", data, len(data) - 8) == (7, 7, -9, -9)
 
 
-@settings(max_examples=500)
+@settings(max_examples=200)
 @given(batches(), st.data())
 def test_damaged_bytes_are_refused_or_are_a_batch_within_all_limits(
     sent: Batch, data: st.DataObject
@@ -510,7 +510,7 @@ PIECES = [b"0", b"9" * 400, b"[", b"{", b"null", b'"', b"1e999", b"-1", b"NaN", 
 
 
 @pytest.mark.parametrize("name", READERS)
-@settings(max_examples=300)
+@settings(max_examples=100)
 @given(st.data())
 def test_damaged_messages_raise_nothing_but_refusals(name: str, data: st.DataObject) -> None:
     read, good = READERS[name]

@@ -60,6 +60,7 @@ RATINGS = {
     "noisy-descent": ["recipe=noisy-descent"],
     "dp-gd": ["recipe=dp-gd"],
     "am-dpsgd": ["recipe=am-dpsgd"],
+    "encoder-descent": ["recipe=encoder-descent"],
     "dp-bias": ["recipe=dp-bias"],
     "clicks": ["data.kind=clicks", "recipe=default"],
     "published-clicks": ["data.kind=clicks", "recipe=published"],
@@ -79,10 +80,10 @@ ALONE = {"default-three"}
 """Which no runtime but the loopback carries."""
 CASES = [
     *(f"{name}/loopback" for name in RATINGS),
-    *(f"{name}/flower" for name in RATINGS if name not in ALONE),
+    *(f"{name}/parties" for name in RATINGS if name not in ALONE),
     *NEWS,
 ]
-QUICK = ("default/loopback", "default/flower", "clicks/loopback", "dp-gd/loopback", "additive")
+QUICK = ("default/loopback", "default/parties", "clicks/loopback", "dp-gd/loopback", "additive")
 """What the test checks; everything else is the command's."""
 
 PARTS = {
@@ -138,7 +139,7 @@ def run(case: str, folder: Path) -> Path:
         result = simulate.run(
             chosen,
             name="golden",
-            choice=RuntimeChoice("flower" if runtime == "flower" else "loopback"),
+            choice=RuntimeChoice("parties" if runtime == "parties" else "loopback"),
             quiet=True,
         )
     return Path(result["run_dir"])

@@ -4,6 +4,7 @@ the newest."""
 import hashlib
 import io
 import json
+import math
 import os
 import shutil
 import sqlite3
@@ -11,6 +12,7 @@ import tarfile
 import threading
 from collections.abc import Callable
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +24,7 @@ from fedrec.cli.ledgers.backup import backup
 from fedrec.cli.ledgers.restoring import contents, restore
 from fedrec.cli.main import app
 from fedrec.errors import RefusedError, RunError, SettingsError
-from fedrec.federation.protocol import LedgerHead, follow
+from fedrec.federation.protocol import LedgerHead, OwnLedger, follow
 from fedrec.privacy.calibration import calibrate
 from fedrec.privacy.guarantee import Guarantee
 from fedrec.storage import write_json
@@ -81,7 +83,8 @@ def test_an_older_backup_of_the_aggregator_is_refused_by_its_peers_and_the_newes
     server = SeenLedger(settings / "seen.json")
     peers = [
         lambda: follow(
-            lambda since: world.aggregator.client_endpoint("client-0").growth(since, 0), client
+            lambda since: world.aggregator.client_endpoint("client-0").growth(since, OwnLedger()),
+            client,
         )
     ]
     peers.append(lambda: follow(world.aggregator.growth, server))
@@ -136,7 +139,7 @@ def test_an_older_backup_of_a_client_is_refused_by_the_aggregator_and_the_newest
         secrets.add(ledger.secret)
         ledger.charge("run", round, f"{round}", PLAN, [f"x/{round}"])
         backup(settings / "client.toml", settings / f"{round}.tar")  # it runs
-        world.aggregator.client_endpoint("client-0").growth(LedgerHead(), len(ledger.entries))
+        world.aggregator.client_endpoint("client-0").growth(LedgerHead(), ledger.told)
         ledger.close()
     assert len(secrets) == 1
     for round, charged in ((0, 1), (1, 2)):
@@ -145,14 +148,13 @@ def test_an_older_backup_of_a_client_is_refused_by_the_aggregator_and_the_newest
         ledger = ClientLedger(path, limit=LIMIT)
         assert ledger.secret in secrets
         if round == 0:
-            assert (
-                refused(
-                    lambda: world.aggregator.client_endpoint("client-0").growth(LedgerHead(), 1)
-                )
-                == "stale-ledger"
-            )
+            told = [ledger.told]
+            ledger.charge("other", 0, "other", PLAN, ["x/0"])  # as long as it was, and another one
+            for own in (*told, ledger.told):
+                grow = partial(world.aggregator.client_endpoint("client-0").growth, LedgerHead())
+                assert refused(partial(grow, own)) == "stale-ledger"
         else:
-            world.aggregator.client_endpoint("client-0").growth(LedgerHead(), 2)
+            world.aggregator.client_endpoint("client-0").growth(LedgerHead(), ledger.told)
             assert ledger.charge("run", 2, "2", PLAN, ["x/2"])
         ledger.close()
     world.stop()
@@ -371,9 +373,10 @@ def test_a_restore_that_is_cut_off_is_gone_on_from_by_nobody(
         real = os.replace
 
         def replace(source: Path, target: Path) -> None:
-            if len(done) == moved:  # noqa: B023
-                raise KeyboardInterrupt
-            done.append(target.name)  # noqa: B023
+            if target.parent == settings / folder:  # noqa: B023
+                if len(done) == moved:  # noqa: B023
+                    raise KeyboardInterrupt
+                done.append(target.name)  # noqa: B023
             real(source, target)  # noqa: B023
 
         with monkeypatch.context() as patch:
@@ -462,3 +465,58 @@ def test_a_restored_ledger_is_the_same_chain(settings: Path) -> None:
     with sqlite3.connect(settings / "a" / "ledger.sqlite") as database:
         assert read(database, "a")[-1].head == head
     database.close()
+
+
+def _told(name: str, kind: bytes, size: int) -> bytes:
+    """A member of an archive whose header tells a size that nobody has."""
+    member = bytearray(tarfile.TarInfo(name).tobuf(tarfile.GNU_FORMAT))
+    member[156:157] = kind
+    member[124:136] = b"\x80" + size.to_bytes(11, "big")
+    if kind == tarfile.GNUTYPE_SPARSE:
+        member[124:136] = b"0" * 11 + b"\0"
+        member[483:495] = b"\x80" + size.to_bytes(11, "big")
+    member[148:156] = b" " * 8
+    member[148:156] = b"%06o\0 " % sum(member)
+    return bytes(member) + bytes(4096)
+
+
+@pytest.mark.parametrize(
+    ("kind", "size"), [(b"S", 2**60), (b"x", 2**40), (b"L", 2**40), (b"g", 2**40), (b"0", 2**60)]
+)
+@pytest.mark.parametrize("name", ["files/big", "manifest.json"])
+def test_an_archive_that_tells_more_than_it_has_is_refused_before_it_is_read(
+    tmp_path: Path, name: str, kind: bytes, size: int
+) -> None:
+    (tmp_path / "b.tar").write_bytes(_told(name, kind, size))
+    with pytest.raises(RunError):
+        contents(tmp_path / "b.tar")
+
+
+def test_a_pipe_a_device_and_a_folder_are_no_backup(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    for path in (tmp_path / "pipe", Path("/dev/zero"), tmp_path):
+        with pytest.raises(RunError, match="cannot be read"):
+            contents(path)
+
+
+@pytest.mark.parametrize(
+    "lie",
+    [{"entries": math.nan}, {"entries": "1"}, {"time_s": math.inf}, {"head": {}}, {"files": []},
+     {"version": "\x1b[31m"}, {"name": "\x1b]0;x\x07"}, {"party": "a\n"}],
+)  # fmt: skip
+def test_a_manifest_of_other_kinds_or_that_a_terminal_would_carry_out_is_refused(
+    tmp_path: Path, lie: dict[str, object]
+) -> None:
+    told = {"format": "fedrec-backup/1", "party": "aggregator", "name": "", "version": "1"}
+    told |= {"time_s": 0.0, "entries": 0, "head": "", "files": {}, "links": {}}
+    for words, refused_ in ((told, False), (told | lie, True)):
+        with tarfile.open(tmp_path / "b.tar", "w") as tar:
+            content = json.dumps(words).encode()
+            member = tarfile.TarInfo("manifest.json")
+            member.size = len(content)
+            tar.addfile(member, io.BytesIO(content))
+        if not refused_:
+            assert contents(tmp_path / "b.tar").party == "aggregator"
+            continue
+        with pytest.raises(RunError):
+            contents(tmp_path / "b.tar")

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from fedrec.cli.ledgers import inventory, verification
+from fedrec.cli.ledgers import inventory, repair, verification
 from fedrec.cli.main import app
 from fedrec.errors import RunError, SettingsError
 from fedrec.ledgers.sqlite_ledger import read_clock
@@ -87,12 +87,12 @@ def test_repair_notes_that_the_clock_is_behind_once_and_changes_no_entry(setting
     head = world.aggregator.ledger.head()
     now_s = world.clock.now_s - 3 * DAY_S
     with pytest.raises(RunError, match="another aggregator uses"):
-        verification.repaired(settings / "aggregator.toml")
+        repair.repaired(settings / "aggregator.toml")
     world.stop()
-    said = verification.repaired(settings / "aggregator.toml", clock=lambda: now_s)
+    said = repair.repaired(settings / "aggregator.toml", clock=lambda: now_s)
     assert len(said) == 1
     assert "72.0 h behind" in said[0]
-    assert verification.repaired(settings / "aggregator.toml", clock=lambda: now_s + 60) == ()
+    assert repair.repaired(settings / "aggregator.toml", clock=lambda: now_s + 60) == ()
     world.clock.now_s = now_s + 120
     world.start()
     assert world.aggregator.ledger.knows(head)
@@ -105,9 +105,9 @@ def test_repair_notes_that_the_clock_is_behind_once_and_changes_no_entry(setting
     ledger.close()
     assert (
         "72.0 h behind"
-        in verification.repaired(settings / "client.toml", clock=lambda: limit_s - 3 * DAY_S)[0]
+        in repair.repaired(settings / "client.toml", clock=lambda: limit_s - 3 * DAY_S)[0]
     )
-    assert verification.repaired(settings / "client.toml", clock=lambda: limit_s - 3 * DAY_S) == ()
+    assert repair.repaired(settings / "client.toml", clock=lambda: limit_s - 3 * DAY_S) == ()
     shown = inventory.shown(settings / "client.toml")
     assert (shown.head, shown.entries) == (before, 1)
     assert shown.jumps == (inventory.Jump(1, limit_s, limit_s - 3 * DAY_S),)
@@ -138,16 +138,16 @@ def test_repair_clears_what_a_crash_left_half_written_and_begins_no_new_ledger(
 ) -> None:
     for name in ("aggregator", "client"):
         with pytest.raises(RunError, match="is not there"):
-            verification.repaired(settings / f"{name}.toml")
+            repair.repaired(settings / f"{name}.toml")
     assert not (settings / "a" / "ledger.sqlite").exists()
     ClientLedger(settings / "c" / "ledger.sqlite", limit=LIMIT).close()
     (settings / "c" / "sent").mkdir()
     (settings / "c" / "sent" / ".round-000.json.77.part").write_text("half")
-    assert verification.repaired(settings / "client.toml") == (
+    assert repair.repaired(settings / "client.toml") == (
         "removed 1 files that a crash left half written",
     )
     with pytest.raises(SettingsError, match="no ledger of its own"):
-        verification.repaired(settings / "server.toml")
+        repair.repaired(settings / "server.toml")
 
 
 def test_verify_finds_a_head_file_that_knows_more_and_a_release_that_is_another(

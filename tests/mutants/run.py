@@ -13,6 +13,7 @@ In what is not Python, `file` and two texts: white space counts as one space.
 import argparse
 import ast
 import contextlib
+import functools
 import hashlib
 import math
 import os
@@ -24,11 +25,11 @@ import signal
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 import tomllib
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from xml.etree import ElementTree
@@ -54,10 +55,15 @@ PACKAGES = (
 )
 NEEDED = {"claim", "find", "replace", "test"}
 FIELDS = NEEDED | {"module", "function", "nth", "file", "hangs"}
-# a bug that fails like this was never run: it says nothing about the test
+# a test with a bug may wait for what never comes. It has this, for imports and for kernels that are
+# compiled anew, and so often the time of the longest test of its file without a bug
+_HANG_BASE_S = 20.0
+_HANG_TIMES = 3.0
+# at most this long, which is less than the limit of a run: so the test fails in words
 _HANG_S = 60.0
-"""How long a test with a bug waits for what may never come: less than the limit of a run, so that it
-fails in words."""
+# a run that is stated to hang ends after twice the wait, where no wait ended it
+_HANG_LIMIT_TIMES = 2.0
+# a bug that fails like this was never run: it says nothing about the test
 NEVER_RAN = ("NameError", "ImportError", "ModuleNotFoundError", "SyntaxError", "IndentationError")
 
 
@@ -174,9 +180,15 @@ def missing_tests(mutants: Iterable[Mutant], tree: Path = ROOT) -> list[str]:
     ]
 
 
+@functools.cache
+def _parsed(text: str) -> ast.Module:
+    """Hundreds of entries name the same test files."""
+    return ast.parse(text)
+
+
 def _require_test(tree: Path, test: str) -> None:
     file, *names = test.partition("[")[0].split("::")
-    node: ast.AST = ast.parse((tree / file).read_text())
+    node: ast.AST = _parsed((tree / file).read_text())
     for name in names:
         held = {getattr(child, "name", ""): child for child in ast.iter_child_nodes(node)}
         if name not in held:
@@ -245,13 +257,13 @@ class Copy:
                 raise RuntimeError(f"{place} was imported from outside the copy {tree}")
         return copy
 
-    def environment(self, kernels: str) -> dict[str, str]:
+    def environment(self, kernels: str, hang_s: float = _HANG_S) -> dict[str, str]:
         """The environment of a test: PYTHONPATH comes before an editable installation."""
         tree = self.folder / "tree"
         paths = os.pathsep.join(str((tree / source).resolve()) for source in SOURCES)
         kept = {key: value for key, value in os.environ.items() if key != "FEDREC_DATA"}
         own = {"PYTHONPATH": paths, "NUMBA_CACHE_DIR": str(self.folder / kernels)}
-        return kept | own | {"FEDREC_HANG_S": str(_HANG_S)}
+        return kept | own | {"FEDREC_HANG_S": str(hang_s)}
 
     def kernels_without(self, file: str) -> str:
         """A folder of compiled kernels less all that could hold code of `file`.
@@ -270,7 +282,9 @@ class Copy:
                 entry.unlink()
         return fresh.name
 
-    def pytest(self, tests: Iterable[str], kernels: str, limit_s: float) -> "Outcome":
+    def pytest(
+        self, tests: Iterable[str], kernels: str, limit_s: float, hang_s: float = _HANG_S
+    ) -> "Outcome":
         """The outcome of the tests in this copy, stopped at the first failure or at the limit."""
         report = self.folder / "report.xml"
         report.unlink(missing_ok=True)
@@ -281,7 +295,7 @@ class Copy:
             process = subprocess.Popen(
                 command,
                 cwd=self.folder / "tree",
-                env=self.environment(kernels),
+                env=self.environment(kernels, hang_s),
                 stdout=log,
                 stderr=subprocess.STDOUT,
                 stdin=subprocess.DEVNULL,
@@ -301,8 +315,17 @@ class Copy:
                 process.wait()
         return Outcome.read(code, report, self.folder / "log.txt")
 
-    def with_bug(self, mutant: Mutant, limit_s: float) -> "Outcome":
-        """The outcome of the bug's tests with the bug; the file is as before afterwards."""
+    def with_bug(self, mutant: Mutant, limit_s: float, longest_s: float) -> "Outcome":
+        """The outcome of the bug's tests with the bug; the file is as before afterwards.
+
+        Args:
+            mutant: The bug.
+            limit_s: The time limit of a bug that is not stated to hang.
+            longest_s: What the longest test of its file takes without a bug.
+        """
+        hang_s = min(_HANG_S, _HANG_BASE_S + _HANG_TIMES * longest_s)
+        if mutant.hangs:
+            limit_s = min(limit_s, _HANG_LIMIT_TIMES * hang_s + longest_s)
         tree = self.folder / "tree"
         path = mutant.path(tree)
         whole = path.read_bytes()
@@ -313,7 +336,7 @@ class Copy:
             path.write_text(mutant.applied(whole.decode()))
             # bytecode is told apart by size and whole seconds: each bug needs another second
             os.utime(path, (stamp + self.applied,) * 2)
-            return self.pytest(mutant.tests, kernels, limit_s)
+            return self.pytest(mutant.tests, kernels, limit_s, hang_s)
         finally:
             path.write_bytes(whole)
             os.utime(path, (stamp, stamp))
@@ -334,19 +357,22 @@ class Outcome:
     skipped: int
     message: str  # of the first failure
     log: str
+    longest_s: float = 0.0  # of one test
 
     @classmethod
     def read(cls, code: int | None, report: Path, log: Path) -> "Outcome":
         """From pytest's exit code, its report and its output."""
         passed = skipped = 0
         message = ""
+        longest_s = 0.0
         cases = ElementTree.parse(report).iter("testcase") if report.exists() else iter(())
         for case in cases:
             kinds = {child.tag: child.get("message") or "" for child in case}
             skipped += "skipped" in kinds
             passed += not kinds.keys() & {"skipped", "failure", "error"}
             message = message or kinds.get("failure", "") or kinds.get("error", "")
-        return cls(code, passed, skipped, message, log.read_text(errors="replace"))
+            longest_s = max(longest_s, float(case.get("time", 0)))
+        return cls(code, passed, skipped, message, log.read_text(errors="replace"), longest_s)
 
 
 @dataclass(frozen=True)
@@ -383,23 +409,59 @@ def judged(mutant: Mutant, outcome: Outcome) -> tuple[str, str]:
             return "BROKEN", f"pytest ended with exit code {code}: {outcome.log[-300:]}"
 
 
-def run_group(copy: Copy, mutants: Sequence[Mutant], limit_s: float) -> Iterable[Verdict]:
+def run_group(
+    copy: Copy, mutants: Sequence[Mutant], limit_s: float, until: float = math.inf
+) -> Iterable[Verdict]:
     """Verdicts of the bugs of one test file; first its tests without a bug, each bug by itself
-    where some of them fail."""
-    together = not _trouble(copy, [test for mutant in mutants for test in mutant.tests], limit_s)
+    where some of them fail. After `until` (time.monotonic) no bug is begun."""
+    trouble, longest_s = _trouble(copy, [test for m in mutants for test in m.tests], limit_s)
     for mutant in mutants:
         start = time.monotonic()
-        bad = "" if together else _trouble(copy, mutant.tests, limit_s)
-        kind, reason = ("BROKEN", bad) if bad else judged(mutant, copy.with_bug(mutant, limit_s))
-        yield Verdict(mutant, kind, reason, time.monotonic() - start)
+        if start > until:
+            return
+        bad, alone_s = _trouble(copy, mutant.tests, limit_s) if trouble else ("", longest_s)
+        verdict = (
+            ("BROKEN", bad) if bad else judged(mutant, copy.with_bug(mutant, limit_s, alone_s))
+        )
+        yield Verdict(mutant, *verdict, time.monotonic() - start)
 
 
-def _trouble(copy: Copy, tests: Sequence[str], limit_s: float) -> str:
-    """Why these tests cannot tell anything: they do not pass without a bug. "" where they do."""
+def _trouble(copy: Copy, tests: Sequence[str], limit_s: float) -> tuple[str, float]:
+    """Why these tests cannot tell anything: they do not pass without a bug. "" where they do.
+    Beside it, the seconds of the longest of them."""
     plain = copy.pytest(dict.fromkeys(tests), "kernels", limit_s * len(tests))
     if plain.code != 0:
-        return f"its test does not pass without it: {plain.message or plain.log[-300:]}"
-    return "a named test is skipped here" if plain.skipped else ""
+        reason = f"its test does not pass without it: {plain.message or plain.log[-300:]}"
+        return reason, plain.longest_s
+    return "a named test is skipped here" if plain.skipped else "", plain.longest_s
+
+
+def changed_since(mutants: Sequence[Mutant], commit: str) -> list[Mutant]:
+    """The mutants that the changes since `commit` can reach: their file, their test's file, or their
+    entry has changed. All of them where git does not know the commit."""
+    git = ["git", "-C", str(ROOT)]
+    asked = [*git, "diff", "--name-only", "--no-renames", commit]
+    listed = subprocess.run(asked, capture_output=True, text=True, check=False)
+    if listed.returncode:
+        return list(mutants)
+    files = set(listed.stdout.splitlines())
+    lists = {Path(file).stem for file in files if Path(file).parent == HERE.relative_to(ROOT)}
+    before = dict[str, str]()  # the lists as they were: an entry that stands there is not new
+    for area in lists:
+        asked = [*git, "show", f"{commit}:{HERE.relative_to(ROOT)}/{area}.toml"]
+        before[area] = subprocess.run(asked, capture_output=True, text=True, check=False).stdout
+
+    def new(mutant: Mutant) -> bool:
+        entries = tomllib.loads(before.get(mutant.area, "")).get("mutant", [])
+        return all(mutant.claim != entry["claim"] for entry in entries)
+
+    return [
+        mutant
+        for mutant in mutants
+        if mutant.path(ROOT).relative_to(ROOT).as_posix() in files
+        or files & {test.partition("::")[0] for test in mutant.tests}
+        or (mutant.area in lists and new(mutant))
+    ]
 
 
 def sampled(mutants: Sequence[Mutant], share: float, seed: str) -> list[Mutant]:
@@ -409,35 +471,36 @@ def sampled(mutants: Sequence[Mutant], share: float, seed: str) -> list[Mutant]:
     return [mutant for mutant in mutants if mutant in chosen]
 
 
-def run_all(mutants: Sequence[Mutant], jobs: int, limit_s: float) -> list[Verdict]:
-    """Verdicts of all mutants, printed as they come; `jobs` copies of the tree work at a time."""
+def run_all(
+    mutants: Sequence[Mutant], jobs: int, limit_s: float, until: float = math.inf
+) -> list[Verdict]:
+    """Verdicts of all mutants that begin before `until`, in their order by test file, printed as
+    they come; `jobs` copies of the tree work at a time."""
     groups = defaultdict[str, list[Mutant]](list)
     for mutant in mutants:
         groups[mutant.group].append(mutant)
     waiting = queue.SimpleQueue[list[Mutant]]()
-    for group in sorted(groups.values(), key=len, reverse=True):  # the longest first
+    for group in groups.values():
         waiting.put(group)
     verdicts = list[Verdict]()
 
     def work(copy: Copy) -> None:
-        while True:
+        while time.monotonic() < until:
             try:
                 group = waiting.get_nowait()
             except queue.Empty:
                 return
-            for verdict in run_group(copy, group, limit_s):
+            for verdict in run_group(copy, group, limit_s, until):
                 verdicts.append(verdict)
                 print(verdict.line(), flush=True)
 
-    with tempfile.TemporaryDirectory(prefix="mutants-") as scratch:
+    with (
+        tempfile.TemporaryDirectory(prefix="mutants-") as scratch,
+        ThreadPoolExecutor(jobs) as pool,
+    ):
         folders = [Path(scratch) / str(number) for number in range(min(jobs, len(groups)))]
-        workers = [threading.Thread(target=work, args=(Copy.of(ROOT, path),)) for path in folders]
-        for worker in workers:
-            worker.start()
-        for worker in workers:
-            worker.join()
-    if len(verdicts) != len(mutants):  # a worker died of its own error, which it has printed
-        raise RuntimeError(f"{len(mutants) - len(verdicts)} mutants were not run")
+        for worker in [pool.submit(work, Copy.of(ROOT, folder)) for folder in folders]:
+            worker.result()  # raises what ended it
     return verdicts
 
 
@@ -447,7 +510,11 @@ def main() -> int:
     parser.add_argument(
         "--only", help="only mutants with this text in their name, place, claim or test"
     )
-    parser.add_argument("--sample", type=float, default=1.0, help="share of the list, as 0.1")
+    parser.add_argument("--sample", type=float, default=1.0, help="share of the others, as 0.1")
+    parser.add_argument("--since", help="a commit: those that the changes since then can reach")
+    parser.add_argument(
+        "--within-s", type=float, default=math.inf, help="after so many seconds none is begun"
+    )
     parser.add_argument("--seed", default="0", help="which share: any text, as a commit's hash")
     parser.add_argument(
         "--jobs", type=int, default=2, help="copies of the tree that work at a time"
@@ -464,8 +531,16 @@ def main() -> int:
         texts = {m: " ".join((m.name, m.place, m.claim, *m.tests)) for m in mutants}
         mutants = [mutant for mutant in mutants if given.only in texts[mutant]]
     if given.sample < 1:
-        mutants = sampled(mutants, given.sample, given.seed)
-        print(f"a share of {given.sample:g} chosen by seed {given.seed}", flush=True)
+        reached = changed_since(mutants, given.since) if given.since else []
+        others = [mutant for mutant in mutants if mutant not in reached]
+        random.Random(given.seed).shuffle(reached)
+        mutants = reached + (sampled(others, given.sample, given.seed) if others else [])
+        said = f"{len(reached)} that changes since {given.since} can reach, and "
+        said = said * bool(given.since) + f"a share of {given.sample:g} chosen by seed {given.seed}"
+        print(said, flush=True)
+    else:  # all of them: the file with the most bugs begins, so that no copy waits for it at the end
+        sizes = Counter(mutant.group for mutant in mutants)
+        mutants.sort(key=lambda mutant: -sizes[mutant.group])
     if not mutants:
         parser.error("no mutant is chosen")
     if given.check:
@@ -473,7 +548,7 @@ def main() -> int:
         print(*wrong, f"{len(mutants)} mutants checked, {len(wrong)} problems", sep="\n")
         return 1 if wrong else 0
     start = time.monotonic()
-    verdicts = run_all(mutants, given.jobs, given.limit_s)
+    verdicts = run_all(mutants, given.jobs, given.limit_s, start + given.within_s)
     kinds = [verdict.kind for verdict in verdicts]
     print(f"{time.monotonic() - start:.0f} seconds")
     for verdict in verdicts:
@@ -481,8 +556,10 @@ def main() -> int:
             print(verdict.line())
     if broken := kinds.count("BROKEN"):
         print(f"{broken} broken entries: they were not tried")
+    if later := len(mutants) - len(verdicts):
+        print(f"{later} mutants were not tried: {given.within_s:g} seconds were over")
     survivors = kinds.count("SURVIVES")
-    print(f"{len(mutants)} mutants, {survivors} survivors")
+    print(f"{len(verdicts)} mutants, {survivors} survivors")
     return 1 if survivors or broken else 0
 
 

@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from fedrec.errors import SettingsError
+from fedrec.news.answer_costs import answer_costs
 from fedrec.news.attention import release_vectors
 from fedrec.news.models import news_model
-from fedrec.news.person import answer_costs
 from fedrec.news.variant import costs_of, promise, schedule_of
 from fedrec.privacy.accounting import GaussianEvent, mu_for
 from fedrec.privacy.click_accounting import dearest_click

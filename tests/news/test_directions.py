@@ -10,7 +10,7 @@ import pytest
 from fedrec.data.features import PublicFeatures
 from fedrec.data.planted_news import PlantedNewsShape, planted_news
 from fedrec.evaluation.impressions import evaluate_impressions, history_swap
-from fedrec.news import topics
+from fedrec.news import text_topics, topics
 from fedrec.news.checkpoints import DeviceNoise
 from fedrec.news.prior import public_prior, rebuilding
 from fedrec.news.reports_training import NoiseLevels, Trained, collect, fit, serve
@@ -32,24 +32,24 @@ def unit(X: np.ndarray) -> np.ndarray:
 
 def test_rows_are_the_leading_coordinates_at_length_one_and_never_longer() -> None:
     X = np.random.default_rng(1).standard_normal((300, 12)).astype(np.float32)
-    table = topics.directions(X, width=5)
+    table = text_topics.directions(X, width=5)
     np.testing.assert_allclose(table.weights, unit(X[:, :5].astype(np.float64)), atol=2.0**-BITS)
     assert (table.rows**2).sum(1).max() <= 4**BITS
     assert math.sqrt(2) < table.diameter <= 2
     X[7] = 0
-    assert not topics.directions(X, width=5).rows[7].any()
+    assert not text_topics.directions(X, width=5).rows[7].any()
 
 
 @pytest.mark.parametrize("width", [0, 13])
 def test_more_directions_than_there_are_coordinates_are_refused(width: int) -> None:
     with pytest.raises(ValueError, match="directions"):
-        topics.directions(np.eye(12), width=width)
+        text_topics.directions(np.eye(12), width=width)
 
 
 def test_untrained_directions_rank_by_the_mean_cosine() -> None:
     planted = planted_news(SHAPE, seed=3)
     X = np.random.default_rng(2).standard_normal((500, 9))
-    prior = public_prior(topics.directions(X, width=9), X, history=4)
+    prior = public_prior(text_topics.directions(X, width=9), X, history=4)
     asked = planted.log.test
     cosines = unit(X) @ unit(X).T
     padded = np.vstack([cosines, np.zeros(500)])[asked.last_clicks(4)].sum(1) / 4
@@ -71,7 +71,7 @@ def test_untrained_topics_of_one_each_rank_by_the_mean_vector_of_a_topic() -> No
 def trained(epsilon: float) -> Trained:
     planted = planted_news(SHAPE, seed=3)
     vectors = topics.public_vectors(planted.news, PublicFeatures({}), seed=3, dimension=40)
-    table = topics.directions(vectors, width=18)
+    table = text_topics.directions(vectors, width=18)
     guarantee = (
         Guarantee(epsilon, 1e-5, "click", "replace")
         if math.isfinite(epsilon)

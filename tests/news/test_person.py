@@ -13,13 +13,8 @@ from hypothesis import strategies as st
 from scipy import integrate, stats
 
 from fedrec.errors import SettingsError, UnitMismatchError
-from fedrec.news.person import (
-    answer_costs,
-    epsilon_of_person,
-    of_person,
-    require_user_limit,
-    training_costs,
-)
+from fedrec.news.answer_costs import answer_costs
+from fedrec.news.person import epsilon_of_person, of_person, require_user_limit, training_costs
 from fedrec.privacy import bounded_mean
 from fedrec.privacy.accounting import GaussianEvent, delta_of, epsilon_of, mu_for
 from fedrec.privacy.click_accounting import Costs

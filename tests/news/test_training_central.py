@@ -18,7 +18,7 @@ from fedrec.evaluation.impressions import evaluate_impressions, history_swap
 from fedrec.federation.messages import Question, Reports
 from fedrec.federation.releases import noise_stds, release
 from fedrec.federation.reports import ExactSums, within_radius
-from fedrec.news import central, topics
+from fedrec.news import central, text_topics, topics
 from fedrec.news.central import CentralSettings, plan_of
 from fedrec.news.central_client import (
     Users,
@@ -47,7 +47,7 @@ def world() -> tuple[Impressions, Impressions, TopicTable, np.ndarray]:
     return (
         planted.log.train,
         planted.log.test,
-        topics.text_topics(vectors, topics=10, rng=np.random.default_rng(2)),
+        text_topics.text_topics(vectors, topics=10, rng=np.random.default_rng(2)),
         vectors,
     )
 

@@ -20,7 +20,7 @@ from fedrec.federation.messages import Question, Release, Reports, train
 from fedrec.federation.releases import noise_stds, release
 from fedrec.federation.reports import ExactSums, within_radius
 from fedrec.in_process import Loopback
-from fedrec.news import central_client, encoder_client, topics
+from fedrec.news import central_client, encoder_client, text_topics, topics
 from fedrec.news.central_encoder import (
     EncoderModel,
     EncoderRecipe,
@@ -167,7 +167,7 @@ def test_without_noise_the_sum_is_that_of_the_clipped_gradients_up_to_the_grid()
 
 def points_of(data: Impressions, X: np.ndarray, chosen: EncoderSettings) -> np.ndarray:
     recipe = EncoderRecipe.of(
-        plan_of(non_private(1e-5), chosen), chosen, topics.directions(X, width=2), X, H
+        plan_of(non_private(1e-5), chosen), chosen, text_topics.directions(X, width=2), X, H
     )
     steps = {**central_client.client_steps(H), **encoder_client.client_steps(H)}
     link = Loopback(data, steps, recipe.plan, Streams(1), Ledger(recipe.plan.guarantee))
@@ -231,7 +231,7 @@ def test_what_the_server_undoes_is_c() -> None:
     rng = np.random.default_rng(6)
     _, X, _ = some_users(1)
     recipe = EncoderRecipe.of(
-        plan_of(Guarantee(5.0, 1e-5), chosen), chosen, topics.directions(X, width=2), X, H
+        plan_of(Guarantee(5.0, 1e-5), chosen), chosen, text_topics.directions(X, width=2), X, H
     )
     n = numbers_of(D)
     told = rng.standard_normal((6, numbers_of(D)))
@@ -267,7 +267,7 @@ def test_planted_interests_are_found(world: tuple[Impressions, Impressions, np.n
     # against what the public start says, so that all that is found is found in the clicks
     chosen = EncoderSettings(width=16, rounds=8, prior_weight=-1.0, learning_rate=120.0, clip=0.2)
     recipe = EncoderRecipe.of(
-        plan_of(non_private(1e-5), chosen), chosen, topics.directions(X, width=10), X, 20
+        plan_of(non_private(1e-5), chosen), chosen, text_topics.directions(X, width=10), X, 20
     )
     steps = {**central_client.client_steps(20), **encoder_client.client_steps(20)}
     link = Loopback(data, steps, recipe.plan, Streams(1), Ledger(recipe.plan.guarantee))

@@ -17,7 +17,7 @@ from fedrec.data.features import PublicFeatures
 from fedrec.data.planted_news import PlantedNews, PlantedNewsShape, planted_news
 from fedrec.errors import BudgetExceededError
 from fedrec.evaluation.impressions import evaluate_impressions, history_swap
-from fedrec.news import topics
+from fedrec.news import text_topics, topics
 from fedrec.news.checkpoints import DeviceNoise
 from fedrec.news.reports_training import (
     Collected,
@@ -49,7 +49,11 @@ NOISE = DeviceNoise.numbered(Streams(5), 600)
 def world() -> tuple[PlantedNews, np.ndarray, TopicTable]:
     planted = planted_news(SHAPE, seed=3)
     vectors = topics.public_vectors(planted.news, PublicFeatures({}), seed=3, dimension=40)
-    return planted, vectors, topics.text_topics(vectors, topics=18, rng=np.random.default_rng(3))
+    return (
+        planted,
+        vectors,
+        text_topics.text_topics(vectors, topics=18, rng=np.random.default_rng(3)),
+    )
 
 
 def collected(world: tuple[PlantedNews, np.ndarray, TopicTable], epsilon: float) -> Collected:
@@ -257,13 +261,13 @@ def test_k_means_finds_separate_clusters() -> None:
     rng = np.random.default_rng(2)
     centres = np.eye(6) * 10
     X = np.repeat(centres, 30, axis=0) + 0.1 * rng.standard_normal((180, 6))
-    found = topics.kmeans(X, 6, rng=rng)
+    found = text_topics.kmeans(X, 6, rng=rng)
     assert np.abs(found[:, None] - centres[None]).sum(2).min(0).max() < 1.0
 
 
 @pytest.mark.parametrize(("wanted", "temperature"), [(0, 0.1), (1000, 0.1), (3, 0.0)])
 def test_topics_that_cannot_be_are_refused(wanted: int, temperature: float) -> None:
     with pytest.raises(ValueError, match="topics"):
-        topics.text_topics(
+        text_topics.text_topics(
             np.eye(5), topics=wanted, rng=np.random.default_rng(1), temperature=temperature
         )

@@ -101,11 +101,11 @@ def test_labels_are_randomised_once_whatever_stops_the_training(
     kept = Kept(tmp_path)
     answers = []
     for _ in range(2):  # as two processes, one after the other
-        fleet = LocalClients(chosen, *world, kept)
-        begun = train_news(chosen, world[0], fleet, kept=kept)
+        clients = LocalClients(chosen, *world, kept)
+        begun = train_news(chosen, world[0], clients, kept=kept)
         next(begun)
         begun.close()
-        update = fleet._device[1]
+        update = clients._device[1]
         assert isinstance(update, Behind)
         answers.append(update.devices.labels)
     assert answers[0].sum() > 0
@@ -114,7 +114,7 @@ def test_labels_are_randomised_once_whatever_stops_the_training(
 
 @dataclass(frozen=True)
 class Counted(LocalClients):
-    """A fleet that remembers how often its clients were asked to report."""
+    """Clients that remember how often they were asked to report."""
 
     asked: list[TopicTable] = field(default_factory=list)
 
@@ -129,13 +129,13 @@ def test_reports_are_drawn_once_whatever_stops_the_training(
     chosen = scenario("additive").model_copy(
         update={"privacy": scenario("additive").privacy.model_copy(update={"noise": "system"})}
     )
-    fleet = Counted(chosen, *world)
-    begun = train_news(chosen, world[0], fleet, kept=Kept(tmp_path))
+    clients = Counted(chosen, *world)
+    begun = train_news(chosen, world[0], clients, kept=Kept(tmp_path))
     next(begun)
     begun.close()
     reports = (tmp_path / "reports.safetensors").read_bytes()
-    list(train_news(chosen, world[0], fleet, kept=Kept(tmp_path)))
-    assert len(fleet.asked) == 1
+    list(train_news(chosen, world[0], clients, kept=Kept(tmp_path)))
+    assert len(clients.asked) == 1
     assert (tmp_path / "reports.safetensors").read_bytes() == reports
 
 

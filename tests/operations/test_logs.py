@@ -1,6 +1,7 @@
 """Log files: every error line has a reason, nothing of data, and rotation loses no line."""
 
 import errno
+import io
 import json
 import logging
 import os
@@ -9,6 +10,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -177,3 +179,15 @@ def test_kill_9_while_files_rotate_loses_no_line(tmp_path: Path) -> None:
         logs.say(log, "said", round=-1)
         logs.close(log)
         assert lines_of(file)[-1]["round"] == -1
+
+
+def test_a_terminal_is_told_in_plain_lines_and_a_pipe_in_json(monkeypatch: Any) -> None:
+    for terminal in (True, False):
+        stream = io.StringIO()
+        monkeypatch.setattr(stream, "isatty", lambda shown=terminal: shown)
+        monkeypatch.setattr(sys, "stderr", stream)
+        log = logs.configure("serving")
+        logs.say(log, "stopping")
+        logs.close(log)
+        line = stream.getvalue()
+        assert ("stopping" in line, line.startswith("{")) == (True, not terminal)

@@ -16,12 +16,13 @@ from prometheus_client import Metric, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
 from fedrec.federation.protocol import Refusal
-from fedrec.operations import metrics as machine
+from fedrec.operations import machine
 from fedrec.operations.certificates import write_development_certificates
-from fedrec.operations.metrics import OUTCOMES, Metrics, watch_machine
+from fedrec.operations.machine import watch_machine
+from fedrec.operations.metrics import OUTCOMES, Metrics
 from fedrec.operations.monitoring import ALERTS, DASHBOARD
 from fedrec.operations.party_state import Awaited, Doing
-from fedrec.operations.pins import renew
+from fedrec.operations.renewal import renew
 from fedrec_server.serving.batcher import ServingCounts
 from fedrec_server.serving.refusals import Code
 from tests.waiting import HANG_S

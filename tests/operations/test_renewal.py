@@ -9,7 +9,8 @@ from cryptography import x509
 from fedrec.cli.main import guarded
 from fedrec.errors import SettingsError
 from fedrec.operations.certificates import write_development_certificates
-from fedrec.operations.pins import read_pins, renew, write_pins
+from fedrec.operations.pins import read_pins, write_pins
+from fedrec.operations.renewal import renew
 
 
 def shown(path: Path) -> x509.Certificate:

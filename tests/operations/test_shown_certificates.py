@@ -16,10 +16,10 @@ import grpc
 import pytest
 
 from fedrec.errors import SettingsError
-from fedrec.operations import pins
+from fedrec.operations import renewal
 from fedrec.operations.addresses import Address
 from fedrec.operations.certificates import write_development_certificates
-from fedrec.operations.pins import renew
+from fedrec.operations.renewal import renew
 from fedrec.transport import server_tls
 from fedrec.transport.server_tls import server_credentials
 from fedrec_aggregator.device_server import device_endpoint
@@ -82,7 +82,7 @@ def test_a_renewed_certificate_is_shown_once_it_is_valid(
         until(lambda: shown(address) != first)
         second = shown(address)
         with monkeypatch.context() as tomorrow:
-            tomorrow.setattr(pins, "BACKDATED", -timedelta(days=1))
+            tomorrow.setattr(renewal, "BACKDATED", -timedelta(days=1))
             renew(tmp_path, "server", days=60)
         asked = list[float]()
 

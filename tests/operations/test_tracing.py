@@ -3,6 +3,7 @@
 import subprocess
 import sys
 from itertools import pairwise
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -14,7 +15,8 @@ from fedrec.operations import party_state
 from fedrec.operations.metrics import Metrics
 from fedrec.operations.party_state import ATTRIBUTES, Spans
 from fedrec_client.worker_main import Counted
-from fedrec_server.watching import WatchedClients, WatchedEndpoint
+from fedrec_server.watched_clients import WatchedClients
+from fedrec_server.watching import WatchedEndpoint
 from tests.operations.spans import collected
 
 SECRET = "zq-person"
@@ -51,7 +53,7 @@ def test_a_round_of_all_parties_is_one_trace_and_its_spans_hold_what_is_listed(
     collector = collected(monkeypatch)
     monkeypatch.setattr(Counted, "_budget", lambda self: None)
     metrics = Metrics("server", "1")
-    client = Counted(Participant(), Metrics("client", "1"))  # type: ignore[arg-type]
+    client = Counted(Participant(), Metrics("client", "1"), Path())  # type: ignore[arg-type]
     everybody: Any = SimpleNamespace(
         join=lambda terms: [client.join(terms)], ask=lambda asked: [client.answer(asked)]
     )
@@ -107,7 +109,7 @@ def test_a_client_that_joins_again_adds_nothing_to_the_last_round(
 ) -> None:
     collector = collected(monkeypatch)
     monkeypatch.setattr(Counted, "_budget", lambda self: None)
-    client = Counted(Participant(), Metrics("client", "1"))  # type: ignore[arg-type]
+    client = Counted(Participant(), Metrics("client", "1"), Path())  # type: ignore[arg-type]
     asked: Any = SimpleNamespace(run="run-1", question=SimpleNamespace(round=0))
     client.answer(asked)
     client.join(SimpleNamespace(run="run-2"))  # type: ignore[arg-type]

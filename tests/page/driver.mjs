@@ -20,6 +20,19 @@ async function bundle() {
   return { ...read, sensitivity: sensitivityOf(read) };
 }
 
+/** Texts by key as `database` of storage.js keeps them, in a Map. before(): what another tab does between a read and a write. */
+function storageOf(kept, before = () => {}) {
+  return {
+    get: async (key) => kept.get(key) ?? null,
+    swap: async (key, old, text) => {
+      before();
+      const same = (kept.get(key) ?? null) === old;
+      if (same) kept.set(key, text);
+      return same;
+    },
+  };
+}
+
 const jobs = {
   async calls() {
     const module = await load(asked.module);
@@ -113,60 +126,66 @@ const jobs = {
     const { questionBody } = await load("server");
     return asked.questions.map((question) => questionBody({ ...question, coefficients: [...Float32Array.from(question.coefficients)] }));
   },
-  /** Each step of a ledger in turn: ["ask", question, [numbers that would be drawn]], ["person", titles, question], ["everything", mus], ["forget"], ["fail"], ["work"]. */
+  /** Each step of a ledger in turn: ["ask", question, [numbers that would be drawn]], ["person", titles, question], ["everything", mus], ["forget"], ["fail"], ["work"],
+   * ["rival", [entries that another tab writes in the middle of the next question]]. */
   async ledger() {
     const { Ledger, SpentError } = await load("ledger");
     const kept = new Map();
     let working = true;
-    const storage = {
-      getItem: (key) => kept.get(key) ?? null,
-      setItem: (key, value) => {
-        if (!working) throw new Error("the disk is full");
-        kept.set(key, value);
-      },
+    let rivals = [];
+    const another = () => {
+      if (!working) throw new Error("the disk is full");
+      for (const entry of rivals.splice(0)) {
+        const { entries, answers } = JSON.parse(kept.get("fedrec.ledger") ?? '{"entries": [], "answers": []}');
+        kept.set("fedrec.ledger", JSON.stringify({ entries: [...entries, entry], answers }));
+      }
     };
-    const said = ([what, question, numbers]) => {
-      const ledger = new Ledger(storage, asked.limit, () => new Date(0)); // a new one each time: as after a reload
+    const said = async ([what, question, numbers]) => {
+      const ledger = await new Ledger(storageOf(kept, another), asked.limit, () => new Date(0)).load(); // a new one each time: as after a reload
       if (what === "fail" || what === "work") working = what === "work";
-      if (what === "forget") ledger.forgetAnswers();
-      let drawn = false;
+      if (what === "rival") rivals = question;
+      if (what === "forget") await ledger.forgetAnswers();
+      let drawn = 0;
       let outcome = {};
       try {
         if (what === "person") outcome = ledger.ofPerson(question, numbers);
         if (what === "everything") outcome = { together: ledger.ofEverything(question) };
-        if (what === "ask") outcome = ledger.ask(question, "model", () => ((drawn = true), numbers));
+        if (what === "ask") outcome = await ledger.ask(() => question, "model", () => ((drawn += 1), numbers));
       } catch (failure) {
         outcome = { refused: failure instanceof SpentError ? "spent" : failure.message };
       }
       return { ...outcome, drawn, spent: ledger.spent, left: ledger.left(asked.padding), entries: ledger.entries };
     };
-    return asked.steps.map(said);
+    const outcomes = [];
+    for (const step of asked.steps) outcomes.push(await said(step));
+    return outcomes;
   },
   /**
-   * Each case in turn: {files: {digest: base64}, told, user, ratings, limit, storage?} to what was posted, charged and refused; each in
+   * Each case in turn: {files: {digest: base64}, told, user, ratings, limit, storage?, tabs?} to what was posted, charged and refused; each in
    * a storage of its own, or, with `storage`, in the one of that name, which cases may share and `lose` may damage.
    */
   async devices() {
     const [{ Device }, { TrainingLedger }] = [await load("training/device"), await load("training/ledger")];
     const stores = new Map();
     const answers = [];
-    for (const { files = {}, told = {}, user = "me", ratings = [], limit, storage, secret, lose, replies = [] } of asked.cases) {
+    for (const { files = {}, told = {}, user = "me", ratings = [], limit, storage, secret, lose, replies = [], tabs = 1 } of asked.cases) {
       const kept = stores.get(storage) ?? new Map(secret ? [["fedrec.training", JSON.stringify({ secret, entries: [] })]] : []);
       if (storage) stores.set(storage, kept);
       if (lose) kept.set("fedrec.training", kept.get("fedrec.training").replace(...lose));
       const posted = [];
       const enrolled = [];
-      const leaf = {
+      const aggregator = {
         round: async () => told,
         content: async (digest) => new Uint8Array(Buffer.from(files[digest] ?? "", "base64")),
         enroll: async (token) => enrolled.push(Buffer.from(token).toString("hex")),
         report: async (run, round, batch) => (posted.push(Buffer.from(batch).toString("base64")), replies[posted.length - 1] ?? {}),
       };
-      const store = { getItem: (key) => kept.get(key) ?? null, setItem: (key, value) => kept.set(key, value) };
-      const ledger = new TrainingLedger(store, limit);
+      const ledger = new TrainingLedger(storageOf(kept), limit);
       const outcome = {};
+      const takePart = () => new Device({ ledger, aggregator, ratings: () => ratings, user }).takePart();
       try {
-        outcome.sent = await new Device({ ledger, leaf, ratings: () => ratings, user }).takePart();
+        const sent = await Promise.all(Array.from({ length: tabs }, takePart));
+        outcome.sent = tabs === 1 ? sent[0] : sent;
       } catch (failure) {
         Object.assign(outcome, { refused: failure.message, code: failure.code ?? failure.constructor.name });
       }
@@ -194,12 +213,11 @@ const jobs = {
   /** Devices with storages of their own take part over HTTP. */
   async visits() {
     const [{ Device }, { TrainingLedger }] = [await load("training/device"), await load("training/ledger")];
-    const { HttpLeaf } = await load("training/leaf");
+    const { HttpAggregator } = await load("training/aggregator");
     const sent = [];
     for (const { user, ratings, secret } of asked.people) {
       const kept = new Map([["fedrec.training", JSON.stringify({ secret, entries: [] })]]);
-      const store = { getItem: (key) => kept.get(key) ?? null, setItem: (key, value) => kept.set(key, value) };
-      const device = new Device({ ledger: new TrainingLedger(store, asked.limit), leaf: new HttpLeaf(asked.address), ratings: () => ratings, user });
+      const device = new Device({ ledger: new TrainingLedger(storageOf(kept), asked.limit), aggregator: new HttpAggregator(asked.address), ratings: () => ratings, user });
       sent.push([await device.offer(), await device.takePart(), await device.takePart()]);
     }
     return sent;

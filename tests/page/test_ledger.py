@@ -30,11 +30,11 @@ def test_the_same_question_has_the_same_numbers_and_costs_nothing(node):
         ["ask", _question(), []],
     ]
     first, again, other, back = node("ledger", limit=LIMIT, steps=steps)
-    assert (first["coefficients"], first["cost"], first["drawn"]) == ([1.5, 2.5], 5, True)
+    assert (first["coefficients"], first["cost"], first["drawn"]) == ([1.5, 2.5], 5, 1)
     assert (again["coefficients"], again["cost"], again["drawn"], again["spent"]) == (
         [1.5, 2.5],
         0,
-        False,
+        0,
         first["spent"],
     )
     # also after another epsilon
@@ -67,7 +67,7 @@ def test_spent_is_the_exact_composition_and_the_limit_holds(node):
         assert paid[answers - 1]["spent"] == pytest.approx(serving_epsilon(answers, one), rel=1e-6)
     allowed = int(mu_for(20, DELTA) ** 2 / mu_for(1, DELTA) ** 2)
     assert len(paid) == allowed
-    assert {(step["refused"], step["drawn"]) for step in said[allowed:]} == {("spent", False)}
+    assert {(step["refused"], step["drawn"]) for step in said[allowed:]} == {("spent", 0)}
     assert said[-1]["left"] < 1
     assert {(e["unit"], e["neighbours"]) for e in said[-1]["entries"]} == {("click", "replace")}
 
@@ -80,7 +80,7 @@ def test_one_answer_may_take_the_whole_limit_and_then_only_repeats_are_left(node
     ]
     whole, more, repeat = node("ledger", limit=LIMIT, steps=[["ask", *each] for each in asked])
     assert whole["cost"] == 20
-    assert (more["refused"], more["drawn"], more["left"]) == ("spent", False, 0)
+    assert (more["refused"], more["drawn"], more["left"]) == ("spent", 0, 0)
     assert (repeat["coefficients"], repeat["cost"]) == ([1.0], 0)
 
 
@@ -90,6 +90,19 @@ def test_where_the_charge_cannot_be_kept_there_is_no_answer_to_send(node):
     assert failed["refused"] == "the disk is full"
     assert "coefficients" not in failed
     assert after["coefficients"] == [2.0]
+
+
+def test_what_another_tab_pays_between_a_read_and_a_write_is_kept_and_counted(node):
+    first = node("ledger", limit=LIMIT, steps=[["ask", _question(), [1.0]]])[0]["entries"]
+    more = [["rival", first], ["ask", _question(edit=2, epsilon=1), [2.0]]]
+    both = node("ledger", limit=LIMIT, steps=more)[1]
+    assert (both["coefficients"], both["drawn"]) == ([2.0], 2)  # what was drawn first never left
+    assert [entry["epsilon"] for entry in both["entries"]] == [5, 1]
+    steps = [["rival", first], ["ask", _question(edit=2, epsilon=20), [3.0]]]
+    past = node("ledger", limit=LIMIT, steps=steps)[1]
+    assert (past["refused"], len(past["entries"])) == ("spent", 1)
+    held = [["ask", _question(), [1.0]], ["rival", first], ["forget"]]
+    assert len(node("ledger", limit=LIMIT, steps=held)[-1]["entries"]) == 2
 
 
 def test_forgetting_answers_keeps_what_was_spent(node):
@@ -163,7 +176,7 @@ def test_one_padded_answer_may_take_the_whole_limit_and_then_nothing_is_left(nod
         "ledger", limit=LIMIT, padding=0.5, steps=[["ask", each, [0.0]] for each in asked]
     )
     assert whole["cost"] == 20
-    assert (more["refused"], more["drawn"], more["left"]) == ("spent", False, 0)
+    assert (more["refused"], more["drawn"], more["left"]) == ("spent", 0, 0)
 
 
 @pytest.mark.parametrize("padding", [0.0, 0.5])

@@ -22,7 +22,7 @@ from fedrec.federation.wire import question_digest, question_header, report_dige
 from fedrec_client.ledger import report_ids, user_tokens
 from fedrec_server.serving.http_api import page_routes
 from tests.device.worlds import World, closed, listening, opened, world
-from tests.page.test_in_chromium import CONTRASTS, browser
+from tests.page.test_in_chromium import CONTRASTS, KEPT, browser
 
 __all__ = ["browser", "closed", "world"]
 
@@ -92,7 +92,7 @@ def test_a_person_takes_part_from_the_page_and_is_counted_once(
         page.get_by_role("button", name="Take part").click()
         expect(page.locator("#said")).to_contain_text("was sent and counted")
         expect(page.locator("#ledger-words")).to_contain_text("1 round")
-        kept = json.loads(page.evaluate("localStorage.getItem('fedrec.training')"))
+        kept = json.loads(page.evaluate(KEPT, "fedrec.training"))
         assert [ratio for ratio, _ in page.evaluate(CONTRASTS) if ratio < 4.5] == []
         assert page.evaluate("document.documentElement.scrollWidth") <= 390
         page.reload()

@@ -160,6 +160,7 @@ def test_nobody_is_counted_twice_whoever_wrote_the_parts(tmp_path: Path, more: s
     content = parts[1].read_bytes()
     sizes = {"sha256": hashlib.sha256(content).hexdigest(), "size_bytes": len(content)}
     manifest["parts"][1] |= sizes | {"users": manifest["parts"][1]["users"] + 1}
+    manifest["users"] += 1
     (folder / "partitions.json").write_text(json.dumps(manifest))
     with pytest.raises(DataError, match="counted twice"):
         run(_settings(tmp_path, data), name="twice", choice=PARTITIONS)

@@ -3,6 +3,7 @@ times its cases."""
 
 import itertools
 import math
+from decimal import Decimal
 
 import mpmath
 import numpy as np
@@ -11,8 +12,8 @@ import pytest
 from scipy import stats
 
 from fedrec.numerics import threads
-from fedrec.privacy import gaussian
-from fedrec.privacy.gaussian import law_of, sample, settle
+from fedrec.privacy import discrete_gaussian
+from fedrec.privacy.discrete_gaussian import law_of, sample, settle
 from fedrec.privacy.keystream import derive
 
 KEY = b"k" * 32
@@ -74,7 +75,7 @@ def test_moments_are_those_of_the_law() -> None:
 def test_settling_every_try_in_exact_arithmetic_changes_no_draw(std: float) -> None:
     key = derive(KEY, "discrete-gaussian")
     # a margin of 2 leaves every acceptance undecided
-    slow = gaussian._sample(300, law_of(std), key, margin=2.0)
+    slow = discrete_gaussian._sample(300, law_of(std), key, margin=2.0)
     assert slow.tobytes() == sample(300, std=std, key=KEY).tobytes()
 
 
@@ -100,7 +101,7 @@ def test_a_word_on_a_threshold_is_undecided_and_further_bits_decide_it() -> None
     words = np.array([u, accept], np.uint64)
     out = np.zeros(1, np.int64)
     precision = 0.5 / law.std**2
-    state = gaussian._draw(
+    state = discrete_gaussian._draw(
         words, 0, law.thresholds, law.guide, law.shift, precision, 2.0**-40, out, 0
     )
     assert state == (0, 0, True)
@@ -111,6 +112,57 @@ def test_a_word_on_a_threshold_is_undecided_and_further_bits_decide_it() -> None
     assert settle(0, 1, law, itertools.repeat(0)) is None  # minus zero
 
 
+def test_cumulative_weights_are_right_to_the_error_that_is_declared() -> None:
+    """Against mpmath with 40 digits more."""
+    for std, digits in itertools.product((0.5, 5.3, 63.9), (50, 75, 100)):
+        cumulative, error = discrete_gaussian._cumulative(std, digits)
+        with mpmath.workdps(digits + 40):
+            spread = 2 * mpmath.mpf(std) ** 2
+            weights = [mpmath.exp(-(mpmath.mpf(i) ** 2) / spread) for i in range(3000)]
+            total = mpmath.fsum(weights)
+            for i in {0, 1, len(cumulative) // 3, len(cumulative) // 2}:
+                off = mpmath.fsum(weights[: i + 1]) / total - mpmath.mpf(str(cumulative[i]))
+                assert abs(off) <= mpmath.mpf(str(error))
+        assert error <= Decimal(10) ** (8 - digits)
+
+
+@pytest.mark.parametrize("std", [5.3, 63.9, 1000.7])
+def test_what_doubles_cannot_tell_is_undecided(std: float) -> None:
+    """The acceptance uniform lies within the margin of the probability, on both sides: whether it
+    is below depends on roundings of doubles there, which the margin of 2^-40 stands above."""
+    law = law_of(std)
+    x = 40 if law.shift else 0
+    u = (int(law.thresholds[x - 1]) if x else 0) + 1
+    y = (1 << law.shift) - 1
+    if not y:
+        return  # there is no acceptance where x alone is drawn
+    exponent = mpmath.mpf(y * (y + 2 * (x << law.shift))) / (2 * mpmath.mpf(std) ** 2)
+    accepted = mpmath.exp(-exponent)
+    for off, stuck in ((0, True), (2.0**-42, True), (-(2.0**-42), True), (2.0**-38, False)):
+        uniform = int(mpmath.floor((accepted + off) * mpmath.mpf(2) ** (63 - law.shift)))
+        v = (uniform << (law.shift + 1)) | (y << 1)
+        _, _, found = discrete_gaussian._draw(
+            np.array([u, v], np.uint64), 0, law.thresholds, law.guide, law.shift,
+            0.5 / law.std / law.std, discrete_gaussian._MARGIN, np.zeros(1, np.int64), 0,
+        )  # fmt: skip
+        assert found == stuck
+
+
+def test_what_settles_a_try_is_secret_and_is_used_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All tries undecided: each is settled by bits under a key of its own, none of which is that of
+    another sample."""
+    asked = list[bytes]()
+    more = discrete_gaussian._more_bits
+    monkeypatch.setattr(
+        discrete_gaussian, "_more_bits", lambda key: (asked.append(key), more(key))[1]
+    )
+    monkeypatch.setattr(discrete_gaussian, "SECTION", 20)
+    for key in (bytes(range(32)), bytes(range(1, 33))):
+        discrete_gaussian._sample(40, law_of(100.0), key, margin=2.0)
+    assert len(asked) >= 80
+    assert len(set(asked)) == len(asked)
+
+
 def test_the_last_word_reaches_beyond_the_table() -> None:
     law = law_of(5.0)
     assert (settle(2**64 - 1, 0, law, itertools.repeat(2**64 - 1 - 2**40)) or 0) >= len(
@@ -119,7 +171,7 @@ def test_the_last_word_reaches_beyond_the_table() -> None:
 
 
 def test_draws_depend_on_key_and_std_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    size = gaussian.SECTION + 1000
+    size = discrete_gaussian.SECTION + 1000
     draws = sample(size, std=300.0, key=KEY)
     assert sample(size - 2000, std=300.0, key=KEY).tobytes() == draws[:-2000].tobytes()
     assert not np.array_equal(sample(100, std=300.0, key=b"l" * 32), draws[:100])

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from fedrec.privacy import gaussian
+from fedrec.privacy import discrete_gaussian, gaussian
 from fedrec.privacy.accounting import delta_of, epsilon_of
 from fedrec.privacy.guarantee import Guarantee, non_private
 from fedrec.randomness import Streams
@@ -104,7 +104,8 @@ def test_two_keys_give_two_noises_and_one_key_one() -> None:
     np.testing.assert_array_equal(draws[0], draws[1])
     assert (draws[0] != draws[2]).all()
     assert (
-        gaussian.sample(9, std=1e6, key=KEY) != gaussian.sample(9, std=1e6, key=KEY + b"x")
+        discrete_gaussian.sample(9, std=1e6, key=KEY)
+        != discrete_gaussian.sample(9, std=1e6, key=KEY + b"x")
     ).all()
 
 

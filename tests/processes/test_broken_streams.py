@@ -12,7 +12,7 @@ import pytest
 from fedrec.cli import supervisor
 from tests.processes.conftest import StageFiles
 
-pytestmark = pytest.mark.processes
+pytestmark = [pytest.mark.processes, pytest.mark.rare]  # streams that break
 
 PARTIES = ("aggregator", "server", "client-1", "client-2")
 

@@ -80,6 +80,7 @@ def test_full_disks_and_a_forger_change_no_byte_and_nothing_leaves_that_is_not_w
         assert run.charges() == [name for line in lines for name in line["releases"]]
 
 
+@pytest.mark.rare
 def test_a_server_whose_disk_is_full_waits_or_ends_with_the_reason_and_goes_on_once_it_is_free(
     play: Any, stage: Callable[..., Any]
 ) -> None:

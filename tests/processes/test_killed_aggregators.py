@@ -18,7 +18,7 @@ from fedrec.operations.pins import read_pins, write_pins
 from fedrec.sharing.three_endpoints import ThreeEndpoints
 from fedrec.transport.aggregator_client import RemoteReleaseEndpoint, healthy
 from fedrec.transport.channel import Access
-from fedrec.transport.leaf_client import RemoteShareEndpoint
+from fedrec.transport.three_party_client import RemoteShareEndpoint
 from fedrec_aggregator.ledger import ReleaseLedger
 from fedrec_client.ledger import ClientLedger
 from fedrec_client.participant import Participant

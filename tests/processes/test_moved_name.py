@@ -17,7 +17,7 @@ from fedrec.operations import parent_death
 from fedrec.operations.certificates import write_development_certificates
 from tests.processes.conftest import StageFiles
 
-pytestmark = pytest.mark.processes
+pytestmark = [pytest.mark.processes, pytest.mark.rare]  # a name that moves
 
 NAMED = ("aggregator", "server")
 

@@ -17,7 +17,7 @@ from fedrec.cli.supervisor import Supervisor
 from fedrec.errors import RunError
 from tests.waiting import HANG_S
 
-pytestmark = pytest.mark.processes
+pytestmark = [pytest.mark.processes, pytest.mark.rare]  # disks that turn read-only
 
 _DEFECT = 70
 _CAUSE = (

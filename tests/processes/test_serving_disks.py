@@ -26,7 +26,7 @@ from tests.processes.test_read_only_disks import disk_of_its_own
 from tests.recommend.conftest import write_bundle
 from tests.waiting import HANG_S, until
 
-pytestmark = pytest.mark.processes
+pytestmark = [pytest.mark.processes, pytest.mark.rare]  # disks that fill
 
 TOKEN = "a token of this test"
 KNOWN = (hashlib.sha256(TOKEN.encode()).hexdigest(),)

@@ -18,7 +18,7 @@ from fedrec.cli.supervisor import Supervisor
 from fedrec.operations import parent_death
 from tests.processes.conftest import Rehearsal
 
-pytestmark = pytest.mark.processes
+pytestmark = [pytest.mark.processes, pytest.mark.rare]  # clocks that are set
 
 _HOURS_S = 5 * 3_600
 _LATER_S = 100 * 86_400

@@ -16,10 +16,11 @@ from fedrec.settings import load
 from fedrec_simulations.demo.trial import Trial
 from tests.hidden import logs_with
 from tests.simulation import kills
+from tests.simulation.deployed import Deployed
 from tests.simulation.kills import PERSON, Assault, Tally
 from tests.waiting import HANG_S
 
-pytestmark = pytest.mark.processes
+pytestmark = [pytest.mark.processes, pytest.mark.rare]  # a collector of traces
 
 
 class Collector(ThreadingHTTPServer):
@@ -87,7 +88,7 @@ def test_spans_of_a_round_and_of_an_answer_arrive_over_otlp_without_a_person_s_d
     monkeypatch.setenv("OTEL_BSP_SCHEDULE_DELAY", "200")
     trial = Trial(load(None, kills.SCENARIO), tmp_path)
     company = Assault(seed=0, kills=0, tally=Tally())
-    there = trial.deployment(company)
+    there = Deployed(trial.files(0), company)
     try:
         there.start()
         rounds = sum(1 for _ in there.rounds())
@@ -124,7 +125,7 @@ def test_spans_of_a_round_and_of_an_answer_arrive_over_otlp_without_a_person_s_d
         assert not span.links
     # nor does anything else of what arrived: what logs may not hold, or the names of sites
     hidden = kills.secrets(trial) | {shard.name for shard in there.files.shards}
-    assert len(hidden) > trial.people.dataset.interactions.num_users
+    assert len(hidden) > trial.dataset.interactions.num_users
     for body in collector.bodies:
         assert not [word for word in hidden if word.encode() in body]
     assert not logs_with(there.files.root, hidden - {shard.name for shard in there.files.shards})

@@ -21,7 +21,8 @@ from fedrec.cli.supervisor import Supervisor
 from fedrec.factorization.facts import public_facts
 from fedrec.recipes import prepare
 from fedrec.run.data.datasets import load_dataset, load_split
-from fedrec.run.job import Job, Shard
+from fedrec.run.job import Job
+from fedrec.run.shards import Shard
 from fedrec.settings import load
 from fedrec_client.device.ledger import DeviceLedger
 from tests.hidden import hidden_words, logs_with

@@ -15,9 +15,10 @@ from typer.testing import CliRunner
 
 from fedrec.cli.main import app
 from fedrec.federation.protocol import Refusal
-from fedrec.operations import metrics as machine
+from fedrec.operations import machine
 from fedrec.operations.certificates import write_development_certificates
-from fedrec.operations.metrics import Metrics, watch_machine
+from fedrec.operations.machine import watch_machine
+from fedrec.operations.metrics import Metrics
 from fedrec.operations.monitoring import ALERTS
 from fedrec.operations.pins import read_pins, write_pins
 from fedrec.privacy.accounting import epsilon_of, mu_for
@@ -181,6 +182,7 @@ def test_the_metrics_of_the_page_exist(monkeypatch: pytest.MonkeyPatch) -> None:
     metrics = Metrics("aggregator", "0")
     metrics.decided("released", took_s=1.0)
     metrics.budget(spent=1.0, left=1.0)
+    metrics.items(unknown=1, events=2)
     metrics.state.enrolled(1)
     metrics.state.clients(connected=lambda: 1.0, joined=1, absent=1)
     metrics.state.round(1, "run-1")

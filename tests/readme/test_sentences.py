@@ -36,7 +36,9 @@ def test_a_long_sentence_is_found() -> None:
     ] == [long.strip() + " ."]
 
 
-@pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.name)
+@pytest.mark.parametrize(
+    "path", [path for path in DOCUMENTS if path.name != "api.md"], ids=lambda path: path.name
+)  # api.md names functions, whose docstrings the site fills in
 def test_no_sentence_is_too_long_to_read_once(path: Path) -> None:
     assert [
         sentence

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tests.release.site import dead_links, on_page_markdown
+from tests.release.site import copy_files, dead_links
 
 
 def test_dead_links_of_a_site_are_found(tmp_path: Path) -> None:
@@ -18,8 +18,10 @@ def test_dead_links_of_a_site_are_found(tmp_path: Path) -> None:
     assert sorted(dead_links(tmp_path)) == ["index.html: gone/", "other/index.html: ../#b"]
 
 
-def test_a_link_to_a_file_of_the_repository_leads_to_its_copy() -> None:
-    assert (
-        on_page_markdown("[a](../Dockerfile) [b](news.md)")
-        == "[a](../files/Dockerfile) [b](news.md)"
-    )
+def test_every_file_that_a_page_links_to_is_copied_to_where_its_link_leads(tmp_path: Path) -> None:
+    copy_files(tmp_path)
+    copies = {
+        path.relative_to(tmp_path).as_posix() for path in tmp_path.rglob("*") if path.is_file()
+    }
+    assert "files/Dockerfile" in copies
+    assert not [name for name in copies if name.endswith(".md")]

@@ -7,6 +7,7 @@ import math
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,11 +21,14 @@ from fedrec.serving import bundle as bundles
 from fedrec.serving import ranking
 from fedrec.serving.bundle import Texts
 from fedrec.serving.user_map import UserMap
+from fedrec_client import recommending
 from fedrec_client.serving_link import WRONG_VERSION, Left, ServingQuery, ServingReply
 from fedrec_server.serving.main import Serving, run
 from fedrec_server.serving.settings import validated
 from tests.threads import serving
 
+Asking = partial(recommending.Recommender, via="server")
+"""A device that asks, however small the bundle."""
 ITEMS = 120
 TOPICS = 16
 HISTORY = 10

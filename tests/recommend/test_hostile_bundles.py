@@ -18,9 +18,8 @@ from fedrec.serving.bundle import Texts
 from fedrec_client import recommending
 from fedrec_client.clicks import Click, Clicks
 from fedrec_client.public_model import PublicModel
-from fedrec_client.recommending import Recommender
 
-from .conftest import HISTORY, ITEMS, TOPICS, WIDTH, PlainServer, write_bundle
+from .conftest import HISTORY, ITEMS, TOPICS, WIDTH, Asking, PlainServer, write_bundle
 
 pytestmark = pytest.mark.filterwarnings("ignore::fedrec.errors.GenericListWarning")
 
@@ -80,7 +79,7 @@ def seen_by(server: PlainServer, state: Path, clicks: Clicks, **options: Any) ->
     charged."""
     before = len(server.queries)
     fetched = server.fetched
-    with Recommender(server, state, **options) as recommender:
+    with Asking(server, state, **options) as recommender:
         try:
             recommender.recommend(clicks)
             refused = ""
@@ -212,7 +211,7 @@ def test_whether_bytes_repeat_does_not_tell_a_rating(tmp_path: Path, rating: flo
         write_bundle(path, about={"liked": liked})
     clicks = Clicks((Click("i1", 5.0, 1), Click("i2", rating, 2), Click("i3", 2.0, 3)))
     second = server.paths.pop()
-    with Recommender(server, tmp_path / "state") as recommender:
+    with Asking(server, tmp_path / "state") as recommender:
         assert recommender.recommend(clicks).fresh
         server.retired.add(server.newest())
         server.paths.append(second)
@@ -226,10 +225,10 @@ def test_an_earlier_history_that_comes_back_is_a_new_question(
     """Who takes a title out and puts one back must not tell whether it is the same one."""
     first = Clicks.of(["i1", "i2"])
     other = Clicks.of(["i1"])
-    with Recommender(served, tmp_path / "state", limit=100.0) as recommender:
+    with Asking(served, tmp_path / "state", limit=100.0) as recommender:
         assert recommender.recommend(first).fresh
         assert recommender.recommend(other).fresh
-    with Recommender(served, tmp_path / "state", limit=100.0) as recommender:
+    with Asking(served, tmp_path / "state", limit=100.0) as recommender:
         assert recommender.recommend(first).fresh
         assert not recommender.recommend(first).fresh
         assert not recommender.recommend(other, last=True).fresh
@@ -248,7 +247,7 @@ def test_every_event_is_a_change_whatever_the_model_takes_for_a_click(
 ) -> None:
     write_bundle(tmp_path / "b.safetensors", about={"liked": 4.0})
     clicks = (Click("i1", 5.0), Click("i2", 4.0))
-    with Recommender(PlainServer([tmp_path / "b.safetensors"]), tmp_path / "state") as recommender:
+    with Asking(PlainServer([tmp_path / "b.safetensors"]), tmp_path / "state") as recommender:
         recommender.recommend(Clicks(clicks))
         assert recommender.recommend(Clicks((*clicks, more))).fresh
 
@@ -277,7 +276,7 @@ def test_every_bundle_is_charged_to_the_one_ledger_and_past_the_limit_none_is_an
     """A bundle with rows of its own for every question: each answer is fresh, so each is paid
     for."""
     server = PlainServer([])
-    with Recommender(server, tmp_path / "state", epsilon=5.0, limit=10.0) as recommender:
+    with Asking(server, tmp_path / "state", epsilon=5.0, limit=10.0) as recommender:
         for number in range(4):
             server.retired |= {server.newest()} if server.paths else set()
             server.paths.append(tmp_path / f"{number}.safetensors")
@@ -303,7 +302,7 @@ def test_a_cached_bundle_out_of_bounds_does_not_block_the_next(
     folder.mkdir(parents=True)
     (folder / f"{version}.safetensors").write_bytes(hostile.read_bytes())
     (folder / "current.json").write_text(f'{{"server": "{version}"}}')
-    with Recommender(served, tmp_path / "state") as recommender:
+    with Asking(served, tmp_path / "state") as recommender:
         assert recommender.recommend(HISTORIES[0]).fresh
     assert not (folder / f"{version}.safetensors").exists()
 

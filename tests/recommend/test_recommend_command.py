@@ -4,24 +4,30 @@ a server of its own."""
 from __future__ import annotations
 
 import json
+import os
 import re
 import tomllib
 from collections.abc import Callable
 from dataclasses import replace
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import polars as pl
 import pytest
 
 from fedrec.cli.main import guarded
 from fedrec.cli.recommend_demo import example_history, served_run
 from fedrec.data.interactions import Interactions
-from fedrec.factorization.default_ratings.model import DefaultModel, LikedRanker
-from fedrec.factorization.facts import ranker_of
+from fedrec.errors import DataError
+from fedrec.factorization.default_ratings.liked_ranker import LikedRanker
+from fedrec.factorization.default_ratings.model import DefaultModel
+from fedrec.factorization.rankers import ranker_of
 from fedrec.factorization.released import arrays_of, model_of
 from fedrec.privacy.accounting import epsilon_of, mu_for
 from fedrec.serving.bundle import FILE, Texts, read
+from fedrec_client.clicks import read_clicks
 from fedrec_client.public_model import best, released_model
 from fedrec_server.serving.settings import validated
 from fedrec_server.settings_tables import PublishTable
@@ -44,7 +50,8 @@ def said(capsys: Any, tmp_path: Path, monkeypatch: Any) -> Said:
 
     def run(*arguments: str) -> tuple[int, str, str]:
         capsys.readouterr()
-        code = guarded(["recommend", *arguments])
+        via = () if {"--via", "--demo"} & {*arguments} else ("--via", "server")
+        code = guarded(["recommend", *arguments, *via])
         shown = capsys.readouterr()
         return code, shown.out, shown.err
 
@@ -65,7 +72,7 @@ def test_a_list_its_promise_and_its_price_then_the_same_for_nothing(
         "epsilon 5 of 20 per click (replace)",
         "person   1 fresh answer on 3 clicks: epsilon ",
         "per user (replace)",
-        f"next     fedrec recommend --server {serving.http} --history {tmp_path / 'read.txt'} --explain",
+        f"next     fedrec recommend --server {serving.http} --history {tmp_path / 'read.txt'} --via server --explain",
     ):
         assert words in out
     assert f"version {serving.newest}" in said(*ask, "--explain")[1]
@@ -87,8 +94,8 @@ def test_a_list_its_promise_and_its_price_then_the_same_for_nothing(
         "k",
     }
     assert (tmp_path / "xdg" / "fedrec" / "recommend" / "ledger.sqlite").stat().st_mode & 0o077 == 0
-    code, out, _ = said(*ask, "--local", "--explain")
-    assert "Nothing left this device" in out
+    code, out, _ = said(*ask, "--via", "device", "--explain")
+    assert out.count("Left this device: ") == out.count("GET /v1/models HTTP") == 1
     assert "cost     nothing" in out
 
 
@@ -132,7 +139,7 @@ def test_a_short_list_says_whether_asking_for_more_would_help(
     whole = said(*ask, "-k", str(2 * ITEMS))[1]
     assert f"{ITEMS - 3} of {2 * ITEMS}: the catalogue has no others that were not seen." in whole
     assert "--candidates" not in whole
-    assert "the catalogue has no others" in said(*ask, "-k", str(2 * ITEMS), "--local")[1]
+    assert "the catalogue has no others" in said(*ask, "-k", str(2 * ITEMS), "--via", "device")[1]
 
 
 def test_items_that_the_catalogue_lacks_are_said_on_the_device_alone(
@@ -322,3 +329,22 @@ def test_the_settings_of_the_serving_page_load_and_its_python_is_the_real_interf
     )
     exec(python, scope | {"SERVER": served, "STATE": tmp_path / "state"})
     assert len(shown) == 10
+
+
+def test_a_history_is_text_a_table_parquet_or_a_pipe(tmp_path: Path) -> None:
+    (text := tmp_path / "h.txt").write_text("i2\ni1\n")
+    frame = pl.DataFrame(
+        {"item": ["i1", "i2"], "timestamp": [datetime(2020, 1, d) for d in (2, 1)]}
+    )
+    frame.write_parquet(tmp_path / "h.parquet")
+    frame.write_csv(tmp_path / "h.csv")
+    os.mkfifo(idle := tmp_path / "pipe")
+    with pytest.raises(DataError, match="nobody writes"):
+        read_clicks(idle)
+    end, begin = os.pipe()
+    os.write(begin, text.read_bytes())
+    os.close(begin)
+    files = text, tmp_path / "h.parquet", tmp_path / "h.csv", Path(f"/dev/fd/{end}")
+    for path in files:
+        assert [one.item for one in read_clicks(path).events] == ["i2", "i1"]
+    os.close(end)

@@ -20,9 +20,8 @@ from fedrec.serving.bundle import Bundle
 from fedrec_client import recommending
 from fedrec_client.clicks import Click, Clicks
 from fedrec_client.public_model import PublicModel
-from fedrec_client.recommending import Recommender
 
-from .conftest import HISTORY, ITEMS, TOPICS, PlainServer, by_rows
+from .conftest import HISTORY, ITEMS, TOPICS, Asking, PlainServer, by_rows
 
 pytestmark = pytest.mark.filterwarnings("ignore::fedrec.errors.GenericListWarning")
 
@@ -43,7 +42,7 @@ def test_what_leaves_is_a_function_of_the_release_alone(
     )
     monkeypatch.setattr(recommending, "ask", lambda *_, **__: release)
     for number, count in enumerate((0, 1, HISTORY, 3 * HISTORY)):
-        with Recommender(served, tmp_path / str(number)) as recommender:
+        with Asking(served, tmp_path / str(number)) as recommender:
             clicks = some_clicks(count, count)
             recommender.recommend(
                 Clicks(tuple(Click(c.item, rating=5.0, line=9) for c in clicks.events))
@@ -58,7 +57,7 @@ def test_what_leaves_is_a_function_of_the_release_alone(
 def test_what_leaves_can_be_made_from_what_the_ledger_calls_the_release(
     served: PlainServer, tmp_path: Path, bundle: Bundle
 ) -> None:
-    with Recommender(served, tmp_path / "state") as recommender:
+    with Asking(served, tmp_path / "state") as recommender:
         answer = recommender.recommend(some_clicks(1, 8)).answer
     assert answer is not None
     made = asking.query(bundle, Coefficients(answer.raw[None], answer.noise_std, answer.event))  # type: ignore[arg-type]
@@ -71,11 +70,11 @@ def test_the_second_question_is_the_first_byte_for_byte_until_the_history_change
     clicks = some_clicks(2, 8)
     for _ in range(3):
         # noise from the operating system
-        with Recommender(served, tmp_path / "state") as recommender:
+        with Asking(served, tmp_path / "state") as recommender:
             recommender.recommend(clicks)
             recommender.recommend(clicks, k=3)
     assert len({query.sent.tobytes() for query in served.queries}) == 1
-    with Recommender(served, tmp_path / "state") as recommender:
+    with Asking(served, tmp_path / "state") as recommender:
         assert recommender.recommend(Clicks((*clicks.events, Click("i0")))).fresh
         assert not recommender.recommend(Clicks((*clicks.events, Click("i0")))).fresh
 
@@ -85,7 +84,7 @@ def test_a_click_that_leaves_the_window_as_it_was_is_a_change_too(
 ) -> None:
     """Whether an answer is fresh must not depend on what was clicked: a history of one item alone
     grows like any other."""
-    with Recommender(served, tmp_path / "state", limit=100.0) as recommender:
+    with Asking(served, tmp_path / "state", limit=100.0) as recommender:
         for count in range(HISTORY, HISTORY + 3):
             assert recommender.recommend(Clicks.of(["i7"] * count)).fresh
 
@@ -97,7 +96,7 @@ def test_the_noise_of_what_is_kept_and_sent_has_the_stated_std(
     the std are noticed."""
     z = list[float]()
     model = PublicModel(bundle)
-    with Recommender(
+    with Asking(
         served, tmp_path / "state", epsilon=1.0, limit=math.inf, keys=Streams(11)
     ) as recommender:
         for count in range(75):
@@ -117,7 +116,7 @@ def test_the_std_is_the_sensitivity_of_the_rows_over_mu(
 ) -> None:
     rows = bundle.rows.astype(np.float64) * 2.0**-20
     farthest = max(np.linalg.norm(a - b) for a in (*rows, 0 * rows[0]) for b in rows)
-    with Recommender(served, tmp_path / "state", epsilon=2.0) as recommender:
+    with Asking(served, tmp_path / "state", epsilon=2.0) as recommender:
         answer = recommender.recommend(some_clicks(3, 5)).answer
     assert answer is not None
     assert answer.noise_std == pytest.approx(
@@ -132,7 +131,7 @@ def test_the_totals_of_the_ledger_equal_an_independent_computation(
     two Gaussians."""
     spent = list[float]()
     for number, epsilon in enumerate((1.0, 5.0, 2.0, 5.0)):
-        with Recommender(served, tmp_path / "state", epsilon=epsilon, limit=20.0) as recommender:
+        with Asking(served, tmp_path / "state", epsilon=epsilon, limit=20.0) as recommender:
             recommender.recommend(some_clicks(number, 5))
             spent.append(epsilon)
             mu = mpmath.sqrt(sum(mu_by_quadrature(e) ** 2 for e in spent))
@@ -148,7 +147,7 @@ def test_the_totals_of_the_ledger_equal_an_independent_computation(
 def test_past_the_limit_nothing_leaves_and_the_last_answer_is_still_free(
     served: PlainServer, tmp_path: Path
 ) -> None:
-    with Recommender(served, tmp_path / "state", epsilon=5.0, limit=6.0) as recommender:
+    with Asking(served, tmp_path / "state", epsilon=5.0, limit=6.0) as recommender:
         recommender.recommend(some_clicks(1, 5))
         with pytest.raises(BudgetExceededError):
             recommender.recommend(some_clicks(2, 5))

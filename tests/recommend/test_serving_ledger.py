@@ -108,7 +108,7 @@ def test_nothing_is_drawn_where_there_is_no_room_and_the_ways_out_are_named(open
     for way in (
         f"--epsilon {int(100 * ledger.epsilon_left) / 100:g} still fits",
         "--last",
-        "--local",
+        "--via device",
     ):
         assert way in caught.value.remedy
     fitting = Guarantee(int(100 * ledger.epsilon_left) / 100, 1e-5, "click", "replace")
@@ -145,7 +145,7 @@ def test_past_a_limit_per_user_nothing_is_drawn_whatever_was_clicked(
         answered(ledger, replace(question(f"{number}"), noise_std=0.5))
     with pytest.raises(BudgetExceededError, match=r"per user \(replace\); the limit is") as caught:
         ledger.answer(replace(question("another"), noise_std=0.5), lambda: pytest.fail("drawn"))
-    assert "--local" in caught.value.remedy
+    assert "--via device" in caught.value.remedy
     if fits:
         # what was paid for costs nothing
         assert not answered(ledger, replace(question("0"), noise_std=0.5))[1]
@@ -324,8 +324,7 @@ import os, signal, sys
 from pathlib import Path
 from fedrec_client.clicks import Clicks
 from fedrec.ledgers.chain import HeadFile
-from fedrec_client.recommending import Recommender
-from tests.recommend.conftest import PlainServer
+from tests.recommend.conftest import Asking, PlainServer
 
 folder, where = Path(sys.argv[1]), sys.argv[2]
 server = PlainServer([folder / "models" / "first.safetensors"])
@@ -338,7 +337,7 @@ def send(query):
     die()
 
 server.recommend = send
-with Recommender(server, folder / "state") as recommender:
+with Asking(server, folder / "state") as recommender:
     if where == "head":
         HeadFile.write = die
     recommender.recommend(Clicks.of(["i1", "i2", "i3"]))
@@ -350,7 +349,7 @@ def test_after_kill_9_the_answer_that_was_paid_for_is_sent_and_nothing_more_is_p
     served: Any, tmp_path: Path, where: str
 ) -> None:
     from fedrec_client.clicks import Clicks
-    from fedrec_client.recommending import Recommender
+    from tests.recommend.conftest import Asking
 
     environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[2])}
     victim = subprocess.run(
@@ -360,7 +359,7 @@ def test_after_kill_9_the_answer_that_was_paid_for_is_sent_and_nothing_more_is_p
         check=False,
     )
     assert victim.returncode == -signal.SIGKILL
-    with Recommender(served, tmp_path / "state") as recommender:
+    with Asking(served, tmp_path / "state") as recommender:
         assert len(recommender.ledger.entries) == 1
         answer = recommender.recommend(Clicks.of(["i1", "i2", "i3"]))
         assert not answer.fresh

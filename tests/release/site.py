@@ -1,5 +1,5 @@
-"""The documentation site: a hook of mkdocs.yml copies the files of the repository that pages link
-to, and a command finds dead links.
+"""The documentation site: a Markdown extension leads links to files of the repository to copies of
+them, and a command makes these copies and finds dead links.
 
 python tests/release/site.py site      exits with 1 and the dead links, if there are any
 """
@@ -9,43 +9,61 @@ from __future__ import annotations
 import re
 import shutil
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
 ROOT = Path(__file__).parents[2]
-_FILES = re.compile(r"\]\((\.\./[\w./-]+|examples/[\w./-]+)\)")
+_FILE = re.compile(r"(\.\./[\w./-]+|examples/[\w./-]+)")
+_LINK = re.compile(rf"\]\({_FILE.pattern}\)")
 
 
-def on_page_markdown(markdown: str, **_: Any) -> str:
-    """Links to files that are no pages lead to copies below `files/`. mkdocs calls this for every
-    page."""
-    return _FILES.sub(lambda match: f"]({_copied(match[1])})", markdown)
+def makeExtension(**_: Any) -> Any:  # noqa: N802 - Markdown calls it by this name
+    """Links to files that are no pages lead to copies below `files/`; see mkdocs.yml."""
+    from markdown.extensions import Extension
+    from markdown.treeprocessors import Treeprocessor
+
+    class Links(Treeprocessor):
+        def run(self, root: Any) -> None:
+            for link in root.iter("a"):
+                if _FILE.fullmatch(link.get("href", "")):
+                    link.set("href", _copy_of(link.get("href")))
+
+    class ToCopies(Extension):
+        def extendMarkdown(self, md: Any) -> None:  # noqa: N802
+            # as long as links are elements: Zensical leads them from docs/ to a page's own folder
+            md.treeprocessors.register(Links(md), "fedrec-files", 15)
+
+    return ToCopies()
 
 
-def on_post_build(config: Any, **_: Any) -> None:
-    """Copy these files. mkdocs calls this at the end."""
+def copy_files(site: Path) -> None:
+    """Every file that a page links to, to where its link leads."""
     for page in (ROOT / "docs").glob("*.md"):
-        for link in _FILES.findall(page.read_text(encoding="utf-8")):
-            source = (ROOT / "docs" / link).resolve()
-            target = Path(config["site_dir"]) / "files" / source.relative_to(ROOT)
+        for link in _LINK.findall(page.read_text(encoding="utf-8")):
+            target = site / _copy_of(link)
             target.parent.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(source, target)
+            shutil.copyfile(ROOT / _within(link), target)
 
 
-def _copied(link: str) -> str:
-    """From a page's own folder, one below the site's root."""
-    return "../files/" + (ROOT / "docs" / link).resolve().relative_to(ROOT).as_posix()
+def _copy_of(link: str) -> str:
+    """Below the site; Markdown as text, since Zensical takes `.md` for a page of its own."""
+    return re.sub(r"\.md$", ".txt", f"files/{_within(link)}")
 
 
-def dead_links(site: Path) -> list[str]:
+def _within(link: str) -> str:
+    """The path in the repository of what a page of docs/ links to."""
+    return (ROOT / "docs" / link).resolve().relative_to(ROOT).as_posix()
+
+
+def dead_links(site: Path) -> Iterator[str]:
     """Page and address of each link within the site whose file or heading is not there."""
     pages = {
         page.resolve(): page.read_text(encoding="utf-8")
         for page in site.rglob("*.html")
         if page.name != "404.html"
     }
-    dead = []
     for page, text in pages.items():
         for address in re.findall(r'<a [^>]*href="?([^"\s>]+)', text):
             parts = urlsplit(address.replace("&amp;", "&"))
@@ -58,11 +76,12 @@ def dead_links(site: Path) -> list[str]:
                 and not re.search(rf'\bid="?{heading}["\s>]', pages[target])
             )
             if not parts.scheme and (not target.exists() or lost):
-                dead.append(f"{page.relative_to(site.resolve())}: {address}")
-    return dead
+                yield f"{page.relative_to(site.resolve())}: {address}"
 
 
 if __name__ == "__main__":
-    found = dead_links(Path(sys.argv[1]))
-    print("\n".join(found) or "all links of the site lead somewhere")
-    sys.exit(bool(found))
+    built = Path(sys.argv[1])
+    copy_files(built)
+    dead = [*dead_links(built)]
+    print("\n".join(dead) or "all links of the site lead somewhere")
+    sys.exit(bool(dead))

@@ -91,7 +91,7 @@ def test_a_folder_holds_no_user_and_no_number_of_users(dataset: Dataset, tmp_pat
     [
         ("public.json", b"", "cannot be read"),
         ("public.json", b"{}", "Field required"),
-        ("public.json", b"[]", "public data at its start"),
+        ("public.json", b"[]", "no JSON object"),
         ("features.safetensors", b"", "cannot be read"),
     ],
 )

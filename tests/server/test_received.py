@@ -15,7 +15,8 @@ from fedrec.errors import RefusedError
 from fedrec.news.checkpoints import DeviceNoise
 from fedrec.news.messages import Arrays
 from fedrec.news.reports_training import Collected, Decoder, collect, collected_arrays, collected_of
-from fedrec.news.topics import directions, public_vectors
+from fedrec.news.text_topics import directions
+from fedrec.news.topics import public_vectors
 from fedrec.privacy import bounded_mean
 from fedrec.privacy.bounded_mean import TopicTable, noise_std, within_reach
 from fedrec.privacy.click_accounting import plan_training

@@ -23,6 +23,7 @@ from fedrec.operations.metrics import Metrics
 from fedrec.operations.party_state import Awaited
 from fedrec.privacy.accounting import epsilon_of, mu_for
 from fedrec.privacy.guarantee import Guarantee
+from fedrec.randomness import SystemStreams
 from fedrec.serving import bundle
 from fedrec.serving.model_bundles import export
 from fedrec.settings import load
@@ -324,6 +325,7 @@ def test_a_second_training_begins_with_the_release_of_the_first_and_asks_for_les
     new_world: NewWorld,
 ) -> None:
     world = new_world("default", client_limit=8.0)
+    world.endpoint._noise = SystemStreams()  # of seeded noise there is no certificate
     said = list[str]()
     first = world.train().runs.finished
     trainings = world.train(again=True, say=said.append)

@@ -14,7 +14,7 @@ from fedrec.operations.party_state import Awaited, Doing
 from fedrec.transport.channel import Access
 from fedrec_server import main
 from fedrec_server.main import WaitingLog
-from fedrec_server.watching import WatchedClients
+from fedrec_server.watched_clients import WatchedClients
 from tests.waiting import until
 
 # without TLS the call fails, with TLS its handshake does, which raises

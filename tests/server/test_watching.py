@@ -17,7 +17,8 @@ from fedrec.operations import logs
 from fedrec.operations.metrics import Metrics
 from fedrec.operations.party_state import Awaited, noting
 from fedrec_server.gathering import Gathering, gather
-from fedrec_server.watching import WatchedClients, WatchedEndpoint
+from fedrec_server.watched_clients import WatchedClients
+from fedrec_server.watching import WatchedEndpoint
 
 
 def values(metrics: Metrics) -> dict[str, float]:

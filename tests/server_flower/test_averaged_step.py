@@ -10,7 +10,7 @@ from flwr.serverapp import strategy
 from fedrec.errors import RunError
 from fedrec.news.rounds import Course, FedAdam
 from fedrec_server.news import averaged_step
-from fedrec_simulations.runtimes.in_process import InProcessGrid
+from tests.flower_grid import InProcessGrid
 
 
 def told(gradient: np.ndarray, weight: int) -> dict[str, np.ndarray]:

@@ -24,7 +24,7 @@ from fedrec.privacy.calibration import calibrate
 from fedrec.privacy.guarantee import Guarantee
 from fedrec_server.broadcast import ClientBroadcast
 from fedrec_server.flower import GridPost
-from fedrec_server.watching import WatchedClients
+from fedrec_server.watched_clients import WatchedClients
 
 TERMS = Terms("run", "{}", "ratings", (1.0, 5.0), ("a", "b", "c"))
 PLAN = calibrate(Guarantee(5.0, 1e-5), {"first": 1.0})

@@ -20,7 +20,7 @@ from fedrec_aggregator import main as aggregator_main
 from fedrec_aggregator.settings import load as load_aggregator
 from fedrec_server import main as server_main
 from fedrec_server.settings import ServerSettings, load
-from fedrec_server.trainings import Stopped
+from fedrec_server.stopping import Stopped
 from tests.threads import serving
 from tests.waiting import HANG_S
 

@@ -19,8 +19,9 @@ from fedrec.data.interactions import Interactions
 from fedrec.errors import SettingsError
 from fedrec.factorization.am_ssp.client import PublishedModel
 from fedrec.factorization.default_clicks.model import ClickModel
-from fedrec.factorization.default_ratings.model import DefaultModel, LikedRanker
-from fedrec.factorization.facts import Model
+from fedrec.factorization.default_ratings.liked_ranker import LikedRanker
+from fedrec.factorization.default_ratings.model import DefaultModel
+from fedrec.factorization.rankers import Model
 from fedrec.privacy.accounting import delta_of
 from fedrec.privacy.guarantee import Guarantee, non_private
 from fedrec.randomness import Streams
@@ -99,7 +100,9 @@ def export(of: Released, **more: object) -> tuple[files.About, dict[str, np.ndar
         "synthetic": SYNTHETIC,
         **more,
     }
-    return factorization_bundle(of, catalogue, origin, streams=Streams(1), **chosen)  # type: ignore[arg-type]
+    return factorization_bundle(
+        of, catalogue, origin, rng=Streams(1).numpy("serving-basis"), **chosen
+    )  # type: ignore[arg-type]
 
 
 def history_of(taste: int) -> np.ndarray:
@@ -279,6 +282,6 @@ def test_the_bundle_says_where_the_noise_of_training_came_from(noise: str) -> No
         origin,
         settings=SETTINGS,
         synthetic=SYNTHETIC,
-        streams=Streams(1),
+        rng=Streams(1).numpy("serving-basis"),
     )
     assert (about.noise, about.experiment) == (noise, noise == "seeded")

@@ -19,7 +19,7 @@ import httpx
 import pytest
 
 from fedrec.errors import RunError, SettingsError, UnreachableError
-from fedrec.operations import addresses
+from fedrec.operations import connections
 from fedrec.operations.addresses import Address
 from fedrec.operations.certificates import write_development_certificates
 from fedrec.serving import bundle
@@ -151,7 +151,7 @@ def test_strangers_hold_so_many_threads_and_no_more(
 def test_strangers_at_one_address_leave_room_for_others(
     trained: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(addresses, "here", lambda _: False)
+    monkeypatch.setattr(connections, "here", lambda _: False)
     monkeypatch.setattr(bundle_endpoint, "_PER_PEER", 1)
     with endpoint(trained, head_s=HANG_S) as served, ExitStack() as stack:
         stack.enter_context(line(served))

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from fedrec.operations import pins as renewing
+from fedrec.operations import renewal as renewing
 from fedrec.operations.addresses import Address
 from fedrec.operations.certificates import write_development_certificates
-from fedrec.operations.pins import renew
+from fedrec.operations.renewal import renew
 from tests.waiting import HANG_S, until
 
 

@@ -15,8 +15,8 @@ import httpx
 import pytest
 
 from fedrec.errors import RefusedError, SettingsError
-from fedrec.operations.addresses import Connections
 from fedrec.operations.certificates import write_development_certificates
+from fedrec.operations.connections import Connections
 from fedrec.transport.serving_api import serving_pb2 as pb
 from fedrec_server.serving.batcher import Batcher
 from fedrec_server.serving.refusals import RETRY_AFTER_S, Code, Peers, busy

@@ -7,7 +7,7 @@ import pytest
 
 PROGRAM = """
 import os, sys
-from fedrec.operations.metrics import keep_little
+from fedrec.operations.machine import keep_little
 
 def resident():
     return int(open("/proc/self/statm").read().split()[1]) * os.sysconf("SC_PAGE_SIZE")

@@ -35,7 +35,7 @@ from tests.sharing.three_worlds import (
     reports_of,
 )
 
-SEEDS = 50
+SEEDS = 25
 """Scripts in a run of the tests; 1,000 were run once."""
 
 

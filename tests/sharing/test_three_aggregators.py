@@ -20,7 +20,7 @@ from fedrec.errors import SettingsError
 from fedrec.factorization.facts import PublicFacts
 from fedrec.federation.messages import train
 from fedrec.in_process import Loopback, ThreeAggregators
-from fedrec.news import central, central_client, topics
+from fedrec.news import central, central_client, text_topics, topics
 from fedrec.operations.metrics import Metrics
 from fedrec.privacy.accounting import Ledger
 from fedrec.privacy.calibration import among_three
@@ -136,7 +136,7 @@ def test_every_round_of_news_is_that_of_plain_sums_with_the_same_three_noises() 
         seed=2,
     )
     vectors = topics.public_vectors(planted.news, PublicFeatures({}), seed=2, dimension=8)
-    table = topics.text_topics(vectors, topics=4, rng=np.random.default_rng(2))
+    table = text_topics.text_topics(vectors, topics=4, rng=np.random.default_rng(2))
     settings = central.CentralSettings(rounds=2)
     plan = among_three(
         central.plan_of(Guarantee(5.0, 1e-5), settings), calibrated_for="one-corrupt"
@@ -254,7 +254,7 @@ def test_the_page_has_every_sentence_of_a_plan_of_epsilon_5() -> None:
         assert f"| {one.against} | {one.promise} |" in text
 
 
-@pytest.mark.parametrize("page", ["privacy.md", "three-party.md", "deploy.md", "scale.md"])
+@pytest.mark.parametrize("page", ["privacy.md", "three-party.md", "deploy.md"])
 def test_every_page_that_tells_of_three_aggregators_says_that_nobody_reviewed_them(
     page: str,
 ) -> None:
@@ -341,6 +341,6 @@ def test_a_simulation_of_processes_needs_no_word_on_shares() -> None:
         simulate.run(
             load(None, [*THREE, "privacy.shares=real"]),
             name="x",
-            choice=RuntimeChoice("flower"),
+            choice=RuntimeChoice("parties"),
             quiet=True,
         )

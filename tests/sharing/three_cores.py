@@ -13,13 +13,13 @@ from fedrec.federation.round_driver import AggregatedLink, Patience
 from fedrec.federation.wire import pack_release
 from fedrec.privacy.calibration import Plan
 from fedrec.randomness import Streams
-from fedrec.run.job import shards
+from fedrec.run.shards import shards
 from fedrec.sharing.protocol import Standing
 from fedrec.sharing.three_endpoints import ThreeEndpoints
 from fedrec_aggregator.ledger import ReleaseLedger
 from fedrec_aggregator.opening_checks import Limits
 from fedrec_aggregator.three_party import ThreePartyAggregator
-from fedrec_client.three_way import LeavesOfThree, ThreeWay
+from fedrec_client.three_way import ThreeWay
 from tests.contracts.conftest import (
     PROMISE,
     SEED,
@@ -145,7 +145,7 @@ class Cores:
             if core is not None:
                 core.tick()
 
-    def way(self, client: str) -> ThreeWay | LeavesOfThree:
+    def way(self, client: str) -> ThreeWay:
         """To all three, of the client of that name."""
         endpoints = [ClientEndpoint(Line(self, place), client) for place in range(3)]
         return ThreeWay(endpoints, NAMES, patience_s=2.0, sleep=self.sleep, clock=self.clock)

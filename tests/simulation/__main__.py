@@ -9,11 +9,9 @@ A hundred kills take some minutes to an hour, depending on the machine. --stop s
 --starve and --cut end nobody: random processes may open no further file or connection for a while;
 all connections are slow and stall, and random parties are cut off for a while.
 
---three-party runs three aggregators, --leaves a root and two leaves in place of each, through lost,
-late and repeated messages, restarts, full disks, jumping clocks, and leaves that lie about their
-sums in a way that shows. What leaves three must be the exact sum of its users and three noises,
-charged once by each; what leaves a tree is for everybody, and the loopback's. With --kill and the
-like, the deployments of real processes have three aggregators, which check clients. --each-moment
+--three-party runs three aggregators through lost, late and repeated messages, restarts, full disks
+and jumping clocks. What leaves three must be the exact sum of its users and three noises, charged
+once by each. With --kill and the like, the deployments of real processes have three aggregators, which check clients. --each-moment
 ends each aggregator at each step of a training, in turn.
 
     python -m tests.simulation --runs 10000
@@ -23,8 +21,6 @@ ends each aggregator at each step of a training, in turn.
     python -m tests.simulation --cut 60
     python -m tests.simulation --three-party --runs 1000
     python -m tests.simulation --three-party --each-moment
-    python -m tests.simulation --leaves --runs 300
-    python -m tests.simulation --three-party --leaves --runs 100
 """
 
 from __future__ import annotations
@@ -50,11 +46,10 @@ def run(arguments: list[str]) -> str:
     for kind, (words, _) in kills.FAULTS.items():
         parser.add_argument(f"--{kind}", type=int, metavar="N", help=f"instead: N {words}")
     parser.add_argument("--three-party", action="store_true", help="three aggregators, not one")
-    parser.add_argument("--leaves", action="store_true", help="a root and two leaves of each")
     parser.add_argument("--each-moment", action="store_true", help="each end of an aggregator")
     asked = parser.parse_args(arguments)
     faults = {kind: count for kind in kills.FAULTS if (count := getattr(asked, kind))}
-    if faults and (asked.show or asked.leaves or asked.each_moment or len(faults) > 1):
+    if faults and (asked.show or asked.each_moment or len(faults) > 1):
         each = ", ".join(f"--{kind}" for kind in kills.FAULTS)
         parser.error(f"{each}: one alone, and of the others --seed and --three-party")
     for kind, count in faults.items():
@@ -65,7 +60,7 @@ def run(arguments: list[str]) -> str:
             three_party=asked.three_party,
             tell=lambda words: print(words, file=sys.stderr),
         )
-    topology = Topology(3 if asked.three_party else 1, 2 if asked.leaves else 0)
+    topology = Topology(3 if asked.three_party else 1)
     if asked.each_moment:
         return many.at_each_step(Setup(min_cohort=2, topology=topology, checked=asked.three_party))
     return many.run(runs=asked.runs, seed=asked.seed, topology=topology, show=asked.show)

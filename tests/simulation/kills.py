@@ -42,12 +42,12 @@ from fedrec.errors import FedRecError, ProtocolError
 from fedrec.randomness import Streams
 from fedrec.settings import load
 from fedrec_client.serving_ledger import read_answers
-from fedrec_simulations.demo import evidence
-from fedrec_simulations.demo.parties import SERVING, Deployment
-from fedrec_simulations.demo.trial import TRAININGS, K, Trial
+from fedrec_simulations.demo.trial import TRAININGS, Trial
 from fedrec_simulations.runtimes.deployment_files import PartyFiles
 from tests.descriptors import first_free
 from tests.hidden import hidden_words, logs_with
+from tests.simulation import evidence
+from tests.simulation.deployed import SERVING, Deployed, history, rated_by_the_person
 from tests.simulation.links import Links, RelayedFiles, Weather
 
 SCENARIO = (
@@ -262,7 +262,7 @@ def run(
     three_party: bool = False,
     tell: Callable[[str], None] = lambda words: None,
 ) -> str:
-    """Deployments until there were so many faults of a kind, one of `FAULTS` or "cut"; a summary in
+    """Deployeds until there were so many faults of a kind, one of `FAULTS` or "cut"; a summary in
     words. `tell` hears of each deployment. three_party: three aggregators, which check clients.
 
     Raises ProtocolError where something does not hold; that deployment's folder stays.
@@ -304,7 +304,7 @@ def _deployment(
     trial: Trial, company: Assault, tally: Tally, links: Links | None = None
 ) -> list[str]:
     """What does not hold of one deployment, in words; it counts in `tally`."""
-    there = trial.deployment(company)
+    there = Deployed(trial.files(0), company)
     try:
         _lived_through(trial, there, company, links)
     except FedRecError as failure:
@@ -316,7 +316,7 @@ def _deployment(
     return [*company.defects, *_judged(trial, there, tally)]
 
 
-def _lived_through(trial: Trial, there: Deployment, company: Assault, links: Links | None) -> None:
+def _lived_through(trial: Trial, there: Deployed, company: Assault, links: Links | None) -> None:
     there.start()
     names = [*there.parties]
     names += [] if links else [f"{shard.name}/worker" for shard in there.files.shards]
@@ -341,14 +341,14 @@ def _lived_through(trial: Trial, there: Deployment, company: Assault, links: Lin
     ask(trial, there, url, 1, company, asking)
 
 
-def _train(there: Deployment) -> None:
+def _train(there: Deployed) -> None:
     for _ in there.rounds():
         pass
 
 
 def ask(
     trial: Trial,
-    there: Deployment,
+    there: Deployed,
     url: str,
     training: int,
     company: Assault,
@@ -361,13 +361,15 @@ def ask(
     verb = [
         "recommend",
         "--history",
-        str(trial.history(training)),
+        str(history(trial, training)),
         "--server",
         url,
         "--state",
         str(state),
         "-k",
-        str(K),
+        "8",
+        "--via",
+        "server",
         "--json",
     ]
     known = ["--ca", trust.ca, "--pin", trust.pin, "--timeout", "60"]
@@ -379,7 +381,7 @@ def ask(
         )
 
 
-def _judged(trial: Trial, there: Deployment, tally: Tally) -> Iterator[str]:
+def _judged(trial: Trial, there: Deployed, tally: Tally) -> Iterator[str]:
     """What does not hold; the parties have ended."""
     logs = [path.read_text(errors="replace") for path in trial.folder.rglob("*.log")]
     tally.seen += Counter({_NO_DESCRIPTOR: sum(log.count(_NO_DESCRIPTOR) for log in logs)})
@@ -395,9 +397,9 @@ def _judged(trial: Trial, there: Deployment, tally: Tally) -> Iterator[str]:
                 f"{entry.run} has {kept.rounds} rounds, a single process "
                 f"{trial.alone(number).rounds}"
             )
-        if not trial.same_bytes(there, number):
+        if not trial.same_bytes(there.folder(number), number):
             yield f"the model of {entry.run} is not the one that a single process trains"
-    if not evidence.spent_on_training(there)["ledgers_agree"]:
+    if len({str(spent) for spent in there.spent().values()}) != 1:
         yield "the ledgers of the sites are not the aggregator's"
     answers = read_answers(trial.folder / PERSON / "state" / "ledger.sqlite")
     if [answer.version for answer in answers] != [entry.version for entry in there.runs]:
@@ -411,8 +413,8 @@ def _judged(trial: Trial, there: Deployment, tally: Tally) -> Iterator[str]:
 
 def secrets(trial: Trial) -> set[str]:
     """What no party's log may hold; the person is told the answer alone."""
-    names = trial.people.dataset.catalogue
-    rated = {item for item, _ in trial.people.history(TRAININGS - 1)}
+    names = trial.dataset.catalogue
+    rated = {item for item, _ in rated_by_the_person(trial, TRAININGS - 1)}
     assert names.titles
     titles = {names.titles[names.item_ids.index(item)] for item in rated}
     return hidden_words(trial.folder) | titles

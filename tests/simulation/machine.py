@@ -11,6 +11,7 @@ from __future__ import annotations
 import errno
 import os
 import sqlite3
+import sys
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -79,8 +80,8 @@ class Clock:
 class Machine:
     """One party's computer.
 
-    `missed`: messages to come that find nobody. `full`, `doubtful`: writes to come that fail. `lies`:
-    how the sums to come are none, 0 to 1 each. `gone`: for good."""
+    `missed`: messages to come that find nobody. `full`, `doubtful`: writes to come that fail.
+    `gone`: for good."""
 
     party: str
     fate: Fate
@@ -89,7 +90,6 @@ class Machine:
     full: int = 0
     doubtful: int = 0
     gone: bool = False
-    lies: list[float] = field(default_factory=list)
 
     def step(self) -> None:
         """A moment at which something may happen to this party.
@@ -107,8 +107,6 @@ class Machine:
                 case Kind.CRASH:
                     ends = True
                     self.missed = int(operation.amount)
-                case Kind.LIE:
-                    self.lies.append(operation.amount)
                 case Kind.LEAVE:
                     ends = self.gone = True
         if ends:
@@ -132,7 +130,6 @@ class Machine:
     def repair(self) -> None:
         """What an operator does: room on the disk, the right time, the process running."""
         self.missed = self.full = self.doubtful = 0
-        self.lies.clear()
         self.clock.offsets_s[self.party] = 0
 
 
@@ -199,11 +196,20 @@ class _System:
 @contextmanager
 def simulated_system(machine_of: Callable[[Path], Machine]) -> Iterator[None]:
     """Every file that `fedrec.storage` writes is written by the machine that its path belongs to,
-    and random bytes are the same in each simulation."""
+    and random bytes that our code draws are the same in each simulation.
+
+    Other packages draw some once a process (`uuid4`), so that the first simulation alone would
+    lose those."""
     disks = vars(storage)["os"]
     real = os.urandom
+    simulated = Streams(0).numpy("system").bytes
+
+    def drawn(size: int) -> bytes:
+        by = str(sys._getframe(1).f_globals["__name__"])
+        return simulated(size) if by.startswith("fedrec") else real(size)
+
     vars(storage)["os"] = _System(machine_of)
-    os.urandom = Streams(0).numpy("system").bytes
+    os.urandom = drawn
     try:
         yield
     finally:

@@ -9,10 +9,10 @@ as words.
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from fedrec.errors import (
     BudgetExceededError,
@@ -22,7 +22,6 @@ from fedrec.errors import (
     RefusedError,
     UnreachableError,
 )
-from fedrec.federation.leaves import PartialSums, even_ranges, read_partial
 from fedrec.federation.protocol import Answer, Invitation, Phase, Refusal, RoundStatus, Terms
 from fedrec.federation.wire import (
     pack_answer,
@@ -37,17 +36,12 @@ from fedrec.randomness import Streams
 from fedrec.sharing.three_endpoints import ThreeEndpoints
 from fedrec.storage import Arrays
 from fedrec_aggregator.core import Aggregator, Limits
-from fedrec_aggregator.leaf import LeafAggregator
-from fedrec_aggregator.leaf_attempt import ListedLeaf
 from fedrec_aggregator.ledger import ReleaseLedger
-from fedrec_aggregator.root import RootAggregator
 from fedrec_aggregator.three_party import ThreePartyAggregator
-from fedrec_aggregator.three_party_root import LeafOfThreeAggregator, RootOfThreeAggregator
-from fedrec_client.delivery import LeafEndpoints
 from fedrec_client.ledger import ClientLedger
 from fedrec_client.participant import Participant
 from fedrec_client.store import LocalUsers
-from fedrec_client.three_way import LeavesOfThree, ThreeWay
+from fedrec_client.three_way import ThreeWay
 from fedrec_server.aggregation import least
 from tests.simulation.machine import Database, Machine
 from tests.simulation.network import Message, Network
@@ -55,21 +49,6 @@ from tests.simulation.script import ONE, Topology, place_of, role_of
 
 _PAUSE_S = 1.0
 _NAMES = (b"one", b"two", b"three")
-_RANGES = even_ranges(2)
-
-T = TypeVar("T")
-R = TypeVar("R")
-
-LIES: tuple[Callable[[PartialSums], PartialSums], ...] = (
-    lambda sums: replace(sums, blocks=tuple(10**9 * b + 10**9 for b in sums.blocks)),
-    lambda sums: replace(sums, epoch="0" * 32),
-    lambda sums: replace(sums, attempt=sums.attempt + 1),
-    lambda sums: replace(sums, reported=max(0, sums.reported - 1)),
-    lambda sums: replace(sums, reported=sums.reported + 10),
-)
-"""What a leaf may send in place of its sums: too large, of another epoch or attempt, of fewer users
-than it said, of more than are enrolled. Lies that no root can see are not among them."""
-
 
 # --- aggregators ---
 
@@ -84,28 +63,6 @@ class SimulatedLedger(ReleaseLedger):
     def _prepare(self) -> None:
         self._db: Any = Database(self._db, self._machine)
         super()._prepare()
-
-
-class InOrder:
-    """In place of a root's threads, so that a script says what happens."""
-
-    def map(self, work: Callable[[T], R], of: Iterable[T]) -> list[R]:
-        """One after the other."""
-        return [work(each) for each in of]
-
-    def shutdown(self) -> None:
-        """There is none."""
-
-
-_CORES: dict[tuple[int, str], Any] = {
-    (1, "alone"): Aggregator,
-    (1, "aggregator"): RootAggregator,
-    (1, "leaf"): LeafAggregator,
-    (3, "alone"): ThreePartyAggregator,
-    (3, "aggregator"): RootOfThreeAggregator,
-    (3, "leaf"): LeafOfThreeAggregator,
-}
-"""By how many parties release, and the role where there are leaves."""
 
 
 class AggregatorProcess:
@@ -123,31 +80,17 @@ class AggregatorProcess:
         noise: Streams,
     ) -> None:
         name = machine.party
-        role = role_of(name) if topology.leaves else "alone"
         self.machine = machine
         self.of_three = topology.parties == 3
-        # several wait by a clock that does not jump, as deployed ones do; one alone bears either
+        # three wait by a clock that does not jump, as deployed ones do; one alone bears either
         own: dict[str, Any] = {"clock": machine.clock.of(name if topology == ONE else "")}
         if self.of_three:
             peers = {i: Afar(name, peer, network) for i, peer in topology.peers(name).items()}
             own |= {"place": place_of(name), "peers": peers, "names": _NAMES}
             own["sleep"] = machine.clock.beat
-        if role == "leaf":
-            number = int(name.split("-")[2])
-            own |= {"name": str(number), "range": _RANGES[number]}
-            own |= {"names": _leaf_names(number)} if self.of_three else {}
-        else:
-            own["noise"] = noise
-        if role == "aggregator":
-            endpoints: list[Any] = [Afar(name, leaf, network) for leaf in topology.leaves_of(name)]
-            leaves = [ListedLeaf(str(k), endpoints[k], each, 100) for k, each in enumerate(_RANGES)]
-            own |= {"leaves": leaves, "patience_s": 4.0}
-        limited = None if role == "leaf" else limit
-        self.ledger = SimulatedLedger(folder, limit=limited, machine=machine)
-        self.core: Any = _CORES[topology.parties, role](self.ledger, limits, **own)
-        if role == "aggregator":
-            self.core._visits._threads.shutdown()
-            self.core._visits._threads = InOrder()
+        self.ledger = SimulatedLedger(folder, limit=limit, machine=machine)
+        core: Any = ThreePartyAggregator if self.of_three else Aggregator
+        self.core: Any = core(self.ledger, limits, noise=noise, **own)
 
     def handle(self, message: Message) -> Any:
         """Raises RefusedError with its code, and ProtocolError for every other failure, as over
@@ -168,25 +111,16 @@ class AggregatorProcess:
         if role == "client":
             open_endpoint = endpoint.share_endpoint if self.of_three else endpoint.client_endpoint
             endpoint = open_endpoint(message.sender)
-        elif role == role_of(self.machine.party) and message.name in {"key", "explicit"}:
+        elif role == "aggregator" and message.name in {"key", "explicit"}:
             named["caller"] = place_of(message.sender)
         answer = getattr(endpoint, message.name)(*message.arguments, **named)
         if message.name == "standing":
             return replace(answer, held=None), answer.held is not None
-        if message.name == "freeze" and self.machine.lies and not self.of_three:
-            lie = LIES[int(self.machine.lies.pop() * len(LIES))]
-            [collection] = endpoint.collections()
-            return lie(read_partial(answer, collection.question.blocks)).packed()
         return answer
 
     def close(self) -> None:
         """The folder is free for the next process."""
         self.ledger.close()
-
-
-def _leaf_names(number: int) -> list[bytes]:
-    """Of the three leaves of a range."""
-    return [name + bytes([number]) for name in _NAMES]
 
 
 # --- clients ---
@@ -295,7 +229,7 @@ class EndpointOfThree(ThreeEndpoints):
 
 def server_way(name: str, network: Network, topology: Topology, tries: int) -> Any:
     """To all that release."""
-    endpoints: list[Any] = [Afar(name, root, network, tries) for root in topology.roots]
+    endpoints: list[Any] = [Afar(name, one, network, tries) for one in topology.aggregators]
     return (
         endpoints[0]
         if len(endpoints) == 1
@@ -305,24 +239,14 @@ def server_way(name: str, network: Network, topology: Topology, tries: int) -> A
 
 def client_way(name: str, network: Network, topology: Topology, tries: int) -> Any:
     """To all that take its reports."""
-    endpoints: list[Any] = [Afar(name, intake, network, tries) for intake in topology.intakes]
+    endpoints: list[Any] = [Afar(name, one, network, tries) for one in topology.aggregators]
     clock = network.clock
     times: dict[str, Any] = {
         "patience_s": 0.5,
         "sleep": clock.beat,
         "clock": lambda: clock.now_s,
     }
-    match topology.parties, topology.leaves:
-        case 1, 0:
-            return endpoints[0]
-        case 1, _:
-            return LeafEndpoints(endpoints, _RANGES)
-        case _, 0:
-            return ThreeWay(endpoints, _NAMES, **times)
-        case _, leaves:
-            by_place = [endpoints[leaves * i : leaves * (i + 1)] for i in range(3)]
-            names = [[_leaf_names(k)[i] for k in range(leaves)] for i in range(3)]
-            return LeavesOfThree.of(_RANGES, by_place, names, **times)
+    return endpoints[0] if len(endpoints) == 1 else ThreeWay(endpoints, _NAMES, **times)
 
 
 @dataclass(frozen=True)

@@ -33,6 +33,7 @@ from tests.simulation.simulator import simulate
 
 pytestmark = [
     pytest.mark.slow,
+    pytest.mark.rare,  # the simulator's own planted bugs: hundreds of simulated trainings
     pytest.mark.filterwarnings("ignore::fedrec.errors.GenericListWarning"),
 ]
 

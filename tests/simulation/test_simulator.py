@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from fedrec.federation.leaves import PartialSums
 from fedrec_client import participant
-from tests.simulation import parties, three_party_verdict
+from tests.simulation import three_party_verdict
 from tests.simulation.many import at_each_step
 from tests.simulation.script import (
     ONE,
     THREE,
-    TREE,
-    TREES,
     Kind,
     Operation,
     Script,
@@ -24,14 +20,13 @@ from tests.simulation.script import (
     script,
 )
 from tests.simulation.simulator import simulate
-from tests.simulation.verdict import EXACT_PLUS_NOISE
 
 pytestmark = pytest.mark.filterwarnings("ignore::fedrec.errors.GenericListWarning")
 
 
 def chunks(**seeds: tuple[int, int, int]) -> list[Any]:
     """By topology: from which seed to which, and how many a test."""
-    named = {"one": ONE, "tree": TREE, "three": THREE, "trees": TREES}
+    named = {"one": ONE, "three": THREE}
     return [
         pytest.param(named[name], range(at, min(at + step, last)), id=f"{name}-{at}")
         for name, (first, last, step) in seeds.items()
@@ -46,41 +41,32 @@ def broken(topology: Topology, seeds: range) -> dict[int, list[str]]:
 
 @pytest.mark.parametrize(
     ("topology", "seeds"),
-    chunks(one=(0, 10, 10), tree=(0, 4, 4), three=(0, 4, 4), trees=(0, 3, 3)),
+    chunks(one=(0, 10, 10), three=(0, 4, 4)),
 )
 def test_every_rule_holds(topology: Topology, seeds: range) -> None:
     assert broken(topology, seeds) == {}, "python -m tests.simulation --runs 1 --seed SEED --show"
 
 
+@pytest.mark.slow
+def test_every_rule_holds_in_more_seeds() -> None:
+    assert broken(ONE, range(10, 50)) == {}
+
+
 # two workers share the seeds class by class; these are left to `make test-all`
 @pytest.mark.slow
+@pytest.mark.rare
 class TestMoreSeeds:
-    @pytest.mark.parametrize(("topology", "seeds"), chunks(one=(10, 400, 26)))
+    @pytest.mark.parametrize(("topology", "seeds"), chunks(one=(50, 400, 35)))
     def test_every_rule_holds(self, topology: Topology, seeds: range) -> None:
         assert broken(topology, seeds) == {}
 
 
 @pytest.mark.slow
+@pytest.mark.rare
 class TestMoreSeedsOfSeveral:
-    @pytest.mark.parametrize(
-        ("topology", "seeds"), chunks(tree=(4, 40, 9), three=(4, 40, 9), trees=(3, 30, 9))
-    )
+    @pytest.mark.parametrize(("topology", "seeds"), chunks(three=(4, 40, 9)))
     def test_every_rule_holds(self, topology: Topology, seeds: range) -> None:
         assert broken(topology, seeds) == {}
-
-
-def test_a_lie_that_no_root_can_see_is_found_by_the_comparison(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """So that the comparison is known to find what gets through."""
-
-    def one_less(sums: PartialSums) -> PartialSums:
-        return replace(sums, blocks=tuple(b - (b > 0) for b in sums.blocks))
-
-    lie = Script(Setup(topology=TREE, min_share=1.0), (Operation("leaf-0-1", 20, Kind.LIE),))
-    assert simulate(lie).broken == ()
-    monkeypatch.setattr(parties, "LIES", (one_less,))
-    assert EXACT_PLUS_NOISE in {one.rule for one in simulate(lie).broken}
 
 
 @pytest.mark.slow

@@ -28,7 +28,7 @@ from fedrec.sharing.servers import total
 from tests.simulation.auditor import DEFECTS, RELEASED_ONCE, Broken, Round
 from tests.simulation.network import Message
 from tests.simulation.reading import release_book
-from tests.simulation.script import Setup, role_of
+from tests.simulation.script import Setup
 from tests.simulation.verdict import CHARGED_ONCE, EXACT_PLUS_NOISE, LEDGER_KEPT, QUORUM, Trained
 
 ONE_ATTEMPT = "what leaves three aggregators is of one attempt at all of them"
@@ -95,7 +95,7 @@ class ThreePartyVerdict:
         for trained in runs:
             rounds = sorted(where for where in self.asked if where[0] == trained.run)
             for where in rounds:
-                contents = [self.outputs[where, root] for root in self.setup.topology.roots]
+                contents = [self.outputs[where, root] for root in self.setup.topology.aggregators]
                 if any(len(seen) > 1 for seen in contents):
                     self._say(RELEASED_ONCE, f"two outputs of {where} left an aggregator")
                 elif all(contents):
@@ -135,7 +135,6 @@ class ThreePartyVerdict:
         for name in self.refused[where]:
             with closing(sqlite3.connect(self.folder / name / "ledger.sqlite")) as ledger:
                 [shared] = ledger.execute(
-                    # with leaves, by range
                     "SELECT MAX(n) FROM (SELECT COUNT(*) AS n FROM attempts WHERE round = ? "
                     "GROUP BY run)",
                     where[1:],
@@ -144,7 +143,7 @@ class ThreePartyVerdict:
                 self._say(STOPS, f"{name} refused {where} after {shared} attempts of {ATTEMPTS}")
 
     def _judge_ledgers(self, rounds: Sequence[Round]) -> None:
-        """Every release is charged once by each that releases, and by no leaf."""
+        """Every release is charged once by each aggregator."""
         for name in self.setup.topology.aggregators:
             book = release_book(self.folder / name)
             charged = Counter((run, round, release) for run, round, release, _ in book.charges())
@@ -152,8 +151,6 @@ class ThreePartyVerdict:
                 (*where, spec.name) for where in rounds for spec in self.asked[where].releases
             }
             last = {key for key in expected if not self.outputs[key[:2], name]}
-            if role_of(name) == "leaf":
-                expected = last = set()
             if not expected - last <= set(charged) <= expected or set(charged.values()) - {1}:
                 self._say(CHARGED_ONCE, f"{name} charged {dict(charged)}")
             if lost := self.heads[name] - book.heads:

@@ -75,7 +75,9 @@ class Visitor:
 
     def _ask(self, model: ServedModel) -> None:
         history = Clicks.of([f"item-{number}" for number in range(len(self.versions))])
-        with Recommender(_Direct(model), self.device, epsilon=5.0, limit=20.0) as person:
+        with Recommender(
+            _Direct(model), self.device, epsilon=5.0, limit=20.0, via="server"
+        ) as person:
             first, again = (person.recommend(history, k=2) for _ in range(2))
         if not first.fresh or again.fresh or first.bundle.version != model.version:
             self.broken.append(

@@ -11,7 +11,6 @@ import json
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -27,10 +26,9 @@ from fedrec.storage import read_arrays
 CLIENTS = 2
 CASTS: Mapping[str, RuntimeChoice] = {
     "loopback": LOOPBACK,
-    "flower": RuntimeChoice("flower", CLIENTS),
+    "parties": RuntimeChoice("parties", CLIENTS),
     "processes": RuntimeChoice("processes", CLIENTS),
 }
-RAY = "ray"
 RATINGS = ("data.path=", "data.format=auto", "data.preset=small")
 NEWS = ("data.path=", "data.format=planted-news", "data.preset=small")
 COMPARED = ("metrics", "curve", "published", "baselines", "verdicts", "guarantee", "second_opinion")
@@ -53,14 +51,11 @@ def reduced(path: Path, *more: str) -> tuple[Scenario, tuple[str, ...]]:
     if chosen.collective.categories:  # of films; planted items have others
         changes += ['collective.categories=["genre"]']
     words = (*changes, *more)
-    return load(path, words), words
-
-
-def casts() -> dict[str, RuntimeChoice]:
-    """Those that this machine has: Ray's only where it is installed."""
-    return dict(CASTS) | (
-        {RAY: RuntimeChoice("flower", CLIENTS, "ray")} if find_spec("ray") is not None else {}
-    )
+    scenario = load(path, words)
+    # planted clicks have no values for a threshold
+    said = scenario.data.model_dump(exclude_unset=True, exclude={"click_threshold"})
+    data = type(scenario.data).model_validate(said)
+    return scenario.model_copy(update={"data": data}), words
 
 
 @dataclass(frozen=True)

@@ -31,7 +31,7 @@ KEYS = [
     "news.epochs=1",
     "news.users_per_round=3",
 ]
-USERS = 6  # each answer is the gradient of a whole encoder
+USERS = 3  # each answer is the gradient of a whole encoder
 VARIANTS = {
     "additive": ["privacy.unit=click"],
     "central": ["privacy.unit=user", "news.variant=central", "news.rounds=3"],

@@ -25,10 +25,10 @@ from fedrec.federation import releases
 from fedrec.privacy.accounting import GaussianEvent, epsilon_of, mu_for
 from fedrec.privacy.guarantee import Guarantee
 from fedrec.privacy.selection import PureEvent
-from fedrec.run.data.budget import DataBudget, budget_of, files_of
+from fedrec.run.data.budget import DataBudget, _content, budget_of, files_of
 from fedrec.run.data.datasets import load_dataset
 from fedrec.run.job import RuntimeChoice
-from fedrec.run.run_folder import charged_ahead
+from fedrec.run.resume_right import charged_ahead
 from fedrec.run.simulate import run as run_scenario
 from fedrec.run.training import RoundRecord
 from fedrec.settings import load
@@ -85,6 +85,24 @@ def test_charges_of_all_runs_compose_exactly_and_outlive_the_object(tmp_path: Pa
     assert spent.epsilon == pytest.approx(epsilon_of(math.sqrt(3) * MU, 1e-5))
     assert (spent.trainings, spent.unit, spent.neighbours) == (3, "user", "add/remove")
     assert "per user (add/remove, number of users public) in 3 trainings" in spent.words
+
+
+def test_a_thousand_charges_add_up_like_one(tmp_path: Path) -> None:
+    """Ten times any number of lines that a loop might stop at. The lines are appended as a charge
+    does, in one opening of the file: each opening reads all of them."""
+    budget = one(tmp_path, Guarantee(10.0, 1e-5))
+    fit = mu_for(10.0, 1e-5) / math.sqrt(1_001)
+    with budget._opened() as file:
+        for k in range(1_000):
+            file.append(_content(k + 1, 1e9, f"run {k}", "system", [GaussianEvent("counts", fit)]))
+    budget.require_room([GaussianEvent("counts", fit)])
+    with pytest.raises(BudgetExceededError, match="paid epsilon"):
+        budget.require_room([GaussianEvent("counts", 1.1 * fit)])
+    with pytest.raises(BudgetExceededError, match="paid epsilon"):
+        budget.charge("one more", "system", [GaussianEvent("counts", 1.1 * fit)])
+    budget.charge("one more", "system", [GaussianEvent("counts", fit)])
+    (spent,) = budget.spent()
+    assert (spent.trainings, spent.epsilon) == (1_001, pytest.approx(10.0, rel=1e-6))
 
 
 def test_trainings_in_one_folder_are_told_apart_by_their_first_release(tmp_path: Path) -> None:
@@ -293,7 +311,7 @@ def flower(data: Path, folder: str, *more: str, resume: bool = False, stop: bool
 
     with pytest.raises(StoppedError) if stop else nullcontext():
         run_scenario(
-            chosen, name="one", choice=RuntimeChoice("flower", 2), resume=resume, quiet=True,
+            chosen, name="one", choice=RuntimeChoice("parties", 2), resume=resume, quiet=True,
             on_round=after_round,
         )  # fmt: skip
 

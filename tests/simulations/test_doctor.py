@@ -30,7 +30,8 @@ from fedrec.operations.certificates import (
     pins,
     write_development_certificates,
 )
-from fedrec.operations.pins import renew, write_pins
+from fedrec.operations.pins import write_pins
+from fedrec.operations.renewal import renew
 from fedrec.privacy.accounting import GaussianEvent, mu_for
 from fedrec.privacy.calibration import calibrate
 from fedrec.privacy.click_accounting import Costs

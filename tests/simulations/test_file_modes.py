@@ -37,7 +37,7 @@ def mode(path: Path) -> int:
 def test_a_run_of_real_parties_keeps_reports_and_ledgers_for_its_user_alone(tmp_path: Path) -> None:
     keys = ["data.preset=small", "recipe=dp-bias", "compare.als=false", "compare.baselines=false"]
     chosen = load(None, [*keys, "evaluation.ranking=false", f"run.directory={tmp_path}"])
-    run(chosen, name="one", choice=RuntimeChoice("flower", 2), quiet=True)
+    run(chosen, name="one", choice=RuntimeChoice("parties", 2), quiet=True)
     (folder,) = tmp_path.glob("one-*")
     private = [*folder.rglob("*.frr"), *folder.rglob("ledger.sqlite")]
     assert {path.suffix for path in private} == {".frr", ".sqlite"}

@@ -32,8 +32,9 @@ from fedrec.run.training import Training
 from fedrec.settings import Scenario, load
 from fedrec_app import client_app, server_app
 from fedrec_simulations.runtimes.deployment_files import PartyFiles
-from fedrec_simulations.runtimes.in_process import FIRST_NODE, RUN_ID, InProcessGrid, parties_of
+from fedrec_simulations.runtimes.in_process import parties_of
 from fedrec_simulations.runtimes.processes import settings_of_clients, start_aggregator_for
+from tests.flower_grid import FIRST_NODE, RUN_ID, InProcessGrid
 from tests.ports import free_port
 from tests.waiting import HANG_S, until
 
@@ -200,7 +201,8 @@ class Flower:
         """`flwr run`, to its end; what `flwr log` shows of it."""
         words = " ".join(f"{key}={json.dumps(word)}" for key, word in chosen.items())
         run_id = self.do("run", ".", where, "-c", words)["run-id"]
-        until(lambda: self.status(where, run_id).startswith("finished"), "the run", pause_s=1)
+        # each look starts a program, which takes two seconds of a processor from the run
+        until(lambda: self.status(where, run_id).startswith("finished"), "the run", pause_s=6)
         log = subprocess.run(
             ["flwr", "log", run_id, where, "--show"],
             env=self.environment,

@@ -10,7 +10,7 @@ from flwr.common.constant import SUPERLINK_NODE_ID, ErrorCode
 from flwr.serverapp.strategy import FedAdam
 from flwr.supercore.run import Run
 
-from fedrec_simulations.runtimes.in_process import InProcessGrid
+from tests.flower_grid import InProcessGrid
 
 app = ClientApp()
 

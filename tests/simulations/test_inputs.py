@@ -14,8 +14,9 @@ from fedrec.cli.main import guarded
 from fedrec.data.planted import SHAPES, planted
 from fedrec.errors import RunError
 from fedrec.federation import releases
+from fedrec.run.input_digests import FILE, bind, content_digest, inputs_of
 from fedrec.run.job import RuntimeChoice
-from fedrec.run.run_folder import FILE, bind, content_digest, inputs_of, open_folder
+from fedrec.run.run_folder import open_folder
 from fedrec.settings import load
 from fedrec.storage import read_json, write_json
 

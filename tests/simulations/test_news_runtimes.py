@@ -16,9 +16,10 @@ from fedrec.errors import RefusedError, SettingsError
 from fedrec.news.topics import public_vectors
 from fedrec.news.trained import Catalogue, TrainedNews
 from fedrec.news.variant import require as variant_named
-from fedrec.run.job import Name, RuntimeChoice, shards
+from fedrec.run.job import Name, RuntimeChoice
 from fedrec.run.news import News
 from fedrec.run.news_run import NewsJob, loopback
+from fedrec.run.shards import shards
 from fedrec.settings import Scenario, load
 from tests.cases import slow_but
 
@@ -91,7 +92,7 @@ def test_flower_s_messages_and_real_parties_give_the_loopback_s_bytes(
 ) -> None:
     chosen = scenario(*more, "news.epochs=1")
     alone, over_flower = (
-        trained(chosen, world, tmp_path / name, name) for name in ("loopback", "flower")
+        trained(chosen, world, tmp_path / name, name) for name in ("loopback", "parties")
     )
     assert {n: a.tobytes() for n, a in over_flower.parameters.items()} == {
         n: a.tobytes() for n, a in alone.parameters.items()
@@ -112,7 +113,7 @@ def test_flower_s_strategy_steps_as_the_loopback_does(
     chosen = scenario(*more, "news.users_per_round=6", "news.rounds=4")
     alone, over_flower = (
         trained(chosen, small, tmp_path / name, name).parameters["parameters"]
-        for name in ("loopback", "flower")
+        for name in ("loopback", "parties")
     )
     assert np.linalg.norm(over_flower - alone) <= 1e-5 * np.linalg.norm(alone)
 
@@ -128,11 +129,11 @@ def test_over_flower_a_stopped_training_goes_on_to_the_same_bytes(
     ):
         chosen = scenario(*more)
         folder = tmp_path / more[0]
-        begun = RuntimeChoice("flower", 3).carrier(None)(NewsJob(chosen, *small, folder))
+        begun = RuntimeChoice("parties", 3).carrier(None)(NewsJob(chosen, *small, folder))
         next(begun), next(begun)
         begun.close()
-        resumed = trained(chosen, small, folder, "flower")
-        alone = trained(chosen, small, tmp_path / f"{more[0]}-alone", "flower")
+        resumed = trained(chosen, small, folder, "parties")
+        alone = trained(chosen, small, tmp_path / f"{more[0]}-alone", "parties")
         assert {n: a.tobytes() for n, a in resumed.parameters.items()} == {
             n: a.tobytes() for n, a in alone.parameters.items()
         }
@@ -143,12 +144,12 @@ def test_an_aggregator_put_back_in_time_is_refused(
     world: tuple[Catalogue, Impressions], tmp_path: Path
 ) -> None:
     chosen = scenario("central", "news.rounds=3")
-    begun = RuntimeChoice("flower", 3).carrier(None)(NewsJob(chosen, *world, tmp_path))
+    begun = RuntimeChoice("parties", 3).carrier(None)(NewsJob(chosen, *world, tmp_path))
     next(begun), next(begun)
     begun.close()
     shutil.rmtree(tmp_path / "aggregator")
     with pytest.raises(RefusedError) as caught:
-        trained(chosen, world, tmp_path, "flower")
+        trained(chosen, world, tmp_path, "parties")
     assert caught.value.code == "stale-ledger"
 
 
@@ -175,7 +176,7 @@ def test_what_has_no_devices_and_what_is_not_sent_is_refused_with_the_reason(
         (["centralized"], "no devices"),
         (["local", "news.word_vectors=glove.txt"], "word_vectors"),
     ):
-        for runtime in ("flower", "processes"):
+        for runtime in ("parties", "processes"):
             with pytest.raises(SettingsError, match=words):
                 News.require_carried(scenario(*more), RuntimeChoice(runtime, 2))  # type: ignore[arg-type]
 

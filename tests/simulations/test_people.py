@@ -14,10 +14,11 @@ import polars as pl
 import pytest
 
 import fedrec
+from fedrec import Dataset
 from fedrec.errors import BudgetExceededError, SettingsError
-from fedrec.privacy.accounting import epsilon_of, mu_for
+from fedrec.privacy.accounting import GaussianEvent, epsilon_of, mu_for
 from fedrec.run.data.budget import budget_of, default_folder, files_of
-from fedrec.run.data.people import KEY, MOST, People, budget_with, key_of, remember
+from fedrec.run.data.people import KEY, MOST, People, budgets_with, key_of, remember
 from fedrec.settings import load
 
 KEY_A, KEY_B = bytes(range(32)), bytes(range(1, 33))
@@ -83,20 +84,6 @@ def test_other_people_are_not_taken_for_the_same(people: int) -> None:
     assert not here.same_as(sketch(range(people), activity(people, 2)))
 
 
-@pytest.mark.slow
-def test_a_share_is_estimated_within_its_stated_error() -> None:
-    """A tenth decides: 6% of common people are under it, and 14% are over it, in every table."""
-    for seed in range(20):
-        people = [f"{seed}/{k}" for k in range(20_000)]
-        rows = activity(20_000, seed)
-        known = sketch(people, rows)
-        for share, same in ((0.06, False), (0.14, True)):
-            common = int(20_000 * share)
-            others = [f"x{seed}/{k}" for k in range(20_000 - common)]
-            other = sketch(people[:common] + others, rows)
-            assert known.same_as(other) is same
-
-
 def test_the_sketch_of_two_tables_is_that_of_the_people_of_both() -> None:
     for people in (100, 700, 3_000):
         ids = [str(k) for k in range(2 * people)]
@@ -129,11 +116,11 @@ def test_the_key_is_its_user_s_alone_and_is_made_once(tmp_path: Path) -> None:
     assert stat.S_IMODE((tmp_path / KEY).stat().st_mode) == 0o600
     remember(sketch(range(9), key=key), tmp_path / "a.jsonl")
     assert stat.S_IMODE((tmp_path / "a.people").stat().st_mode) == 0o600
-    assert budget_with(sketch(range(9), key=key), tmp_path) == tmp_path / "a.jsonl"
+    assert budgets_with(sketch(range(9), key=key), tmp_path) == (tmp_path / "a.jsonl",)
     (tmp_path / "b.people").write_bytes(b"of another key")
-    assert budget_with(sketch(["else"], key=key), tmp_path) is None
+    assert budgets_with(sketch(["else"], key=key), tmp_path) == ()
     with pytest.raises(SettingsError, match="sketch has another key"):
-        budget_with(sketch(["else"], key=key), tmp_path, certain=True)
+        budgets_with(sketch(["else"], key=key), tmp_path, certain=True)
 
 
 @pytest.mark.slow
@@ -179,7 +166,7 @@ def test_people_who_come_and_go_stay_one_budget(tmp_path: Path) -> None:
     key = key_of(tmp_path)
     for night in range(12):
         tonight = sketch(range(10 * night, 10 * night + 100), key=key)
-        assert budget_with(tonight, tmp_path) == (tmp_path / "a.jsonl" if night else None)
+        assert budgets_with(tonight, tmp_path) == ((tmp_path / "a.jsonl",) if night else ())
         remember(tonight, tmp_path / "a.jsonl")
 
 
@@ -232,3 +219,61 @@ def test_a_limit_where_people_cannot_be_recognised_needs_a_named_file(tmp_path: 
     privacy = load(None, ["privacy.max_total_epsilon=5"]).privacy
     with pytest.raises(SettingsError, match=r"needs privacy\.budget_file"):
         budget_of(privacy, files_of(str(path)))
+
+
+def walked(steps: int, folder: Path, seed: int) -> int:
+    """Trainings of random tables under one limit; how many were allowed. The model is a dictionary
+    from a person to the squares of mu that she has paid."""
+    limit, delta = 2.0, 1e-5
+    paid = dict[str, float]()
+    rng = np.random.default_rng(seed)
+    allowed = 0
+    for step in range(steps):
+        if step % 100 == 0:  # other people: the first ones have spent all
+            world = [f"{step}/{k}@example.org" for k in range(40)]
+            paid.clear()
+        start, length = int(rng.integers(0, 40)), int(rng.integers(1, 40))
+        table = [world[(start + k) % 40] for k in range(length)]
+        rng.shuffle(table)  # sorted otherwise, and other items
+        data = Dataset.from_frame(
+            {"user": table, "item": [f"{step}/{k % 3}" for k in range(length)]}
+        )
+        privacy = load(None, [f"privacy.max_total_epsilon={limit}"]).privacy
+        budget = budget_of(privacy, data.source.provenance.files, data.source)
+        assert budget is not None
+        mu = mu_for(float(rng.choice([0.1, 0.3, 0.9, 1.9])), delta)
+        before = max(paid.get(person, 0.0) for person in table)
+        said = budget.spent()
+        assert not before or said[0].epsilon >= epsilon_of(before**0.5, delta) - 1e-9
+        try:
+            budget.charge(f"training {step}", "system", [GaussianEvent("release", mu)])
+        except BudgetExceededError:
+            continue
+        allowed += 1
+        for person in table:
+            paid[person] = paid.get(person, 0.0) + mu**2
+        assert epsilon_of(max(paid.values()) ** 0.5, delta) <= limit + 1e-6
+    return allowed
+
+
+def test_a_limit_holds_for_people_whatever_tables_they_are_in(tmp_path: Path) -> None:
+    """2,000 steps: python -c "import test_people, pathlib, tempfile;
+    test_people.walked(2000, pathlib.Path(tempfile.mkdtemp()), 1)" in a state folder of its own."""
+    assert walked(60, tmp_path, 1) >= 2
+    settings = {"privacy.max_total_epsilon": 2.0}
+
+    def fitted(tables: Sequence[str], epsilon: float) -> Any:
+        rows = [(f"{name}{user}@x", f"i{user % 5}") for name in tables for user in range(60)]
+        user, item = zip(*rows, strict=True)
+        data = Dataset.from_frame({"user": list(user), "item": list(item)})
+        return fedrec.Popularity(epsilon=epsilon, settings=settings).fit(data).guarantee.spent
+
+    fitted("a", 1.8)
+    fitted("b", 0.1)
+    with pytest.raises(BudgetExceededError):
+        fitted("ab", 1.5)
+    (said,) = fitted("ab", 0.3)
+    assert 1.8 < float(said.split()[1]) < 2
+    with pytest.raises(BudgetExceededError):
+        fitted("a", 1.5)
+    fitted("b", 1.5)  # they have paid less

@@ -17,7 +17,8 @@ from fedrec.cli.supervisor import Supervisor
 from fedrec.errors import RunError, SettingsError
 from fedrec.factorization.facts import public_facts
 from fedrec.run.data.datasets import load_dataset, load_split
-from fedrec.run.job import Name, RuntimeChoice, shards
+from fedrec.run.job import Name, RuntimeChoice
+from fedrec.run.shards import shards
 from fedrec.run.simulate import run
 from fedrec.run.training import RoundRecord, Training
 from fedrec.settings import Scenario, load
@@ -77,7 +78,7 @@ def test_flower_s_messages_and_real_parties_give_the_loopback_s_bytes(
 ) -> None:
     chosen = scenario(*more)
     alone, rounds = trained(chosen, tmp_path / "loopback", "loopback")
-    over_flower, same_rounds = trained(chosen, tmp_path / "flower", "flower")
+    over_flower, same_rounds = trained(chosen, tmp_path / "parties", "parties")
     assert over_flower == alone
     told = [
         (done.round, done.step, done.releases, done.bytes_down, done.validation) for done in rounds
@@ -94,12 +95,12 @@ def test_over_flower_a_stopped_training_goes_on_to_the_same_bytes(
     stop_after: int, tmp_path: Path
 ) -> None:
     chosen = scenario("recipe=published")
-    begun = training(chosen, tmp_path / "stopped", "flower").run()
+    begun = training(chosen, tmp_path / "stopped", "parties").run()
     for _ in range(stop_after):
         next(begun)
     begun.close()
     assert (
-        trained(chosen, tmp_path / "stopped", "flower")[0]
+        trained(chosen, tmp_path / "stopped", "parties")[0]
         == trained(chosen, tmp_path / "loopback", "loopback")[0]
     )
 
@@ -108,17 +109,17 @@ def test_a_round_that_the_server_kept_and_nobody_was_told_of_is_told_after_a_res
     tmp_path: Path,
 ) -> None:
     chosen = scenario("recipe=published")
-    expected, rounds = trained(chosen, tmp_path, "flower")
+    expected, rounds = trained(chosen, tmp_path, "parties")
     for kept in sorted((tmp_path / "checkpoints").glob("round-*"))[1:]:
         kept.unlink()
-    again, same_rounds = trained(chosen, tmp_path, "flower")
+    again, same_rounds = trained(chosen, tmp_path, "parties")
     assert again == expected
     assert [done.validation for done in same_rounds] == [done.validation for done in rounds[1:]]
 
 
 def test_per_example_plans_are_for_loopback_alone(tmp_path: Path) -> None:
     chosen = scenario("recipe=published", "privacy.unit=example", "model.steps=1")
-    for runtime in ("flower", "processes"):
+    for runtime in ("parties", "processes"):
         with pytest.raises(SettingsError, match="example"):
             next(training(chosen, tmp_path / runtime, runtime).run())
 
@@ -136,16 +137,16 @@ def test_clients_share_users_in_order_and_none_has_nobody() -> None:
     with pytest.raises(SettingsError, match="cannot share"):
         shards(data, data.num_users + 1)
     with pytest.raises(SettingsError, match="at least 1"):
-        RuntimeChoice("flower", 0).carrier(load_dataset(chosen).catalogue)
+        RuntimeChoice("parties", 0).carrier(load_dataset(chosen).catalogue)
 
 
 @pytest.mark.slow
 def test_a_result_names_its_runtime_and_keeps_its_own_folder(tmp_path: Path) -> None:
     chosen = scenario(*SHORT, "compare.als=false", "run.examples=2", f"run.directory={tmp_path}")
     alone = run(chosen, name="r", quiet=True)
-    over_flower = run(chosen, name="r", choice=RuntimeChoice("flower", 3), quiet=True)
+    over_flower = run(chosen, name="r", choice=RuntimeChoice("parties", 3), quiet=True)
     assert alone["runtime"]["runtime"] == "loopback"
-    assert over_flower["runtime"] == {"runtime": "flower", "clients": 3, "backend": "grid"}
+    assert over_flower["runtime"] == {"runtime": "parties", "clients": 3}
     assert alone["run_dir"] != over_flower["run_dir"]
     assert over_flower["metrics"] == alone["metrics"]
     released = [

@@ -77,7 +77,7 @@ def test_one_scenario_of_each_kind_gives_the_same_bytes_over_flower(
     tiny = TINY if "dp_cmf" not in name else TINY[2:]
     scenario, _ = reduced(SCENARIOS[name], *tiny)
     alone = carried(scenario, CASTS["loopback"], tmp_path / "loopback")
-    over_flower = carried(scenario, CASTS["flower"], tmp_path / "flower")
+    over_flower = carried(scenario, CASTS["parties"], tmp_path / "flower")
     assert (alone.why, over_flower.why) == ("", "")
     assert over_flower.same_as(alone)
 
@@ -92,7 +92,7 @@ def test_what_a_scenario_was_changed_to_is_said() -> None:
 
 def test_a_scenario_that_a_runtime_does_not_carry_says_why(tmp_path: Path) -> None:
     scenario, _ = reduced(SCENARIOS["am_ssp"], *TINY, "privacy.unit=example")
-    came = carried(scenario, CASTS["flower"], tmp_path)
+    came = carried(scenario, CASTS["parties"], tmp_path)
     assert "whole user" in came.why
     with pytest.raises(SettingsError, match="whole user"):
         rounds.check(scenario, PublicData(("a",), "ratings", (1.0, 5.0), None))

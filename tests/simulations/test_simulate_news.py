@@ -27,7 +27,9 @@ KEYS = [
 def simulate(
     capsys: pytest.CaptureFixture[str], folder: Path, *more: str, code: int = 0
 ) -> tuple[dict[str, Any], str]:
-    words = [word for key in [*KEYS, f"run.directory={folder}", *more] for word in ("--set", key)]
+    own = any(key.startswith("data.path=") for key in more)
+    keys = [key for key in KEYS if not (own and key.startswith("data.preset="))]
+    words = [word for key in [*keys, f"run.directory={folder}", *more] for word in ("--set", key)]
     capsys.readouterr()
     assert guarded(["simulate", *words, "--json"]) == code
     said = capsys.readouterr()
@@ -155,7 +157,7 @@ def test_an_unknown_size_and_collecting_clicks_over_flower_are_refused(
     keys = [*KEYS, "news.variant=centralized", "privacy.epsilon=inf", f"run.directory={tmp_path}"]
     assert (
         guarded(
-            ["simulate", *(word for key in keys for word in ("--set", key)), "--runtime", "flower"]
+            ["simulate", *(word for key in keys for word in ("--set", key)), "--runtime", "parties"]
         )
         == 2
     )

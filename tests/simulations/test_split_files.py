@@ -85,12 +85,14 @@ def test_a_folder_that_holds_something_is_not_written_into_unless_told(
 ) -> None:
     scenario = load(None, [f'data.path="{source}"', *OPTIONS])
     (tmp_path / "mine.txt").write_text("keep me")
-    with pytest.raises(RunError, match="not empty"):
-        write_split(scenario, tmp_path)
+    for overwrite in (False, True):
+        with pytest.raises(RunError, match=r"something else: mine.txt"):
+            write_split(scenario, tmp_path, overwrite=overwrite)
     assert [file.name for file in tmp_path.iterdir()] == ["mine.txt"]
-    write_split(scenario, tmp_path, overwrite=True)
-    assert (tmp_path / "mine.txt").exists()
-    assert (tmp_path / "test.parquet").exists()
+    for overwrite in (False, True):
+        write_split(scenario, tmp_path / "parts", overwrite=overwrite)
+    with pytest.raises(RunError, match="overwrite"):
+        write_split(scenario, tmp_path / "parts")
     with pytest.raises(RunError, match="is a file"):
         write_split(scenario, tmp_path / "mine.txt")
 

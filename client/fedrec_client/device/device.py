@@ -34,7 +34,12 @@ from fedrec_client.device.steps import STEPS, Rated, packed, require_sound, sile
 
 @dataclass(frozen=True)
 class History:
-    """What the person rated: ids of items as the catalogue names them, and ratings."""
+    """What the person rated.
+
+    Args:
+        items: Ids as the catalogue names them.
+        values: A rating for each.
+    """
 
     items: tuple[str, ...]
     values: tuple[float, ...]
@@ -42,13 +47,18 @@ class History:
 
 @dataclass(frozen=True)
 class Limit:
-    """What the person allows in all runs together, per user, add/remove."""
+    """What the person allows in all runs together, per user, add/remove.
+
+    Args:
+        epsilon: Of all reports together.
+        delta: The probability with which the guarantee may fail.
+    """
 
     epsilon: float
     delta: float
 
 
-class DeviceLeaf(Protocol):
+class DeviceEndpoint(Protocol):
     """What a device asks: `service.Service`, or one in this process."""
 
     def round(self) -> dict[str, Any]:
@@ -64,24 +74,16 @@ class DeviceLeaf(Protocol):
         """Refused by code."""
 
 
-@dataclass(frozen=True)
-class Leaves:
-    """Leaves of one aggregator by the pseudonyms that they own: first and last two bytes, 4
-    hexadecimal digits each."""
-
-    by_range: tuple[tuple[str, str, DeviceLeaf], ...]
-
-    def of(self, token: bytes) -> DeviceLeaf:
-        """The leaf that owns a pseudonym. Raises ValueError where none does."""
-        start = token[:2].hex()
-        for first, last, leaf in self.by_range:
-            if first <= start <= last:
-                return leaf
-        raise ValueError(f"no leaf owns pseudonyms that begin with {start}")
-
-
 class Device:
-    """One person. user: the person's name on the device, from which the pseudonym is made."""
+    """One person's device.
+
+    Args:
+        folder: Of the ledger and its secret.
+        history: What the person rated; it stays here.
+        limit: What the person allows.
+        service: The aggregator's endpoint for devices.
+        user: The person's name on the device, from which the pseudonym is made.
+    """
 
     def __init__(
         self,
@@ -89,24 +91,28 @@ class Device:
         history: History,
         *,
         limit: Limit,
-        service: DeviceLeaf | Leaves,
+        service: DeviceEndpoint,
         user: str = "me",
     ) -> None:
         self.ledger = DeviceLedger(folder, epsilon=limit.epsilon, delta=limit.delta)
         self._history = history
         secret = self.ledger.secret
         self.token = hmac.digest(secret, b"fedrec/1/user/" + user.encode(), "sha256")[:TOKEN_BYTES]
-        self._service = service.of(self.token) if isinstance(service, Leaves) else service
+        self._service = service
         self._bearer = hmac.digest(secret, b"fedrec/1/bearer", "sha256").hex()
         self._enrolled: str | None = None
         self._terms: RunTerms | None = None
 
     def take_part(self) -> bool:
-        """Answer the round that is open, if any; again is the same report, counted once. False
-        where there is nothing to answer.
+        """Answer the round that is open, if any; again is the same report, counted once.
 
-        Raises RefusedError where the question, the plan or the report is not taken,
-        BudgetExceededError where the limit would be passed.
+        Returns:
+            Whether there was a question to answer.
+
+        Raises:
+            RefusedError: The question, the plan or the report is not taken.
+            BudgetExceededError: The limit would be passed.
+            UnreachableError: The aggregator does not answer.
         """
         told = self._service.round()
         if not told.get("question"):
@@ -131,7 +137,7 @@ class Device:
         )
         self._enroll(header.run)
         rejected = self._service.report(header.run, header.round, batch, self._bearer)
-        if Refusal.NOT_ENROLLED.value in rejected:  # its leaf was replaced
+        if Refusal.NOT_ENROLLED.value in rejected:  # the aggregator was replaced
             self._enrolled = None
             self._enroll(header.run)
             rejected = self._service.report(header.run, header.round, batch, self._bearer)
@@ -156,8 +162,20 @@ class Device:
     def answered(
         self, header: Header, terms: RunTerms, quorum: int, *, charge: Any = lambda: None
     ) -> bytes:
-        """The batch that answers the question. charge: called once the question is checked, before
-        anything private is read."""
+        """The batch that answers the question.
+
+        Args:
+            header: Of the question.
+            terms: Of its run.
+            quorum: How many people must report.
+            charge: Called once the question is checked, before anything private is read.
+
+        Returns:
+            One person's report, in the format of batches.
+
+        Raises:
+            RefusedError: The question is not taken.
+        """
         if header.step not in STEPS:
             raise refused(
                 Refusal.MALFORMED,
@@ -226,7 +244,7 @@ def _translated(history: History, terms: RunTerms) -> Rated:
 
 def _require_rows(header: Header, items: int) -> None:
     """Arrays have one number, or a row for each item, or list items; blocks have one row or a row
-    for each of either, and fit what a leaf takes however many items the person has."""
+    for each of either, and fit what an aggregator takes however many items the person has."""
     listed = header.arrays["items"][1][0] if "items" in header.arrays else 1
     if len({spec.rows for release in header.releases for spec in release.blocks} - {1}) > 1:
         raise refused(Refusal.MALFORMED, "blocks have different numbers of rows")

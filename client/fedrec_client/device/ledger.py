@@ -21,6 +21,7 @@ from fedrec.storage import writing
 from fedrec_client.device.questions import DevicePromise, delta_of
 
 _ROUNDING = 1e-9
+"""Relative: shares of a plan are floats, and their squares sum to the whole but for rounding."""
 
 
 @dataclass(frozen=True)

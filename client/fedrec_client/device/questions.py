@@ -18,7 +18,7 @@ from fedrec.federation.block_kinds import kind_named
 from fedrec.federation.messages import BlockSpec, Question, ReleaseSpec
 from fedrec.federation.protocol import Refusal
 
-_MOST_BYTES = 1 << 30
+_MOST_BYTES = 1 << 30  # of a question in a device's memory, before anything is allocated
 _DTYPES = {"<f4", "<f8", "<i4", "<i8"}
 
 
@@ -151,6 +151,7 @@ def read_plan(content: bytes, digest: str) -> DevicePromise:
             "the plan does not protect a user, is not proved, or is for three aggregators",
         )
     true_delta = delta_of(math.hypot(*mus.values()) * (1 - 1e-9), promise.epsilon)
+    # the server's own `delta_of` may round otherwise
     if not true_delta <= promise.delta * (1 + 1e-6):
         raise refused(
             Refusal.WRONG_PLAN,

@@ -1,5 +1,5 @@
-"""HTTPS to a leaf: what all people ask for by its digest, and caches may keep; and what one person
-posts.
+"""HTTPS to an aggregator: what all people ask for by its digest, and caches may keep; and what one
+person posts.
 
     GET  /v1/round                current round: run, round, digests of terms, plan and question,
                                   quorum; never cached
@@ -8,7 +8,7 @@ posts.
     POST /v1/users                16 bytes, a pseudonym to enrol
     POST /v1/reports/RUN/ROUND    a batch of one report
 
-Whoever posts says who it is by a bearer secret of its own, of which the leaf keeps a hash.
+Whoever posts says who it is by a bearer secret of its own, of which the aggregator keeps a hash.
 """
 
 from __future__ import annotations
@@ -25,18 +25,30 @@ from fedrec_client.device.questions import count, parsed, text
 
 _TIMEOUT_S = 60.0
 _MOST_BYTES = 1 << 30
+"""Of an answer: it may be slow on a phone's line, and must not fill a phone's memory."""
 
 
 @dataclass(frozen=True)
 class Service:
-    """address: https://HOST:PORT; http:// of this machine alone. authority: a file of certificates,
-    "" for the system's."""
+    """The aggregator's endpoint for devices, over HTTPS.
+
+    Args:
+        address: https://HOST:PORT; http:// of this machine alone.
+        authority: A file of certificates; "" for the system's.
+    """
 
     address: str
     authority: str = ""
 
     def round(self) -> dict[str, Any]:
-        """Where training is. Raises UnreachableError."""
+        """Where training is.
+
+        Returns:
+            The open round's header and digests; empty where none is open.
+
+        Raises:
+            UnreachableError: The aggregator does not answer.
+        """
         told = self._asked("GET", "/v1/round", None, "")
         try:
             round = parsed(told)
@@ -49,7 +61,17 @@ class Service:
             ) from None
 
     def content(self, sha256: str) -> bytes:
-        """Bytes of that digest, checked. Raises UnreachableError."""
+        """Bytes of that digest, checked.
+
+        Args:
+            sha256: In hexadecimal digits.
+
+        Returns:
+            The bytes.
+
+        Raises:
+            UnreachableError: The aggregator does not answer, or has other bytes.
+        """
         found = self._asked("GET", f"/v1/content/{sha256}", None, "")
         if hashlib.sha256(found).hexdigest() != sha256:
             raise UnreachableError(
@@ -59,13 +81,34 @@ class Service:
         return found
 
     def enroll(self, token: bytes, secret: str) -> None:
-        """Make the person known. Raises RefusedError or UnreachableError."""
+        """Make the person known.
+
+        Args:
+            token: The person's pseudonym, 16 bytes.
+            secret: What later reports are sent with.
+
+        Raises:
+            RefusedError: The aggregator does not take the person.
+            UnreachableError: It does not answer.
+        """
         self._asked("POST", "/v1/users", token, secret)
 
     def report(self, run: str, round: int, batch: bytes, secret: str) -> dict[str, int]:
-        """Refused by code; nothing where the report was counted.
+        """Send one report.
 
-        Raises RefusedError or UnreachableError."""
+        Args:
+            run: The training's id.
+            round: Its round.
+            batch: What `Device.answered` made.
+            secret: What the person enrolled with.
+
+        Returns:
+            How often the report was refused, by code; empty where it was counted.
+
+        Raises:
+            RefusedError: The aggregator does not take reports now.
+            UnreachableError: It does not answer.
+        """
         told = self._asked("POST", f"/v1/reports/{run}/{round}", batch, secret)
         try:
             rejected = parsed(told)["rejected"]

@@ -1,5 +1,5 @@
 """The steps of the default recipe for ratings, for one person, by numpy:
-`factorization.default_client` says what they are and why.
+`default_ratings.client` says what they are and why.
 
 A client of many people solves by compiled code, a device by `numerics.segments`: numbers differ
 in their last bits, and reports, which are cut to 15 bits, are the same but where a number lies that
@@ -40,10 +40,21 @@ from fedrec.numerics.segments import cross_fitted, gains, one_user, times
 Floats = npt.NDArray[np.float64]
 Int32s = npt.NDArray[np.int32]
 
-_SLACK = 1e-12
+_SLACK = 1e-12  # relative: a clip stays within its radius when rounded
 _LEAST = 1e-140  # as `federation.reports`
 _HEADER = struct.Struct("<4s32sII")
 _MAGIC = b"FRR1"
+PRIOR_RATINGS = 3.0  # as `least_squares`
+UNITS = (
+    "unit_users",
+    "unit_ratio",
+    "unit_residual",
+    "unit_excess",
+    "unit_gain",
+    "unit_lift",
+    "unit_known",
+)
+"""As in `default_ratings.client`."""
 
 
 @dataclass(frozen=True)
@@ -121,8 +132,8 @@ def require_sound(
     """ValueError where a report is not of the form that the question announces, or larger than a
     radius.
 
-    A leaf would turn it away or shorten it, and the server hears how many were: it must not choose
-    who, by arrays on which a step fails for some, whose empty report is sound.
+    The aggregator would turn it away or shorten it, and the server hears how many were: it must
+    not choose who, by arrays on which a step fails for some, whose empty report is sound.
     """
     specs = [spec for release in releases for spec in release.blocks]
     if len(items) > MAX_EVENTS_PER_USER:
@@ -173,19 +184,6 @@ def _unit_vectors(real: RealPart, items: Int32s, spec: BlockSpec) -> RealPart:
         real.coefficients * moved[_owners(items, spec)],
         real.vectors / np.where(lengths > 0, lengths, 1.0)[:, None],
     )
-
-
-PRIOR_RATINGS = 3.0
-UNITS = (
-    "unit_users",
-    "unit_ratio",
-    "unit_residual",
-    "unit_excess",
-    "unit_gain",
-    "unit_lift",
-    "unit_known",
-)
-"""As in `factorization.default_client`."""
 
 
 @dataclass(frozen=True)

@@ -22,6 +22,15 @@ from pydantic_core import PydanticUndefined
 from fedrec.cli.flags import Json, option
 from fedrec.settings import Scenario
 
+app = typer.Typer(rich_markup_mode=None)
+COMMON = (
+    *("privacy.epsilon", "privacy.delta", "privacy.noise", "privacy.max_total_epsilon"),
+    *("data.path", "data.columns", "data.rating_range", "data.click_threshold"),
+    *("data.features_path", "split.kind", "recipe", "evaluation.cutoffs", "compare.epsilons"),
+    *("compare.als", "run.directory"),
+)
+"""Keys that most runs need."""
+
 
 def keys() -> Iterator[tuple[str, str, str]]:
     """Every key of a scenario: its name, its default as TOML, and what it means."""
@@ -55,9 +64,6 @@ def default_as_toml(field: FieldInfo) -> str:
 
 def _scalar(value: float | str) -> str:
     return f'"{value}"' if isinstance(value, str) or math.isinf(value) else f"{value:g}"
-
-
-app = typer.Typer(rich_markup_mode=None)
 
 
 @app.command(short_help="Recompute a model and its price from its noised releases.")
@@ -107,10 +113,11 @@ def compare(
     ] = "",
     output: Annotated[
         Path | None,
-        option(
+        typer.Option(
             "--output",
-            "FILE",
-            "Also write compare.html, .csv, .pdf, .svg or .png, by the file's suffix.",
+            "-o",
+            metavar="FILE",
+            help="Also write compare.html, .csv or .svg, by the file's suffix.",
         ),
     ] = None,
     as_json: Json = False,
@@ -119,17 +126,16 @@ def compare(
     unit.
 
     Runs that differ in seeds alone are one line of a figure, with intervals. Runs on different data
-    are shown in one table, with a warning. Folders of unfinished runs are left out. A figure
-    needs pip install 'fedrec[plot]'.
+    are shown in one table, with a warning. Folders of unfinished runs are left out.
 
     Examples:
 
     \b
       fedrec compare runs/a runs/b
-      fedrec compare runs/a runs/b --metric rmse --output compare.pdf
+      fedrec compare runs/a runs/b --metric rmse --output compare.svg
     """
     from fedrec.report.comparison import different_data, metric_of, table, write
-    from fedrec.run.comparing import compare as frame_of
+    from fedrec.run.comparison_frame import compare as frame_of
     from fedrec.run.run_folder import RESULT
 
     finished = [run for run in runs if (run / RESULT).is_file()]
@@ -149,40 +155,38 @@ def compare(
     )
 
 
-@app.command(short_help="Write the charts of a page as PDF, SVG, PNG and CSV.")
+@app.command(short_help="Write the charts of a page as SVG and CSV.")
 def figures(
     page: Annotated[
         Path,
         typer.Argument(
             metavar="PAGE",
-            help="Page that fedrec wrote, its run folder, or an SVG of research/docs/img.",
+            help="Page that fedrec wrote, or its run folder.",
         ),
     ],
     output: Annotated[
         Path | None,
-        typer.Option(metavar="DIR", help="Folder; without it, figures beside the page."),
+        typer.Option(
+            "--output", "-o", metavar="DIR", help="Folder; without it, figures beside the page."
+        ),
     ] = None,
-    formats: Annotated[
-        str, typer.Option("--formats", metavar="LIST", help="Formats, with commas between.")
-    ] = "svg,pdf,png,csv",
     as_json: Json = False,
 ) -> None:
     """Write every chart of a page as files for a paper, and its numbers as CSV.
 
-    Pages are the report of a run, of several seeds, of a comparison and of an audit. PDF and PNG
-    need pip install 'fedrec[plot]'.
+    Pages are the report of a run, of several seeds, of a comparison and of an audit. LaTeX takes
+    SVG by its package svg; `rsvg-convert -f pdf` makes a PDF.
 
     Examples:
 
     \b
       fedrec figures runs/planted/report.html
-      fedrec figures audit.html --output figures --formats pdf,csv
+      fedrec figures audit.html --output figures
     """
     from fedrec.report.figures import write
 
     source = page / "report.html" if page.is_dir() else page
-    wanted = [name.strip() for name in formats.split(",") if name.strip()]
-    made = write(source, output or source.parent / "figures", wanted)
+    made = write(source, output or source.parent / "figures")
     typer.echo(
         json.dumps([str(path) for path in made])
         if as_json
@@ -216,15 +220,6 @@ def scenarios(
         if as_json
         else "\n".join(f"{name:24} {words}" for name, words in first.items())
     )
-
-
-COMMON = (
-    *("privacy.epsilon", "privacy.delta", "privacy.noise", "privacy.max_total_epsilon"),
-    *("data.path", "data.columns", "data.rating_range", "data.click_threshold"),
-    *("data.features_path", "split.kind", "recipe", "evaluation.cutoffs", "compare.epsilons"),
-    *("compare.als", "run.directory"),
-)
-"""Keys that most runs need."""
 
 
 @app.command(short_help="Explain the keys of scenarios, or print their JSON schema for editors.")

@@ -88,6 +88,7 @@ def data_texts(
         Path,
         typer.Option(
             "--output",
+            "-o",
             metavar="FILE",
             help="Parquet of vectors; what it holds is not encoded again.",
         ),
@@ -122,11 +123,14 @@ def data_split(
     path: Annotated[str, typer.Argument(metavar="DATA", help="File or folder of the data.")],
     output: Annotated[
         Path,
-        typer.Option("--output", metavar="DIR", help="Folder for the three files, new or empty."),
+        typer.Option(
+            "--output", "-o", metavar="DIR", help="Folder for the three files, new or empty."
+        ),
     ],
     overrides: Overrides = None,
     overwrite: Annotated[
-        bool, typer.Option("--overwrite", help="Write into a folder that holds something already.")
+        bool,
+        typer.Option("--overwrite", help="Write in the place of files that were divided before."),
     ] = False,
     as_json: Json = False,
 ) -> None:
@@ -207,6 +211,7 @@ def data_partition(
         str,
         typer.Option(
             "--output",
+            "-o",
             metavar="DIR",
             help="New or empty folder, or a URL such as s3://bucket/data.",
         ),

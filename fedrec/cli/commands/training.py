@@ -11,6 +11,7 @@ import typer
 
 from fedrec.cli.flags import (
     ClicksFrom,
+    Decimal,
     DeltaFlag,
     EpsilonFlag,
     Item,
@@ -21,31 +22,13 @@ from fedrec.cli.flags import (
     Scale,
     ScenarioFile,
     Time,
+    TimeFormat,
     User,
     option,
     own_data,
 )
 
 app = typer.Typer(rich_markup_mode=None)
-
-
-class Runtimes(StrEnum):
-    """Who carries a simulation's rounds."""
-
-    loopback = "loopback"
-    flower = "flower"
-    processes = "processes"
-    partitions = "partitions"
-    ray = "ray"
-
-
-class Backends(StrEnum):
-    """What plays the nodes of Flower."""
-
-    grid = "grid"
-    ray = "ray"
-
-
 Resume = Annotated[
     bool,
     typer.Option(
@@ -60,6 +43,16 @@ Verdicts = Annotated[
     bool,
     typer.Option("--verdicts", help="Also print each comparison, and what no guarantee covers."),
 ]
+
+
+class Runtimes(StrEnum):
+    """Who carries a simulation's rounds."""
+
+    loopback = "loopback"
+    parties = "parties"
+    processes = "processes"
+    partitions = "partitions"
+    ray = "ray"
 
 
 @app.command(short_help="Train a private model on your own table.")
@@ -80,6 +73,8 @@ def train(
     scale: Scale = None,
     clicks_from: ClicksFrom = None,
     time: Time = "",
+    decimal: Decimal = "",
+    time_format: TimeFormat = "",
     items: Items = "",
     epsilon: EpsilonFlag = None,
     delta: DeltaFlag = None,
@@ -120,6 +115,8 @@ def train(
         scale=scale,
         clicks_from=clicks_from,
         time=time,
+        decimal=decimal,
+        time_format=time_format,
         items=items,
         epsilon=epsilon,
         delta=delta,
@@ -151,6 +148,8 @@ def simulate(
     scale: Scale = None,
     clicks_from: ClicksFrom = None,
     time: Time = "",
+    decimal: Decimal = "",
+    time_format: TimeFormat = "",
     items: Items = "",
     epsilon: EpsilonFlag = None,
     delta: DeltaFlag = None,
@@ -164,7 +163,7 @@ def simulate(
             "--runtime",
             metavar="NAME",
             show_choices=False,
-            help="Runtime: loopback, flower, processes, partitions or ray.",
+            help="Runtime: loopback, parties, processes, partitions or ray.",
         ),
     ] = Runtimes.loopback,
     clients: Annotated[
@@ -182,15 +181,6 @@ def simulate(
             help="Run with N seeds, from the scenario's own on; print means with 95% intervals.",
         ),
     ] = 1,
-    backend: Annotated[
-        Backends,
-        typer.Option(
-            "--backend",
-            metavar="NAME",
-            show_choices=False,
-            help="What plays the nodes of --runtime flower: grid or ray.",
-        ),
-    ] = Backends.grid,
     address: Annotated[
         str,
         typer.Option(
@@ -209,11 +199,9 @@ def simulate(
     """Train, evaluate and report on this machine: every user a client, one aggregator and one
     server.
 
-    --runtime loopback does all of it in one process. flower runs the real parties in one process
-    over Flower's messages; processes starts each as a process of its own, with certificates,
-    ledgers and all. With seeded noise the model is the same. flower's nodes are played by a grid in
-    this process, or with --backend ray by Flower's own simulation engine, on Ray's actors: pip
-    install 'fedrec[ray]'.
+    --runtime loopback does all of it in one process. parties runs the real parties, with ledgers,
+    in one process; processes starts each as a process of its own, with certificates too. With
+    seeded noise the model is the same. flwr run plays the same over Flower (docs/flower.md).
 
     partitions and ray take a folder of fedrec data partition as data.path, and give the same model.
     partitions reads one part after another in this process, in bounded memory. ray asks actors of a
@@ -250,6 +238,8 @@ def simulate(
         scale=scale,
         clicks_from=clicks_from,
         time=time,
+        decimal=decimal,
+        time_format=time_format,
         items=items,
         epsilon=epsilon,
         delta=delta,
@@ -257,7 +247,7 @@ def simulate(
     )
     settings = load(scenario, [*own, *(overrides or ())])
     name = scenario.stem if scenario else "run"
-    choice = RuntimeChoice(runtime.value, clients, backend.value, address, ship)
+    choice = RuntimeChoice(runtime.value, clients, address, ship)
     if seeds > 1 and choice.partitioned:
         raise SettingsError(
             f"--seeds is not for --runtime {choice.runtime}", "Leave one of the two out."
@@ -299,6 +289,9 @@ def account(
         int,
         option("--items", "N", "Items, to plan before there is data."),
     ] = 0,
+    traffic: Annotated[
+        bool, typer.Option("--bytes", help="Also what a person sends and receives in a training.")
+    ] = False,
     person: Annotated[
         list[Path] | None,
         option(
@@ -325,13 +318,14 @@ def account(
     how many items, ratings or clicks. They are read from the data; with --users and --items no data
     is touched. What this prints is what a run of the same scenario writes to plan.json. For news:
     the cost of each release, the total of training by unit, and the cost of 1 to 100 fresh answers
-    of serving; data is read, or --users asked for, only where news.rounds is given.
+    of serving; data is read, or --users asked for, only where news.rounds is given. --bytes trains
+    the recipe on planted people, of ratings or clicks.
 
     Examples:
 
     \b
       fedrec account planted --set privacy.epsilon=1
-      fedrec account --set recipe=published --users 100000 --items 20000
+      fedrec account --set recipe=published --users 100000 --items 20000 --bytes
       fedrec account --person client/ledger.sqlite --person answers.sqlite
     """
     if person:
@@ -350,92 +344,8 @@ def account(
     from fedrec.run.account import describe, table
     from fedrec.settings import load
 
-    plan = describe(load(scenario, overrides or ()), users=users, items=items)
+    plan = describe(load(scenario, overrides or ()), users=users, items=items, traffic=traffic)
     typer.echo(json.dumps(plan) if as_json else table(plan))
-
-
-@app.command("plan", short_help="Predict bytes, time, memory, money and error of a training.")
-def plan_training(
-    users: Annotated[
-        int, typer.Option("--users", metavar="N", min=1, help="Users of the training.")
-    ],
-    items: Annotated[
-        int, typer.Option("--items", metavar="N", min=1, help="Items of the catalogue.")
-    ],
-    events: Annotated[
-        int,
-        typer.Option(
-            "--events",
-            metavar="N",
-            min=0,
-            help="Ratings or clicks; 100 a user where nothing is said.",
-        ),
-    ] = 0,
-    scenario: ScenarioFile = None,
-    overrides: Overrides = None,
-    without_privacy: Annotated[
-        float,
-        option(
-            "--without-privacy",
-            "RMSE",
-            "Test error of a factorisation without privacy, as a guess. Guessed for you if 0.",
-            min=0,
-        ),
-    ] = 0.0,
-    spread: Annotated[
-        float,
-        option(
-            "--spread",
-            "STD",
-            "Standard deviation of ratings, as a guess. Guessed from the scale if 0.",
-            min=0,
-        ),
-    ] = 0.0,
-    cores: Annotated[
-        int, typer.Option("--cores", metavar="N", min=1, help="Cores of the cluster.")
-    ] = 1,
-    core_hour: Annotated[
-        float,
-        typer.Option("--core-hour", metavar="PRICE", min=0, help="Price of an hour of one core."),
-    ] = 0.04,
-    gigabyte: Annotated[
-        float,
-        typer.Option(
-            "--gigabyte", metavar="PRICE", min=0, help="Price of a gigabyte sent to devices."
-        ),
-    ] = 0.05,
-    as_json: Json = False,
-) -> None:
-    """Predict bytes, time, memory, money and error of a training before there is data, from public
-    sizes.
-
-    The recipe is rehearsed at its true plan on a few hundred planted users. Bytes are those of its
-    messages; times are of one core of this machine, and as uncertain as the machine is busy; prices
-    are yours. The error, of the default recipe for ratings alone, comes from a formula that was
-    fitted to ratings of films; it needs your guess of the error without privacy.
-
-    Examples:
-
-    \b
-      fedrec plan --users 6040 --items 3883 --events 800000 --without-privacy .84
-      fedrec plan --users 100000000 --items 1000000 --cores 1000
-    """
-    from fedrec.run.planning import Prices, plan, table
-    from fedrec.settings import load
-    from fedrec.storage import finite
-
-    prices = Prices(core_hour=core_hour, gigabyte=gigabyte)
-    found = plan(
-        load(scenario, overrides or ()),
-        users=users,
-        items=items,
-        events=events or 100 * users,
-        cores=cores,
-        prices=prices,
-        without_privacy=without_privacy,
-        spread=spread,
-    )
-    typer.echo(json.dumps(finite(found)) if as_json else table(found))
 
 
 @app.command(short_help="Attack a scenario and compare what was found with what is claimed.")
@@ -458,7 +368,9 @@ def audit(
     ] = False,
     output: Annotated[
         Path | None,
-        option("--output", "FILE", "Also write the findings as a page, FILE.html."),
+        typer.Option(
+            "--output", "-o", metavar="FILE", help="Also write the findings as a page, FILE.html."
+        ),
     ] = None,
 ) -> None:
     """Attack a scenario's mechanisms and print, for each attack, a lower bound of epsilon beside

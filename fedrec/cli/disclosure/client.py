@@ -16,7 +16,7 @@ from fedrec.errors import RefusedError, RunError
 from fedrec.federation.messages import BlockReports, BlockSpec
 from fedrec.federation.report_batches import Batch, batch_bytes, unpack_reports
 from fedrec.federation.wire import QuestionHeader, read_header, read_terms, report_digest
-from fedrec.storage import read_json
+from fedrec.storage import bounded_bytes, read_json
 from fedrec_client.ledger import read_entries
 
 HEADER_BYTES = batch_bytes((), users=0, events=0)
@@ -59,7 +59,7 @@ def client(folder: Path, round: int | None) -> Content:
 
 def _run(path: Path) -> Content:
     try:
-        terms = read_terms(path.read_bytes())
+        terms = read_terms(bounded_bytes(path))
     except (OSError, RefusedError) as failure:
         raise RunError(
             f"{path} cannot be read: {failure}", "Remove it: the server tells the terms again."

@@ -30,6 +30,19 @@ from fedrec_client.serving_ledger import read_answers
 from fedrec_server.run_record import FORMAT
 
 UNIT = "click (replace)"
+NEVER = (
+    "a rating or a click, or which items a person has",
+    "a person's vector, or any sum without noise",
+    "a report, a pseudonym or a report id: they go from client to aggregator",
+)
+"""What no message to the server has a field for."""
+NEVER_FROM_DEVICES = (
+    "a history, or a list of what a person clicked: a device tells what the variant makes of it",
+    "a pseudonym, or the secret that a client's noise comes from",
+)
+"""The same for news without an aggregator, where devices answer the server itself."""
+Content = dict[str, Any]
+_KINDS = ("clients", "news_clients", "devices", "aggregators", "servers")
 
 
 def news_client(folder: Path, round: int | None) -> Content:
@@ -98,20 +111,6 @@ def _price(event: Event) -> Content:
 
 def _spent(epsilon: float) -> Content:
     return {UNIT: {"epsilon": epsilon, "delta": DELTA}}
-
-
-NEVER = (
-    "a rating or a click, or which items a person has",
-    "a person's vector, or any sum without noise",
-    "a report, a pseudonym or a report id: they go from client to aggregator",
-)
-"""What no message to the server has a field for."""
-
-NEVER_FROM_DEVICES = (
-    "a history, or a list of what a person clicked: a device tells what the variant makes of it",
-    "a pseudonym, or the secret that a client's noise comes from",
-)
-"""The same for news without an aggregator, where devices answer the server itself."""
 
 
 def is_run(path: Path) -> bool:
@@ -192,10 +191,6 @@ def _with_release(folder: Path, line: Content) -> Content:
 
 
 __all__ = ["inspected", "text"]
-
-Content = dict[str, Any]
-
-_KINDS = ("clients", "news_clients", "devices", "aggregators", "servers")
 
 
 def inspected(folder: Path, *, round: int | None = None) -> Content:

@@ -15,7 +15,7 @@ from rich.text import Text
 
 Content = Mapping[str, Any]
 
-COLUMNS = 80
+COLUMNS = 80  # of a terminal: text beyond is wrapped
 _SHOWN = 6
 """Numbers of a user's field that are printed; the JSON has all of them."""
 

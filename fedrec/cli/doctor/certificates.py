@@ -20,6 +20,7 @@ from fedrec.cli.doctor.machine import Doubt
 from fedrec.errors import SettingsError
 from fedrec.operations.certificates import RENEW, Identity, Role, pins_of, require_in_time, uris_of
 from fedrec.operations.pins import read_pins
+from fedrec.storage import bounded_bytes
 
 SOON = timedelta(days=14)
 
@@ -71,7 +72,7 @@ def authority(path: Path, *, now_s: float) -> str | Doubt:
 
 def _certificates(path: Path) -> list[x509.Certificate]:
     try:
-        return x509.load_pem_x509_certificates(path.read_bytes())
+        return x509.load_pem_x509_certificates(bounded_bytes(path))
     except OSError as failure:
         raise SettingsError(
             f"{path}: {failure.strerror}", "Name a certificate file that this user may read (PEM)."
@@ -84,7 +85,7 @@ def _certificates(path: Path) -> list[x509.Certificate]:
 
 def _require_key(own: x509.Certificate, path: Path, key: Path) -> None:
     try:
-        private = load_pem_private_key(key.read_bytes(), password=None)
+        private = load_pem_private_key(bounded_bytes(key), password=None)
     except OSError as failure:
         raise SettingsError(
             f"{key}: {failure.strerror}",

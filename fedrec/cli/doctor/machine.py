@@ -31,9 +31,10 @@ from fedrec.privacy.guarantee import Guarantee
 from fedrec.recipes import guarantee_of
 from fedrec.settings_tables.training import PrivacySettings
 from fedrec_aggregator.settings import AggregatorSettings
+from fedrec_client.run_record import unknown_of
 from fedrec_client.settings import ClientSettings
 
-LEAST_PYTHON = (3, 11)
+LEAST_PYTHON = (3, 11)  # as `requires-python` of pyproject.toml
 LEAST_FREE_BYTES = 2**30
 """A release of 23 million numbers has 184 MB, and is kept by aggregator and server."""
 CLOCK_SLACK_S = 300.0
@@ -221,6 +222,15 @@ def client_ledger(settings: ClientSettings, now_s: float) -> str | Doubt:
     limit = settings.privacy.limit
     most = f"limit {limit.epsilon:g}"
     return _told(account.of_client(settings), limit, now_s, "spent so far", most)
+
+
+def items_known(state: Path) -> str | Doubt:
+    """How many of a client's events the newest run's catalogue named. Raises RunError."""
+    unknown, events = unknown_of(state)
+    if not unknown:
+        return "the newest catalogue names all events" if events else "no run yet"
+    words = f"the newest run's catalogue lacks the items of {unknown:,} of {events:,} events"
+    return Doubt(words, "Write item ids as the server's catalogue does: compare one of each.")
 
 
 def serving_ledger(path: Path, now_s: float) -> str | Doubt:

@@ -4,15 +4,13 @@ reaches the others."""
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from importlib.metadata import version
 from pathlib import Path
 from typing import TypeVar
 
-from fedrec.cli.disclosure.aggregator import ledger_by
 from fedrec.cli.doctor import machine
 from fedrec.cli.doctor.certificates import authority, certificate, holder_of
 from fedrec.cli.doctor.machine import Check, Doubt, judged
-from fedrec.errors import FedRecError, ProtocolError, UnreachableError
+from fedrec.errors import FedRecError, UnreachableError
 from fedrec.operations.addresses import proxy_words
 from fedrec.operations.certificates import Role
 from fedrec.operations.party_settings import AggregatorAccess
@@ -24,13 +22,11 @@ from fedrec.transport.aggregator_client import (
     healthy,
 )
 from fedrec.transport.channel import Access
-from fedrec.transport.leaf_client import RemoteLeaf, RemotePeer
 from fedrec.transport.rounds_client import greet
-from fedrec_aggregator.chain import Chain
+from fedrec.transport.three_party_client import RemotePeer
 from fedrec_aggregator.main import peer_access
-from fedrec_aggregator.settings import AggregatorSettings
 from fedrec_aggregator.settings import load as load_aggregator
-from fedrec_aggregator.settings_tables import LeafOfRoot, TlsSettings, token_range
+from fedrec_aggregator.settings_tables import TlsSettings
 from fedrec_client.opened import read_site
 from fedrec_client.settings import ClientSettings
 from fedrec_client.settings import load as load_client
@@ -60,8 +56,8 @@ def _settings(
 def aggregator_checks(
     path: Path, scenario: Scenario | None, clock: Clock, *, reach: bool
 ) -> Iterator[Check]:
-    """Everything about an aggregator. One of three asks its peers, a root its leaves: whether they
-    run, show the pinned key, take this one's, and have its time."""
+    """Everything about an aggregator. One of three asks its peers: whether they run, show the
+    pinned key, take this one's, and have its time."""
     settings, read = _settings("aggregator", load_aggregator, path)
     yield read
     if settings is None:
@@ -90,12 +86,6 @@ def aggregator_checks(
             f"aggregator {peer.place}",
             lambda peer=peer: _peer_answers(peer_access(settings, peer), clock),  # type: ignore[misc]
         )
-    for leaf in settings.leaves if reach else ():
-        yield judged(
-            "aggregator",
-            f"leaf {leaf.name}",
-            lambda leaf=leaf: _leaf_answers(settings, leaf, clock),  # type: ignore[misc]
-        )
 
 
 def client_checks(
@@ -110,10 +100,7 @@ def client_checks(
         "client", "data", lambda: f"{read_site(settings.data).num_users:,} users can be read"
     )
     state = Path(settings.state)
-    ways = _ways(settings.aggregator, settings.aggregators) | {
-        f"leaf {leaf.name or leaf.first}{f' of {leaf.place}' if leaf.place else ''}": leaf
-        for leaf in settings.leaves
-    }
+    ways = _ways(settings.aggregator, settings.aggregators)
     for first in _different(ways):
         yield from _own_files(
             "client", first, "client", clock, name=settings.name, pins=settings.pins
@@ -137,6 +124,7 @@ def client_checks(
     yield judged("client", "disk", lambda: machine.disk(state))
     yield from proxied("client", ways)
     yield judged("client", "ledger", lambda: machine.client_ledger(settings, clock()))
+    yield judged("client", "items", lambda: machine.items_known(state))
     if scenario and settings.privacy.unit == "user":
         yield judged("client", "limit", lambda: machine.client_limit(settings, scenario.privacy))
     if reach:
@@ -253,49 +241,6 @@ def _peer_answers(access: Access, clock: Clock) -> str | Doubt:
         if isinstance(apart, Doubt)
         else (
             f"{access.address} runs, shows the pinned key, and takes this one's; its clock is "
-            f"{apart}"
-        )
-    )
-
-
-def _leaf_answers(settings: AggregatorSettings, leaf: LeafOfRoot, clock: Clock) -> str | Doubt:
-    """Asks a leaf as the root itself will.
-
-    Raises ProtocolError where the leaf owns other pseudonyms than are listed, has more users than
-    it may, or was told more than this root's ledger holds; a clock or release of its own is a
-    doubt."""
-    access = leaf.access(*((tls.certificate, tls.key) if (tls := settings.tls) else (None, None)))
-    with RemoteLeaf(access) as endpoint:
-        standing, there_s, release = endpoint.introduced()
-    if standing.range != token_range(leaf):
-        raise ProtocolError(
-            f"leaf {leaf.name} owns pseudonyms {standing.range}, listed are {token_range(leaf)}",
-            "Give the leaf's own settings and its entry here the same first and last.",
-        )
-    if standing.enrolled > leaf.max_users:
-        raise ProtocolError(
-            f"leaf {leaf.name} has {standing.enrolled} users, max_users is {leaf.max_users}",
-            "Raise max_users in its entry, or give it fewer pseudonyms.",
-        )
-    if Chain(ledger_by(settings)[0]).growth(standing.head, most=1) is None:
-        raise ProtocolError(
-            f"leaf {leaf.name} was told {standing.head.number} entries of another ledger, or of a "
-            "newer copy of this one",
-            "Restore the newest backup of the root's ledger.",
-        )
-    if release != version("fedrec"):
-        return Doubt(
-            f"leaf {leaf.name} runs fedrec {release or 'of an unknown release'}, this is "
-            f"{version('fedrec')}",
-            "Update one of the two before the next training.",
-        )
-    apart = machine.clock(clock(), there_s, f"the leaf's at {access.address}")
-    return (
-        apart
-        if isinstance(apart, Doubt)
-        else (
-            f"{access.address} runs fedrec {release}, shows the pinned key, takes this one's, "
-            f"owns {leaf.first} to {leaf.last} and has {standing.enrolled} users; its clock is "
             f"{apart}"
         )
     )

@@ -55,9 +55,10 @@ _NOT_STATE = frozenset(
         "runtime.secret",
     }
 )
+# a party at work writes an entry a round: one of so many attempts falls between two entries
 _TRIES = 8
 _PAUSE_S = 0.2
-PIECE = 2**20
+PIECE = 2**20  # bytes read at a time: files of any size are copied in little memory
 
 
 @dataclass(frozen=True)
@@ -107,11 +108,13 @@ def backup(settings: Path, output: Path, *, clock: Callable[[], float] = time.ti
         raise RunError(
             f"{party.state} is not there", "Run this on the machine of the party, as its user."
         )
+    # a file that changed while it was copied may be of two states: the archive is made again
     for attempt in range(_TRIES):
         try:
             with _beside(output) as file:
                 return _written(party, file, clock())
         except _ChangedError:
+            # each pause is longer, until the party has done what it does
             time.sleep(_PAUSE_S * attempt)
         except OSError as failure:
             cause = f"the backup {output} cannot be written: {failure.strerror or failure}"

@@ -10,13 +10,13 @@ from __future__ import annotations
 
 import fcntl
 import hashlib
-import json
 import os
-import shutil
 import sqlite3
+import stat
 import tarfile
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import IO, Any
 
@@ -33,8 +33,11 @@ from fedrec.cli.ledgers.backup import (
 )
 from fedrec.errors import FedRecError, RunError
 from fedrec.ledgers.sqlite_ledger import opened_to_look
-from fedrec.storage import read_json
+from fedrec.output_folders import MARKER, clear, discard, note, require_ours
+from fedrec.storage import parsed_json, read_json
 
+_MOST_MANIFEST_BYTES = 64 << 20
+"""A line for each of half a million files."""
 _ANOTHER_FOLDER = (
     "Move that folder away first, and keep it: nothing that a party has written is overwritten."
 )
@@ -48,13 +51,17 @@ def contents(archive: Path) -> Backup:
     links = dict[str, str]()
     manifest = None
     try:
-        with tarfile.open(archive) as tar:
+        with opened(archive) as tar:
             for member in tar:
                 name = _safe(member)
+                if name in digests or name in links:
+                    raise ValueError(f"{member.name!r} is there twice")
                 if member.issym():
                     links[name] = member.linkname
                 elif member.isreg() and member.name == MANIFEST:
-                    manifest = json.loads(_of(tar, member).read())
+                    if member.size > _MOST_MANIFEST_BYTES:
+                        raise ValueError("its manifest is too large")
+                    manifest = parsed_json(_of(tar, member).read())
                 elif member.isreg():
                     digests[name] = _digest(_of(tar, member))
     except (OSError, tarfile.TarError, ValueError, EOFError) as failure:
@@ -68,6 +75,11 @@ def contents(archive: Path) -> Backup:
         )
     try:
         found = Backup(**manifest)
+        kinds = {"entries": int, "time_s": float, "files": dict, "links": dict}
+        if not all(type(getattr(found, key)) is kinds.get(key, str) for key in vars(found)):
+            raise TypeError
+        if not all(str(word).isprintable() for word in vars(found).values()):
+            raise TypeError  # it is printed: a terminal carries out what it takes for commands
     except TypeError:
         raise RunError(f"{archive} is no backup in format {FORMAT}", "Take another one.") from None
     if (found.files, found.links) != (digests, links):
@@ -75,6 +87,44 @@ def contents(archive: Path) -> Backup:
             f"{archive} does not hold what it says: it was changed or damaged", "Take another one."
         )
     return found
+
+
+@contextmanager
+def opened(archive: Path) -> Iterator[tarfile.TarFile]:
+    """A plain, uncompressed archive: no member of it is larger than the file, whatever its header
+    says, so that reading it takes no more memory or time than its size.
+
+    Raises OSError, ValueError, TarError."""
+    with open(os.open(archive, os.O_RDONLY | os.O_NONBLOCK), "rb") as file:
+        kind = os.fstat(file.fileno())
+        if not stat.S_ISREG(kind.st_mode):
+            raise ValueError("it is no plain file")
+        with tarfile.open(fileobj=_Within(file, kind.st_size), mode="r:") as tar:  # type: ignore[call-overload]
+            yield tar
+
+
+@dataclass
+class _Within:
+    """A file that is never asked for more than it has: a header's size is believed by tarfile."""
+
+    file: IO[bytes]
+    size: int
+
+    def read(self, size: int = -1) -> bytes:
+        """Bytes of the archive, no more than there are."""
+        if not 0 <= size <= self.size:
+            raise ValueError("a part of it says that it is larger than the whole")
+        return self.file.read(size)
+
+    def seek(self, place: int, whence: int = os.SEEK_SET) -> int:
+        """Go to a place in the archive."""
+        if not 0 <= place <= self.size + tarfile.RECORDSIZE:
+            raise ValueError("a part of it says that it is larger than the whole")
+        return self.file.seek(place, whence)
+
+    def tell(self) -> int:
+        """Where in the archive the next byte is."""
+        return self.file.tell()
 
 
 def restore(settings: Path, archive: Path) -> Backup:
@@ -94,8 +144,9 @@ def restore(settings: Path, archive: Path) -> Backup:
             _require_empty(party.state, found)
             # of a restore that ended before it moved anything
             for left in party.state.glob(".restoring-*"):
-                shutil.rmtree(left)
-            _put_back(party, archive)
+                require_ours(left, "restoring")
+                discard(left, "restoring")
+            _put_back(party, archive, found)
     except OSError as failure:
         remedy = (
             f"Free space or correct permissions, empty {party.state} and restore again before "
@@ -141,12 +192,13 @@ def _entries_in(state: Path) -> int:
     return -1
 
 
-def _put_back(party: Party, archive: Path) -> None:
+def _put_back(party: Party, archive: Path, found: Backup) -> None:
     """Everything into a folder within the state folder first; then moved, what guards the ledger
     before it, the ledger last."""
     beside = party.state / f".restoring-{os.getpid()}"
-    beside.mkdir(mode=0o700)
-    with tarfile.open(archive) as tar:
+    clear(beside, "restoring", private=True)
+    note(beside, "restoring", [*found.files, *found.links])
+    with opened(archive) as tar:
         for member in tar:
             if not member.name.startswith("files/"):
                 continue
@@ -167,10 +219,11 @@ def _put_back(party: Party, archive: Path) -> None:
     if party.seen is not None and not inside and (beside / SEEN).exists():
         _keep_newer(beside / SEEN, party.seen)
     for path in sorted(
-        beside.iterdir(),
+        (path for path in beside.iterdir() if path.name != MARKER),
         key=lambda path: (path.name in LEDGERS, not path.name.endswith(".head.json"), path.name),
     ):
         os.replace(path, party.state / path.name)
+    (beside / MARKER).unlink()
     beside.rmdir()
     synced(party.state)
 
@@ -214,7 +267,7 @@ def _safe(member: tarfile.TarInfo) -> str:
         member.linkname.startswith("/") or ".." in PurePosixPath(member.linkname).parts
     ):
         raise ValueError(f"{member.name!r} leads out of the folder")
-    if not (member.issym() or member.isreg()):
+    if not (member.issym() or member.type in (tarfile.REGTYPE, tarfile.AREGTYPE)):
         raise ValueError(f"{member.name!r} is no plain file")
     return str(PurePosixPath(*parts[1:]))
 

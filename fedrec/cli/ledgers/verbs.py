@@ -105,9 +105,9 @@ def repair(settings: Settings, as_json: Json = False) -> None:
     \b
       fedrec ledger repair aggregator.toml
     """
-    from fedrec.cli.ledgers import verification
+    from fedrec.cli.ledgers import repair
 
-    done = list(verification.repaired(settings))
+    done = list(repair.repaired(settings))
     typer.echo(
         json.dumps({"repaired": done}) if as_json else "\n".join(done) or "nothing to repair"
     )
@@ -119,7 +119,10 @@ def backup(
     output: Annotated[
         Path,
         typer.Option(
-            "--output", metavar="FILE", help="Where to write it; an older backup there is replaced."
+            "--output",
+            "-o",
+            metavar="FILE",
+            help="Where to write it; an older backup there is replaced.",
         ),
     ],
     as_json: Json = False,

@@ -22,16 +22,9 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from fedrec.cli.status.states import (
-    Measured,
-    Process,
-    kept_by_aggregator,
-    kept_by_client,
-    kept_by_server,
-    process,
-    ready,
-    scraped,
-)
+from fedrec.cli.status.kept_progress import kept_by_aggregator, kept_by_client, kept_by_server
+from fedrec.cli.status.processes import Process, process
+from fedrec.cli.status.states import Measured, ready, scraped
 from fedrec.errors import FedRecError, SettingsError
 from fedrec.operations.addresses import Address
 from fedrec.operations.party_settings import AggregatorAccess, kind_of
@@ -40,6 +33,7 @@ from fedrec.transport.aggregator_client import RemoteReleaseEndpoint, Retry, hea
 from fedrec.transport.channel import Access
 from fedrec_aggregator.settings import AggregatorSettings
 from fedrec_aggregator.settings import load as load_aggregator
+from fedrec_client.run_record import unknown_of
 from fedrec_client.settings import ClientSettings
 from fedrec_client.settings import load as load_client
 from fedrec_server.serving.settings import ServingSettings
@@ -239,6 +233,9 @@ def _client(settings: ClientSettings) -> PartyStanding:
     row = replace(
         row, round=kept.round, epsilon_left=kept.epsilon_left, last_success_s=kept.last_success_s
     )
+    unknown, events = unknown_of(Path(settings.state))
+    if unknown and not row.why:
+        row = replace(row, why=f"the catalogue lacks items of {unknown:,} of {events:,} events")
     return _with_metrics(row, found, settings.metrics)
 
 
@@ -273,7 +270,7 @@ def _named_by(
     from fedrec.cli.doctor.parties import server_answers
 
     server = client.server
-    for access in (client.aggregator, *client.aggregators, *client.leaves):
+    for access in (client.aggregator, *client.aggregators):
         if access is not None:
             yield lambda access=access: _asked_aggregator(access, client.name)  # type: ignore[misc]
 

@@ -3,9 +3,8 @@
 Guarantee (user, add/remove): that of `ssp`, with the proof; every report goes through
 `federation.reports.bounded`, so that it has joint L2 norm at most the radius of its release.
 
-Settings of the published recipe, and how its budget is divided over releases.
-
-The model that the published recipe releases, and a device's own solve with it.
+Beside it stand what both halves know: the settings, how the budget is divided over releases, and
+the released model, with which a device solves its own vector.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ import numpy.typing as npt
 from fedrec.arrays import Float64s, Floats
 from fedrec.data.interactions import Interactions
 from fedrec.data.kinds import KINDS, Kind
-from fedrec.factorization import weights
+from fedrec.factorization import example_choice, weights
 from fedrec.factorization.am_ssp import gradient
 from fedrec.factorization.least_squares import solve_clicks, solve_users, solved
 from fedrec.federation.messages import ClientStep, Question, Reports, triangle
@@ -29,6 +28,8 @@ from fedrec.federation.reports import RealBlock, bounded
 from fedrec.numerics import segments
 from fedrec.privacy.clipping import clip_rows, clip_values
 from fedrec.randomness import Streams
+
+WeightRule = Literal["printed", "normalised", "clipped", "uniform", "constant"]
 
 
 @dataclass(frozen=True)
@@ -79,9 +80,6 @@ def device_vectors(
     else:
         found = solve_clicks(mine.user_ptr, mine.items, V, ridge=ridge, alpha=click_weight)
     return np.asarray(found, np.float64)
-
-
-WeightRule = Literal["printed", "normalised", "clipped", "uniform", "constant"]
 
 
 @dataclass(frozen=True)
@@ -260,7 +258,10 @@ def _batches(
     if settings.example_share == 1:
         return [np.ones(len(mine), np.bool_)] * settings.resamples
     keys = [Streams(r).key("published-batch", round=round) for r in range(settings.resamples)]
-    return [weights.share_of_examples(mine, share=settings.example_share, key=key) for key in keys]
+    return [
+        example_choice.share_of_examples(mine, share=settings.example_share, key=key)
+        for key in keys
+    ]
 
 
 def _sampled(mine: Interactions, settings: PublishedSettings, noisy: Float64s) -> Interactions:
@@ -269,8 +270,8 @@ def _sampled(mine: Interactions, settings: PublishedSettings, noisy: Float64s) -
     # public: it chooses among a user's own items, nothing rests on its secrecy
     key = Streams(0).key("published-sampling")
     if settings.sampling == "uniform":
-        return mine.select(weights.uniform_choice(mine, limit=settings.max_items, key=key))
-    return mine.select(weights.tail_choice(mine, noisy, limit=settings.max_items, key=key))
+        return mine.select(example_choice.uniform_choice(mine, limit=settings.max_items, key=key))
+    return mine.select(example_choice.tail_choice(mine, noisy, limit=settings.max_items, key=key))
 
 
 def _weights(

@@ -39,9 +39,11 @@ from fedrec.arrays import Float64s, Floats, Integers
 from fedrec.encoders import items as encoder
 from fedrec.encoders.items import EncoderGradient, EncoderParameters, ItemInputs, Scratch
 from fedrec.errors import SettingsError
-from fedrec.factorization.least_squares import ItemStatistics
+from fedrec.factorization.item_statistics import ItemStatistics
 from fedrec.numerics import compiled
 from fedrec.numerics.threads import map_ranges
+
+Schedule = Callable[[int], float]
 
 
 class Optimizer(Protocol):
@@ -158,9 +160,6 @@ def _adam(
             m[r, c] = first * m[r, c] + (one - first) * g
             v[r, c] = second * v[r, c] + (one - second) * g * g
             table[r, c] -= rate * m[r, c] / (np.sqrt(v[r, c]) + epsilon)
-
-
-Schedule = Callable[[int], float]
 
 
 @dataclass(frozen=True)

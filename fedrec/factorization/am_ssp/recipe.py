@@ -18,9 +18,9 @@ that is removed, which Thm 1 leaves out: `established` is then False.
 
 Where we leave the papers: the encoder descends with Adam (Alg. 5 l. 9 prints plain gradient steps);
 settings left at zero take values of ours, which are tuned to no data set; lambda outside the
-weighted sum and public (SOUNDNESS: inside, it is private); the mean is of per-user means, bounded
+weighted sum and public (inside, it is private); the mean is of per-user means, bounded
 by half the scale; SSP1's resamples are charged in full. Three aggregators sum A as svec(u u')
-(`factorization.svec`), whose noise is smaller off the diagonal by sqrt(2) than the papers' iid
+(`client.svec`), whose noise is smaller off the diagonal by sqrt(2) than the papers' iid
 triangle.
 """
 
@@ -40,7 +40,8 @@ from fedrec.factorization import weights
 from fedrec.factorization.am_ssp import gradient
 from fedrec.factorization.am_ssp.client import PublishedModel, PublishedSettings, half_range, packed
 from fedrec.factorization.facts import PublicFacts
-from fedrec.factorization.least_squares import ItemStatistics, LocalStageModel
+from fedrec.factorization.item_statistics import ItemStatistics
+from fedrec.factorization.least_squares import LocalStageModel
 from fedrec.federation.messages import Question, Release, ReleaseSpec, State
 from fedrec.federation.reports import block
 from fedrec.numerics.segments import unpack

@@ -44,7 +44,7 @@ import numpy as np
 from scipy.linalg import eigh
 
 from fedrec.arrays import Float64s
-from fedrec.factorization.empirical_bayes import sparse_means
+from fedrec.factorization.sparse_means import sparse_means
 
 CONTENT = (0.05, 0.2)
 """Over K: how many leading directions of public features are asked first, and next.
@@ -69,50 +69,6 @@ ones at epsilon 1 lose 1% by it (.0848, .0838 of 2,000 x 5,000; .2207, .2187 of 
 """
 SMALLEST = 1e-3
 """Of the largest singular value of p F: directions below are not told apart from rounding."""
-
-
-def subspaces(popular: Float64s, content: Float64s) -> list[tuple[Float64s, Float64s]]:
-    """Orthonormal bases (K, k) of the leading `CONTENT` directions of p F, and how they are made,
-    (f, k): p F made."""
-    K, f = content.shape
-    found = list[tuple[Float64s, Float64s]]()
-    for first in sorted({min(int(part * K), f) for part in CONTENT} - {0}):
-        left, values, right = np.linalg.svd(popular[:, None] * content[:, :first], False)
-        told = values > SMALLEST * max(float(values[0]), 1e-300)
-        made = np.zeros((f, int(np.count_nonzero(told))))
-        made[:first] = right[told].T / values[told]
-        found.append((left[:, told], made))
-    return found
-
-
-def tells(basis: Float64s, pairs: Float64s, variance: float, *, if_hidden: bool = False) -> bool:
-    """Whether directions (K, k) hold `LEAST_CONTENT` of what pairs (K, K) say beyond noise of this
-    variance, and hold it surely; if_hidden: or may hold it, two standard errors more than is seen
-    being as much."""
-    K, k = basis.shape
-    beyond_noise = float(np.sum(pairs**2)) - K * (K - 1) * variance
-    held = float(np.sum((basis.T @ pairs @ basis) ** 2)) - k * k * variance
-    # the sum of k^2 squares of noise, each pair of which is there twice, has std 2 k variance
-    least = LEAST_CONTENT * beyond_noise
-    error = 2 * k * variance
-    return bool(held + 2 * error >= least if if_hidden else held > max(least, 4 * error))
-
-
-def public_part(
-    bases: Sequence[tuple[Float64s, Float64s]], columns: Sequence[Float64s], made: Float64s
-) -> Float64s:
-    """(1 + f, r): what makes Q of [p, p F], as far as popularity and content make it.
-
-    bases: as `subspaces` gives them. columns: of popularity, then of each of them. made: (n, r),
-    what makes Q of all columns.
-    """
-    parts = [np.eye(1 + len(bases[0][1]), 1)]
-    for (basis, of_content), column in zip(bases, columns[1:], strict=True):
-        parts.append(np.vstack([np.zeros(column.shape[1]), of_content @ (basis.T @ column)]))
-    known = np.column_stack(parts)
-    return np.asarray(known @ made[: known.shape[1]], np.float64)
-
-
 RANK = 512
 """Most directions, and most numbers that an item is scored by."""
 NEGLIGIBLE = 1e-4
@@ -149,14 +105,46 @@ _FIRST = 64
 """Most directions of the first estimate, whose diagonal is all that is kept of it."""
 
 
-@dataclass(frozen=True)
-class Spectrum:
-    """Leading eigenvectors (K, r) of a noised Gram, their eigenvalues (r,) as released, and shrunk:
-    0 inside the noise's edge."""
+def subspaces(popular: Float64s, content: Float64s) -> list[tuple[Float64s, Float64s]]:
+    """Orthonormal bases (K, k) of the leading `CONTENT` directions of p F, and how they are made,
+    (f, k): p F made."""
+    K, f = content.shape
+    found = list[tuple[Float64s, Float64s]]()
+    for first in sorted({min(int(part * K), f) for part in CONTENT} - {0}):
+        left, values, right = np.linalg.svd(popular[:, None] * content[:, :first], False)
+        told = values > SMALLEST * max(float(values[0]), 1e-300)  # none of zeros
+        made = np.zeros((f, int(np.count_nonzero(told))))
+        made[:first] = right[told].T / values[told]
+        found.append((left[:, told], made))
+    return found
 
-    vectors: Float64s
-    values: Float64s
-    shrunk: Float64s
+
+def tells(basis: Float64s, pairs: Float64s, variance: float, *, if_hidden: bool = False) -> bool:
+    """Whether directions (K, k) hold `LEAST_CONTENT` of what pairs (K, K) say beyond noise of this
+    variance, and hold it surely; if_hidden: or may hold it, two standard errors more than is seen
+    being as much."""
+    K, k = basis.shape
+    beyond_noise = float(np.sum(pairs**2)) - K * (K - 1) * variance
+    held = float(np.sum((basis.T @ pairs @ basis) ** 2)) - k * k * variance
+    # the sum of k^2 squares of noise, each pair of which is there twice, has std 2 k variance
+    least = LEAST_CONTENT * beyond_noise
+    error = 2 * k * variance
+    return bool(held + 2 * error >= least if if_hidden else held > max(least, 4 * error))
+
+
+def public_part(
+    bases: Sequence[tuple[Float64s, Float64s]], columns: Sequence[Float64s], made: Float64s
+) -> Float64s:
+    """(1 + f, r): what makes Q of [p, p F], as far as popularity and content make it.
+
+    bases: as `subspaces` gives them. columns: of popularity, then of each of them. made: (n, r),
+    what makes Q of all columns.
+    """
+    parts = [np.eye(1 + len(bases[0][1]), 1)]
+    for (basis, of_content), column in zip(bases, columns[1:], strict=True):
+        parts.append(np.vstack([np.zeros(column.shape[1]), of_content @ (basis.T @ column)]))
+    known = np.column_stack(parts)
+    return np.asarray(known @ made[: known.shape[1]], np.float64)
 
 
 @dataclass(frozen=True)
@@ -170,29 +158,6 @@ class Pairs:
     Q: Float64s
     single: Float64s | None = None
     public: Float64s | None = None
-
-
-def denoised(gram: Float64s, *, noise_std: float, rank: int) -> Spectrum:
-    """The `rank` leading eigenvectors of a symmetric (K, K) Gram, largest first, their eigenvalues
-    shrunk as the module says."""
-    K = len(gram)
-    values, vectors = eigh(gram, subset_by_index=(K - min(rank, K), K - 1))
-    values = values[::-1]
-    vectors = np.ascontiguousarray(vectors[:, ::-1])
-    edge = noise_std * math.sqrt(2 * K)
-    return Spectrum(vectors, values, np.sqrt(np.maximum(np.maximum(values, 0) ** 2 - edge**2, 0)))
-
-
-def stands_out(gram: Float64s, *, noise_std: float) -> bool:
-    """Whether an eigenvalue of a symmetric (K, K) Gram is outside the noise's edge.
-
-    Where that of a vector close to the first clearly is, no eigenvector needs to be found."""
-    near = np.sqrt(np.maximum(np.diag(gram), 0))
-    squares = float(near @ near)
-    edge = noise_std * math.sqrt(2 * len(gram))
-    if squares and float(near @ gram @ near) / squares > 1.001 * edge:
-        return True
-    return bool(denoised(gram, noise_std=noise_std, rank=1).shrunk.any())
 
 
 def shared(
@@ -216,7 +181,10 @@ def shared(
     variance, and pairs are brought to the same variance by it, as if items had `RARE` more clicks:
     eigenvalues cleaned of the sum of both cost 1 to 2% on MovieLens where the noise is the larger.
     What stands out (`_told`) stands out of the sum. Single pairs are looked for beyond the sum, and
-    only where there is noise: without it EASE's ridge does as well.
+    only where the noise is the larger: of who happened to click EASE's ridge takes care, so that
+    what little noise is left changes nothing. Test NDCG@20 of likes of 300 people of MovieLens 100K
+    at epsilon 2,000 and 10,000, mean of two draws, with single pairs .180 and .170, without .199
+    and .218; without noise .211.
     """
     pairs, (expected, level) = gram - np.diag(np.diag(gram)), _popular_part(gram, popular)
     Q = math.sqrt(level) * popular[:, None]
@@ -252,7 +220,7 @@ def shared(
         Q = Q * unit[:, None]
         common = np.minimum(np.sum(Q**2, axis=1), diagonal) - level * popular**2
     public = public_part(bases, columns, made) if bases else None
-    if noise_std == 0:
+    if float(np.mean(sampled)) ** 2 >= noise_std**2 / 2:
         return Pairs(Q, public=public)
     variances = noise_std**2 / 2 + np.outer(sampled, sampled)
     return Pairs(Q, _single(gram - Q @ Q.T, variances), public)
@@ -346,7 +314,7 @@ def _positive(columns: Float64s, weights: Float64s, *, rank: int) -> tuple[Float
     the closest to it of that rank; and what makes it of the columns, (n, r): Q = columns made."""
     basis, triangle = np.linalg.qr(columns)
     values, vectors = np.linalg.eigh((triangle * weights) @ triangle.T)
-    found = values > 1e-12 * max(float(values[-1]), 1e-300)
+    found = values > 1e-12 * max(float(values[-1]), 1e-300)  # below: rounding of float64
     found[: max(len(values) - rank, 0)] = False
     roots = np.sqrt(values[found])
     made = weights[:, None] * (triangle.T @ vectors[:, found]) / roots

@@ -28,6 +28,7 @@ from scipy.linalg import LinAlgError, cho_factor, cho_solve, eigh
 from fedrec.arrays import Float32s, Float64s, Int64s
 from fedrec.data.interactions import Interactions
 from fedrec.factorization.default_clicks.gram_pairs import RANK, Pairs, beyond, beyond_one
+from fedrec.numerics import segments
 
 MOST = 2000
 """Most items of a Gram, whose eigenvectors cost the cube of their number."""
@@ -81,18 +82,21 @@ class ItemItem:
     left: Float32s
     right: Float32s
     spread: float
+    decay: float = 1.0
 
     def user_vectors(self, history: Interactions) -> Float64s:
         """(num_users, r): sums over each user's clicks on the head, in their order; other clicks
         say nothing."""
         rows = np.zeros((history.num_items, self.left.shape[1]))
         rows[self.head] = self.left
-        ones = np.ones(len(history))
-        clicks = sparse.csr_matrix(
-            (ones, history.items, history.user_ptr), shape=(history.num_users, history.num_items)
-        )
         # row after row: a user's sum does not depend on the batch
-        return np.asarray(clicks @ rows, np.float64)
+        return np.asarray(weighed(history, self.decay) @ rows, np.float64)
+
+    def parts(self, history: Interactions) -> Float64s:
+        """(n, r): what each of one user's clicks adds to `user_vectors`."""
+        rows = np.zeros((history.num_items, self.left.shape[1]))
+        rows[self.head] = self.left
+        return np.asarray(rows[history.items], np.float64)
 
     def blended(self, V: Float64s, weight: float) -> Float64s:
         """(m, d + r) item vectors of scores s by V (m, d) and e by these weights: on the head (1 -
@@ -115,7 +119,9 @@ class ItemItem:
         spread = np.sqrt(
             np.maximum(np.einsum("kd,de,ke->k", U, centred.T @ centred / len(head), U), 0)
         )
-        expected = self.spread * np.sqrt(np.maximum(np.diff(history.user_ptr), 1))
+        weight = recency_weights(history, self.decay)
+        squares = segments.squares(history.user_ptr, weight)
+        expected = self.spread * np.sqrt(np.where(squares > 0, squares, 1))
         # weights that are all alike tell items apart by rounding alone
         scale = spread / expected if self.spread > 1e-12 else np.zeros(len(spread))
         return np.asarray(self.user_vectors(history) * scale[:, None], np.float64)
@@ -127,6 +133,7 @@ class ItemItem:
             "left": self.left,
             "right": self.right,
             "spread": np.array(self.spread),
+            **({"decay": np.array(self.decay)} if self.decay < 1 else {}),
         }
 
     @staticmethod
@@ -134,7 +141,33 @@ class ItemItem:
         """The weights of a released file."""
         left = np.asarray(arrays["left"], np.float32)
         right = np.asarray(arrays["right"], np.float32)
-        return ItemItem(np.asarray(arrays["head"], np.int64), left, right, float(arrays["spread"]))
+        head = np.asarray(arrays["head"], np.int64)
+        decay = float(arrays.get("decay", np.array(1.0)))
+        return ItemItem(head, left, right, float(arrays["spread"]), decay)
+
+
+def recency_weights(history: Interactions, decay: float) -> Float64s:
+    """(n,) decay^age of each click, at most 1: its age is how many clicks its user has made since,
+    those of the same time having their mean; 1 where there are no times."""
+    if decay == 1 or history.times is None:
+        return np.ones(len(history))
+    users = history.users
+    order = np.lexsort((history.times, users))
+    since = np.repeat(history.user_ptr[1:], np.diff(history.user_ptr)) - 1 - np.arange(len(history))
+    who, when = users[order], history.times[order]
+    begins = np.flatnonzero(np.diff(who, prepend=-1) | (np.diff(when, prepend=-1) != 0))
+    alike = np.diff(np.append(begins, len(who)))
+    ages = np.empty(len(history))
+    ages[order] = np.repeat(since[begins] - (alike - 1) / 2, alike)
+    return np.asarray(decay**ages, np.float64)
+
+
+def weighed(history: Interactions, decay: float) -> sparse.csr_matrix:
+    """(num_users, num_items) clicks by `recency_weights`."""
+    return sparse.csr_matrix(
+        (recency_weights(history, decay), history.items, history.user_ptr),
+        shape=(history.num_users, history.num_items),
+    )
 
 
 def head_size(*, users: int, items: int, noise_std: float, most: int = MOST) -> int:

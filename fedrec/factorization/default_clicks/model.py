@@ -29,12 +29,11 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
-from scipy import sparse
 
 from fedrec.arrays import Float32s, Float64s
 from fedrec.data.interactions import Interactions
 from fedrec.factorization.default_clicks import client as clicks_client
-from fedrec.factorization.default_clicks.item_item import ItemItem
+from fedrec.factorization.default_clicks.item_item import ItemItem, weighed
 
 Arrays = Mapping[str, npt.NDArray[np.generic]]
 
@@ -67,7 +66,8 @@ def blend_weight(*, part: float, rank: int, width: int) -> float:
     Vectors of few numbers, as small catalogues have, know less than weights of high rank: of the
     100 films of MovieLens 1M .37 against .40.
     """
-    return part * max(BLEND, 1 - (2 * width / rank) ** 2)
+    # noise may leave no direction at all
+    return part * max(BLEND, 1 - (2 * width / max(rank, 1)) ** 2)
 
 
 @dataclass(frozen=True)
@@ -130,6 +130,27 @@ class ClickModel:
             ]
         )
 
+    def parts(self, history: Interactions) -> Float64s:
+        """(n, d + r + 1): what each of one user's clicks adds to `user_vectors`: as Hu, Koren and
+        Volinsky 2008, sec. 5, given what the others make of the matrix."""
+        V = self.vectors.astype(np.float64)
+        mine = V[history.items]
+        A = V.T @ V + self.confidence * mine.T @ mine + self.ridge * np.eye(V.shape[1])
+        solved = (1 + self.confidence) * np.linalg.solve(A, mine.T).T
+        columns = [solved]
+        if self.similar is not None:
+            U = self.user_vectors(history)[:, : V.shape[1]]
+            columns.append(
+                _scaled(self.similar.parts(history), self.similar.beside(U, V, history)[0])
+            )
+        return np.column_stack([*columns, np.zeros(len(history))])
+
+    def own_parts(self, history: Interactions) -> Float64s:
+        """(n, d): what each of one user's clicks adds to `own_vectors`."""
+        if not self.vectors.any():
+            return np.zeros((len(history), 1))
+        return self.parts(history)[:, :-1]
+
     @property
     def own_items(self) -> Float64s:
         """(m, d): the items' side of scores beside others'; popularity alone where
@@ -191,6 +212,15 @@ class ItemItemModel:
             ]
         )
 
+    def parts(self, history: Interactions) -> Float64s:
+        """(n, r + 2): what each of one user's clicks adds to `user_vectors`."""
+        own = _scaled(self.similar.parts(history), self.user_vectors(history)[0, :-2])
+        return np.column_stack([own, np.zeros((len(history), 2))])
+
+    def own_parts(self, history: Interactions) -> Float64s:
+        """(n, r): what each of one user's clicks adds to `own_vectors`."""
+        return self.similar.parts(history)
+
     @property
     def own_items(self) -> Float64s:
         """(m, r): the weights' right side, 0 for items that they do not know."""
@@ -207,6 +237,13 @@ class ItemItemModel:
         return {"counts": self.counts, **self.similar.arrays()}
 
 
+def _scaled(parts: Float64s, vector: Float64s) -> Float64s:
+    """Parts (n, d) of a vector (d,), up to the factor that makes them add up to it."""
+    total = parts.sum(axis=0)
+    square = float(total @ total)
+    return parts * (float(total @ vector) / square if square > 0 else 0.0)
+
+
 def _popularity(counts: Float64s) -> Float64s:
     return np.asarray(FALLBACK * counts / max(float(counts.max()), 1e-9), np.float64)
 
@@ -219,7 +256,7 @@ def flattened(P: Float64s) -> Float64s:
     listeners x 17,632 artists, one draw: .157, .174, .156 at epsilon 1, with a weight of .8 at 5
     .180, .199, .197. Links, whose eigenvalues are much the same, lose nothing by it."""
     values, E = np.linalg.eigh(P.T @ P)
-    known = values > 1e-9 * max(float(values[-1]), 1e-300)
+    known = values > 1e-9 * max(float(values[-1]), 1e-300)  # below: rounding of float64
     factors = np.where(known, np.where(known, values, 1.0) ** -0.25, 0.0)
     return np.asarray((P @ E) * factors, np.float64)
 
@@ -296,6 +333,15 @@ class PublicPriorModel:
         ]
         return np.column_stack([*parts, np.ones(history.num_users)])
 
+    def parts(self, history: Interactions) -> Float64s:
+        """(n, D): what each of one user's clicks adds to `user_vectors`."""
+        clicks = [P[history.items] / self._popular[history.items] for P in self.directions]
+        own = [self.private.own_parts(history), *clicks]
+        whole = zip(self.users_of_parts(history), self.items_of_parts, self.weights, strict=True)
+        vectors = [w * Part(left, right).unit.left[0] for left, right, w in whole]
+        scaled = [_scaled(p, u) for p, u, w in zip(own, vectors, self.weights, strict=True) if w]
+        return np.column_stack([*scaled, np.zeros(len(history))])
+
     @property
     def items_of_parts(self) -> list[Float64s]:
         """The items' side (m, d) of each part's scores."""
@@ -305,7 +351,8 @@ class PublicPriorModel:
     def users_of_parts(self, history: Interactions) -> list[Float64s]:
         """The users' side (n, d) of each part's scores."""
         popular = self._popular
-        public = [clicked_sums(P / popular, history) for P in self.directions]
+        decay = 1.0 if self.private.similar is None else self.private.similar.decay
+        public = [clicked_sums(P / popular, history, decay) for P in self.directions]
         return [self.private.own_vectors(history), *public]
 
     @property
@@ -314,10 +361,8 @@ class PublicPriorModel:
         return np.asarray(counts[:, None] ** POPULAR, np.float64)
 
 
-def clicked_sums(P: npt.NDArray[np.floating], history: Interactions) -> Float64s:
+def clicked_sums(
+    P: npt.NDArray[np.floating], history: Interactions, decay: float = 1.0
+) -> Float64s:
     """(n, f) sums of directions P (m, f) over each user's clicks, in their order."""
-    ones = np.ones(len(history))
-    clicks = sparse.csr_matrix(
-        (ones, history.items, history.user_ptr), shape=(history.num_users, history.num_items)
-    )
-    return np.asarray(clicks @ P.astype(np.float64), np.float64)
+    return np.asarray(weighed(history, decay) @ P.astype(np.float64), np.float64)

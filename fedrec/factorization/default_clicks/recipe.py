@@ -37,13 +37,20 @@ import numpy.typing as npt
 from fedrec.arrays import Float32s, Float64s
 from fedrec.data.interactions import Interactions
 from fedrec.factorization.default_clicks import client as clicks_client
-from fedrec.factorization.default_clicks.gram_pairs import RANK, denoised, denoised_diagonal, shared
+from fedrec.factorization.default_clicks.asked import asked_of
+from fedrec.factorization.default_clicks.gram_pairs import RANK, denoised_diagonal, shared
 from fedrec.factorization.default_clicks.item_item import ItemItem, ease_of_all
 from fedrec.factorization.default_clicks.model import (
     ClickModel,
     ItemItemModel,
     PublicPriorModel,
     blend_weight,
+)
+from fedrec.factorization.default_clicks.recency import (
+    DECAYS,
+    chosen_decay,
+    decayed,
+    report_recency,
 )
 from fedrec.factorization.default_clicks.settings import (
     Clicked,
@@ -52,12 +59,8 @@ from fedrec.factorization.default_clicks.settings import (
     again_by_gram,
     tells_nothing,
 )
-from fedrec.factorization.default_clicks.worth import (
-    asked_of,
-    blends,
-    chosen_blend,
-    report_worth,
-)
+from fedrec.factorization.default_clicks.spectrum import denoised
+from fedrec.factorization.default_clicks.worth import blends, chosen_blend, report_worth
 from fedrec.factorization.empirical_bayes import denoise_counts, expected_counts
 from fedrec.factorization.facts import PublicFacts
 from fedrec.federation.coding import rounded_numbers, rounded_rows
@@ -85,6 +88,13 @@ The second counts in catalogues of fewer than 150 items a direction. With the fi
 1M as clicks (30 items a direction, split seed 1) had validation NDCG@20 .167 without noise and .185
 at epsilon 20, against .212 and .197 with a floor of 4.
 """
+CLIENT_STEPS: Mapping[str, ClientStep] = {
+    "clicks/counts": clicks_client.report_counts,
+    "clicks/tastes": clicks_client.report_tastes,
+    "clicks/step": clicks_client.report_steps,
+    "clicks/worth": report_worth,
+    "clicks/recency": report_recency,
+}
 
 
 @dataclass(frozen=True)
@@ -110,7 +120,7 @@ class ClickRecipe:
         t = int(state["round"])
         exact = "gram" in state and not state["gram_std"]
         if t >= self.settings.rounds or exact:  # the same Gram again would say the same
-            return self._ask_worth(state) if self.settings.worth and "blend" not in state else None
+            return self._ask_of_lists(state)
         if t == 0 or "faint" in state:
             counts = block("counts", "linear", rows=self.facts.num_items, width=1)
             release = ReleaseSpec(list(self.settings.shares)[t], (counts,))
@@ -130,6 +140,7 @@ class ClickRecipe:
             "clicks/tastes": self._learn_tastes,
             "clicks/step": self._learn_step,
             "clicks/worth": self._learn_worth,
+            "clicks/recency": self._learn_recency,
         }
         return {
             **state,
@@ -140,8 +151,9 @@ class ClickRecipe:
     def model(self, state: State) -> ClickModel | ItemItemModel | PublicPriorModel:
         """The model after any round: popularity as soon as there are counts."""
         private = self.private_model(state)
-        blend = _floats(state, "blend") if "blend" in state else np.eye(1)[0]
-        return PublicPriorModel(private, self.public, blend) if blend[0] < 1 else private
+        blend = self._chosen(state)
+        found = PublicPriorModel(private, self.public, blend) if blend[0] < 1 else private
+        return decayed(found, float(state["decay"])) if "decay" in state else found
 
     def private_model(self, state: State) -> ClickModel | ItemItemModel:
         """The model without public sides."""
@@ -175,6 +187,34 @@ class ClickRecipe:
     def _judges(self) -> Arrays:
         """Who leaves a click out, of every question; nothing where nobody does."""
         return {"judges": np.array(self.settings.judges)} if self.settings.judges else {}
+
+    def _chosen(self, state: State) -> Float64s:
+        """The blend of the private model and public sides; the first alone as long as none was
+        chosen."""
+        return _floats(state, "blend") if "blend" in state else np.eye(1 + len(self.public))[0]
+
+    def _ask_of_lists(self, state: State) -> Question | None:
+        """What is asked of the lists of what was learned: how much public sides count, then how
+        clicks age."""
+        if self.settings.worth and "blend" not in state:
+            return self._ask_worth(state)
+        if self.settings.recency and "decay" not in state and "left" in state:
+            return self._ask_recency(state)
+        return None
+
+    def _ask_recency(self, state: State) -> Question:
+        blend = self._chosen(state)
+        sides = self.public if blend[0] < 1 else ()
+        model = PublicPriorModel(self.private_model(state), sides, blend[: 1 + len(sides)])
+        release = ReleaseSpec("recency", (block("recency", "linear", rows=1, width=len(DECAYS)),))
+        told = {"blend": model.weights, "judges_of_time": np.array(self.settings.judges_of_time)}
+        return Question(int(state["round"]), "clicks/recency", asked_of(model) | told, (release,))
+
+    def _learn_recency(self, state: State, answer: Release) -> Arrays:
+        judges = self.settings.judges_of_time * self._users
+        std = answer.noise_std["recency"]
+        decay = chosen_decay(answer.values["recency"][0], noise_std=std, judges=judges)
+        return {"decay": np.array(decay)}
 
     def _ask_worth(self, state: State) -> Question:
         tried = blends(len(self.public))
@@ -356,14 +396,6 @@ class ClickRecipe:
                 found + self.settings.memory * _in_units_of(found, _floats(state, "V"))
             )
         }
-
-
-CLIENT_STEPS: Mapping[str, ClientStep] = {
-    "clicks/counts": clicks_client.report_counts,
-    "clicks/tastes": clicks_client.report_tastes,
-    "clicks/step": clicks_client.report_steps,
-    "clicks/worth": report_worth,
-}
 
 
 def item_item_of(state: State) -> ItemItem | None:

@@ -31,8 +31,7 @@ import numpy.typing as npt
 from fedrec.arrays import Float64s, Int64s
 from fedrec.data.interactions import Interactions
 from fedrec.factorization.default_clicks.client import left_out
-from fedrec.factorization.default_clicks.model import FALLBACK, ClickModel, Part, PublicPriorModel
-from fedrec.federation.coding import rounded_numbers, rounded_rows
+from fedrec.factorization.default_clicks.model import FALLBACK, Part, PublicPriorModel
 from fedrec.federation.messages import Question, Reports
 from fedrec.federation.reports import RealBlock, bounded
 
@@ -49,11 +48,8 @@ does (four draws); .1120 where everybody does, .1134 where half do (three draws)
 17,632 artists with tags at epsilon 1, where all, half and a third do: .1358, .1360, .1357 (one
 draw), with the same blend.
 """
-LEAST_SHARE = 0.01
-MOST_SHARE = 0.1
-ASKED_BITS = 0
-"""Of numbers of the private model in the question (`coding.rounded_rows`). On 1,892 listeners x
-17,632 artists at epsilon 1 and 5 the same blends are chosen as from float32."""
+LEAST_SHARE = 0.01  # of mu^2, at least and
+MOST_SHARE = 0.1  # at most, whatever `ENOUGH` asks for
 ENOUGH = 100.0
 """Judges times mu of the release, from which on its noise is small beside what blends differ by."""
 WEIGHTS = (0.2, 0.4, 0.6, 0.8, 1.0)
@@ -110,13 +106,13 @@ def worth_of(
 ) -> Float64s:
     """(n, G) how early each blend of `tried` (G, 1 + sources) lists the item `wanted` (n,) of users
     who have shown the rest: `LISTED` / (`LISTED` + r), r how many other items come before it, the
-    rare ones being counted by a sample (`_compared`).
+    rare ones being counted by a sample (`compared`).
 
     Less their mean over the blends: what all have in common chooses none. Zeros where wanted is
     -1."""
     worth = np.zeros((len(wanted), len(tried)))
     counts = model.private.counts
-    items, each = _compared(counts)
+    items, each = compared(counts)
     popular = FALLBACK * counts / max(float(counts.max()), 1e-9)
     who = np.flatnonzero(wanted >= 0)
     history = shown.users_subset(who)
@@ -135,35 +131,15 @@ def worth_of(
     return np.asarray(worth - worth.mean(axis=1, keepdims=True), np.float64)
 
 
-def _compared(counts: Float64s) -> tuple[Int64s, Float64s]:
+def compared(counts: Float64s) -> tuple[Int64s, Float64s]:
     """Items (K,) that a click is compared with, and how many each of them stands for: the
     `COMPARED` most clicked ones, and an even sample of the others, half as many."""
     order = np.argsort(-counts, kind="stable")
     rest = order[COMPARED:]
-    step = max(math.ceil(2 * len(rest) / COMPARED), 1)
+    step = max(math.ceil(2 * len(rest) / COMPARED), 1)  # upwards: at most half of `COMPARED`
     items = np.concatenate([order[:COMPARED], rest[::step]])
     each = np.where(np.arange(len(items)) < COMPARED, 1.0, float(step))
     return np.asarray(items, np.int64), each
-
-
-def asked_of(model: PublicPriorModel) -> dict[str, npt.NDArray[np.generic]]:
-    """The public arrays that `report_worth` needs, rounded: numbers, and arrays with a row for each
-    item."""
-    private = model.private
-    arrays: dict[str, npt.NDArray[np.generic]] = {"counts": rounded_numbers(private.counts)}
-    arrays |= {f"public.{q}": P for q, P in enumerate(model.directions)}
-    if isinstance(private, ClickModel):
-        numbers = {"ridge": private.ridge, "confidence": private.confidence, "blend": private.blend}
-        arrays |= {"vectors": private.vectors}
-        arrays |= {name: np.array(number) for name, number in numbers.items()}
-    if private.similar is not None:
-        known = np.zeros(len(private.counts))
-        known[private.similar.head] = 1
-        for name, rows in (("left", private.similar.left), ("right", private.similar.right)):
-            arrays[name] = np.zeros((len(known), rows.shape[1]), np.float32)
-            arrays[name][private.similar.head] = rounded_rows(rows, bits=ASKED_BITS)
-        arrays |= {"known": known, "spread": np.array(private.similar.spread)}
-    return arrays
 
 
 def asked_model(public: Mapping[str, npt.NDArray[np.generic]]) -> PublicPriorModel:

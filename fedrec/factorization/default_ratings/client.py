@@ -17,6 +17,7 @@ from collections.abc import Mapping
 
 import numpy as np
 import numpy.typing as npt
+from scipy import sparse
 
 from fedrec.arrays import Float64s, Int64s
 from fedrec.data.interactions import Interactions
@@ -29,7 +30,7 @@ from fedrec.factorization.least_squares import solve_users
 from fedrec.federation.messages import Question, Reports
 from fedrec.federation.reports import RealBlock, bounded
 from fedrec.numerics import compiled, segments
-from fedrec.numerics.segments import FEW_RATINGS, gains, padded_users, times
+from fedrec.numerics.segments import FEW_ITEMS, gains, padded_users, times
 from fedrec.numerics.threads import map_ranges
 
 UNITS = (
@@ -65,7 +66,7 @@ def posterior_means(
     t, which is the same.
     """
     w = np.zeros((mine.num_users, phi.shape[1]))
-    if len(mine) <= FEW_RATINGS:
+    if len(phi) <= FEW_ITEMS:
         for users, places, real in padded_users(mine.user_ptr):
             X, t, v = padded_rows(mine, phi, targets, variance, places, real)
             w[users] = times(gains(X, v), t)
@@ -224,9 +225,8 @@ def report_pairs(question: Question, mine: Interactions) -> Reports:
     order = np.lexsort((place[mine.items], mine.users))  # a report names its items in rising order
     z = omega[mine.items][order]
     columns = place[mine.items][order]
-    dense = np.zeros((mine.num_users, len(asked)))
-    dense[mine.users, columns] = z
-    return bounded(mine.user_ptr, columns, [RealBlock(z, dense)], question.releases)
+    rows = sparse.csr_array((z, columns, mine.user_ptr), (mine.num_users, len(asked)))
+    return bounded(mine.user_ptr, columns, [RealBlock(z, rows)], question.releases)
 
 
 def report_steps(question: Question, mine: Interactions) -> Reports:
@@ -316,17 +316,8 @@ def _model(question: Question, mine: Interactions) -> tuple[Float64s, Float64s, 
 def _residuals(question: Question, mine: Interactions) -> Float64s:
     """(n,) what the current model leaves of the user's ratings."""
     phi, targets, variance = _model(question, mine)
-    return targets - event_products(mine, posterior_means(mine, phi, targets, variance), phi)
-
-
-def event_products(mine: Interactions, w: Float64s, phi: Float64s) -> Float64s:
-    """(n,) w_u . phi_j of every event, in blocks of bounded memory."""
-    out = np.empty(len(mine))
-    users = mine.users
-    for start in range(0, len(mine), 1 << 12):
-        part = slice(start, start + (1 << 12))
-        out[part] = segments.row_products(w[users[part]], phi[mine.items[part]])
-    return out
+    w = posterior_means(mine, phi, targets, variance)
+    return targets - segments.pair_products(w, mine.users, phi, mine.items)
 
 
 def _means(mine: Interactions, values: Float64s) -> Float64s:

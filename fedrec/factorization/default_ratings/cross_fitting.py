@@ -33,7 +33,7 @@ from fedrec.arrays import Float64s, Int32s, Int64s
 from fedrec.data.interactions import Interactions
 from fedrec.numerics import compiled
 from fedrec.numerics.kernels import add_outer, fill, pad_columns
-from fedrec.numerics.segments import FEW_RATINGS, cross_fitted, padded_users
+from fedrec.numerics.segments import FEW_ITEMS, cross_fitted, padded_users
 from fedrec.numerics.threads import map_ranges
 
 EVENTS = 64
@@ -84,7 +84,9 @@ def cross_fit(
     if folds < 1:
         raise ValueError(f"items fall into one fold or more, found {folds}")
     found = CrossFit(np.empty(n), np.zeros((mine.num_users * folds, width)), np.empty(n))
-    if n <= FEW_RATINGS:
+    if phi.shape[1] == 1:
+        return _along_one_direction(mine, phi[:, 0], targets, variance, width=width, folds=folds)
+    if m <= FEW_ITEMS:
         by_user = found.vectors.reshape(mine.num_users, folds, width)
         for users, events, real in padded_users(mine.user_ptr):
             X, t, v = padded_rows(mine, phi, targets, variance, events, real)
@@ -95,8 +97,6 @@ def cross_fit(
             found.residuals[events[real]] = residuals[real]
             found.noise_share[events[real]] = shares[real]
         return found
-    if phi.shape[1] == 1:
-        return _along_one_direction(mine, phi[:, 0], targets, variance, width=width, folds=folds)
     padded = np.asarray(pad_columns(phi, np.float64), np.float64)
     known = padded, targets, variance[mine.items], mine.items % np.int32(folds)
     filled = found.residuals, found.vectors, found.noise_share

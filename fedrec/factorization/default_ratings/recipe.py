@@ -14,14 +14,14 @@ a private deviation per item. Rounds:
     tastes   only without features and without public people: the Gram z z' of the most rated items
              gives the first directions
     step/t   a noisy Newton step on (b_j, first d of phi_j): cross-fitted residual times [alpha,
-             w_u], no per-item matrices, and how long the step may be (`default_scales`), and how
+             w_u], no per-item matrices, and how long the step may be (`scales`), and how
              wide users' vectors are spread (`scales`)
 
-Guarantee (user, add/remove): every release has sensitivity 1 (`default_client`); what the server
+Guarantee (user, add/remove): every release has sensitivity 1 (`client`); what the server
 makes of releases is post-processing, and the composition of the plan's releases is exact. Against
 the published recipe: no A_j is released, so that d + 1 numbers an item carry all signal; biases
 come before tastes; every user's whole report has norm exactly 1; updates are shrunk by priors
-fitted to the noised sums themselves (SOUNDNESS, "Known gains").
+fitted to the noised sums themselves.
 """
 
 from __future__ import annotations
@@ -34,27 +34,18 @@ import numpy as np
 import numpy.typing as npt
 
 from fedrec.arrays import Float64s
-from fedrec.factorization.default_clicks.gram_pairs import denoised_diagonal, shared, stands_out
+from fedrec.factorization.default_clicks.gram_pairs import denoised_diagonal, shared
 from fedrec.factorization.default_clicks.item_item import ItemItem, ease_of_all, head_size
+from fedrec.factorization.default_clicks.spectrum import stands_out
 from fedrec.factorization.default_ratings import client as default_client
-from fedrec.factorization.default_ratings.directions import (
-    bias_features,
-    directions,
-    directions_told,
-    most_rated,
-    remembered,
-    shrunk,
-    taste_directions,
-    together,
-    told_shares,
-)
-from fedrec.factorization.default_ratings.model import (
-    BLEND,
-    DefaultModel,
-    DefaultSettings,
-    LikedRanker,
-)
+from fedrec.factorization.default_ratings.directions import directions, directions_told
+from fedrec.factorization.default_ratings.item_posterior import bias_features, remembered, shrunk
+from fedrec.factorization.default_ratings.liked_ranker import LikedRanker
+from fedrec.factorization.default_ratings.model import DefaultModel
+from fedrec.factorization.default_ratings.public_directions import together, told_shares
 from fedrec.factorization.default_ratings.scales import MOST, StepScales, rescaled, widths
+from fedrec.factorization.default_ratings.settings import BLEND, DefaultSettings
+from fedrec.factorization.default_ratings.taste_directions import most_rated, taste_directions
 from fedrec.factorization.empirical_bayes import (
     USUAL_BIASES,
     denoise_counts,
@@ -90,6 +81,13 @@ NOISE_STD = 0.25
 SLOPE_STD = 0.5
 """How far the noise's variance may be from `DefaultSettings.noise`, and the slope of what tastes
 add from 1, before any release."""
+CLIENT_STEPS: Mapping[str, ClientStep] = {
+    "default/counts": default_client.report_counts,
+    "default/biases": default_client.report_biases,
+    "default/pairs": default_client.report_pairs,
+    "default/tastes": default_client.report_tastes,
+    "default/step": default_client.report_steps,
+}
 
 
 @dataclass(frozen=True)
@@ -102,7 +100,7 @@ class DefaultRecipe:
     content: Float64s | None
     """(m, f) directions of what is public, as long as no biases are known."""
     start: Callable[[], State] = dict
-    """What public people have taught, `public_people.learned`."""
+    """What public people have taught, `recipes.default.learned`."""
     sides: tuple[Float64s, ...] = ()
     """(m, f_q) public sides that make `content`, where there are several."""
 
@@ -562,15 +560,6 @@ class DefaultRecipe:
             for size, w in weights
         ]
         return np.asarray(np.maximum(1 - np.diag(np.sum(terms, axis=0)), 1e-6))
-
-
-CLIENT_STEPS: Mapping[str, ClientStep] = {
-    "default/counts": default_client.report_counts,
-    "default/biases": default_client.report_biases,
-    "default/pairs": default_client.report_pairs,
-    "default/tastes": default_client.report_tastes,
-    "default/step": default_client.report_steps,
-}
 
 
 def _floats(state: State, name: str) -> Float64s:

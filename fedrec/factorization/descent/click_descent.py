@@ -35,7 +35,7 @@ from fedrec.arrays import Float64s
 from fedrec.data.interactions import Interactions
 from fedrec.factorization import empirical_bayes, weights
 from fedrec.factorization.am_ssp.client import PublishedModel
-from fedrec.factorization.descent.am_dpsgd import padded_rows, rows_of_question, sorted_rows
+from fedrec.factorization.descent.encoder_descent import padded_rows, rows_of_question, sorted_rows
 from fedrec.factorization.facts import PublicFacts
 from fedrec.factorization.least_squares import solve_clicks
 from fedrec.federation.messages import ClientStep, Question, Release, ReleaseSpec, Reports, State
@@ -48,6 +48,8 @@ CLICK_WEIGHT = 10.0
 """alpha."""
 _COUNT_SHARE = 0.06
 _GRAMIAN_SHARE = 0.3
+"""Of mu^2, and of each step's: by judgement. Counts only weigh items; a Gramian is d^2 numbers that
+every item's step shares, a gradient d numbers of each item."""
 
 
 @dataclass(frozen=True)
@@ -188,7 +190,7 @@ def _report_gradient(
     )
     ptr = gradient.indptr.astype(np.int64)
     features = gradient.indices.astype(np.int32)
-    norms = np.sqrt(segments.squares(ptr, gradient.data)) * np.linalg.norm(U, axis=1)
+    norms = np.sqrt(segments.squares(ptr, gradient.data)) * np.sqrt(segments.row_squares(U))
     c = 1 / np.where(norms > 0, norms, np.inf)
     shared = clip_rows(np.sqrt(c)[:, None] * U, radius=settings.radius).rows / settings.radius
     blocks = [

@@ -124,6 +124,7 @@ def summed_gradients(
             if not np.isfinite(norms).all():
                 raise ValueError("a user's gradient is not finite")
             cut = each * (np.minimum(1.0, 1 / np.maximum(norms, 1e-300)) * (1 - 1e-12) / step)
+            # towards zero: the sums are of integers, and no gradient becomes longer than its clip
             total += np.trunc(cut).astype(np.int64).sum(0)
     return total
 

@@ -14,9 +14,9 @@ if TYPE_CHECKING:  # it loads PyTorch
 
 
 def in_rounds(
-    scenario: NewsScenario, catalogue: Catalogue, fleet: NewsClients, kept: Kept
+    scenario: NewsScenario, catalogue: Catalogue, clients: NewsClients, kept: Kept
 ) -> Iterator[Progress | TrainedNews]:
     """Training of a variant whose devices answer in rounds."""
     from fedrec.news import federated
 
-    return federated.in_rounds(scenario, catalogue, fleet, kept)
+    return federated.in_rounds(scenario, catalogue, clients, kept)

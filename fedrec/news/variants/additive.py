@@ -45,7 +45,7 @@ class AdditiveRecommender:
 
 
 def train(
-    scenario: NewsScenario, catalogue: Catalogue, fleet: NewsClients, kept: Kept
+    scenario: NewsScenario, catalogue: Catalogue, clients: NewsClients, kept: Kept
 ) -> Iterator[Progress | TrainedNews]:
     """On reports that are collected once."""
     from fedrec.news import co_clicks, reports_training
@@ -57,7 +57,7 @@ def train(
     plan = plan_of(scenario)
     settings = _report_settings(scenario)
     # drawn once, whatever stops the training
-    kept_reports = kept.once("reports", lambda: collected_arrays(fleet.reports(table, plan)))
+    kept_reports = kept.once("reports", lambda: collected_arrays(clients.reports(table, plan)))
     got = collected_of(
         kept_reports,
         plan,
@@ -96,7 +96,7 @@ def train(
                 "coefficients",
                 f"{B} numbers",
                 "the mean of the history's topics, noised on the device",
-                4.0 * B,
+                4.0 * B,  # bytes, as float32
                 got.coefficients.noise_std,
             ),
             Sent(

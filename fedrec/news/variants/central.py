@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def train(
-    scenario: NewsScenario, catalogue: Catalogue, fleet: NewsClients, kept: Kept
+    scenario: NewsScenario, catalogue: Catalogue, clients: NewsClients, kept: Kept
 ) -> Iterator[Progress | TrainedNews]:
     """See `central`."""
     recipe = recipe_of(scenario, *public_of(scenario, catalogue))
@@ -32,7 +32,7 @@ def train(
         words = "a gradient as two vectors; bounded, summed with everybody's, then noised"
         return shape, words, done.noise_stds["gradient/1"]
 
-    return central.by_clients(recipe, fleet, kept, told)
+    return central.by_clients(recipe, clients, kept, told)
 
 
 def public_of(scenario: NewsScenario, catalogue: Catalogue) -> tuple[TopicTable, Float32s]:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:  # they load PyTorch
 
 
 def train(
-    scenario: NewsScenario, catalogue: Catalogue, fleet: NewsClients, kept: Kept
+    scenario: NewsScenario, catalogue: Catalogue, clients: NewsClients, kept: Kept
 ) -> Iterator[Progress | TrainedNews]:
     """See `news.central_encoder`."""
 
@@ -34,7 +34,7 @@ def train(
         return f"{len(done.model.parameters):,} numbers", words, std
 
     return central.by_clients(
-        recipe_of(scenario, *public_of(scenario, catalogue)), fleet, kept, told
+        recipe_of(scenario, *public_of(scenario, catalogue)), clients, kept, told
     )
 
 

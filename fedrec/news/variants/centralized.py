@@ -31,13 +31,15 @@ from fedrec.settings import NewsScenario
 if TYPE_CHECKING:
     from fedrec.news.clients import NewsClients
 
+_BATCH = 64  # users of a step: whole ones, so that each is encoded once
+
 
 def train(
-    scenario: NewsScenario, catalogue: Catalogue, fleet: NewsClients, kept: Kept
+    scenario: NewsScenario, catalogue: Catalogue, clients: NewsClients, kept: Kept
 ) -> Iterator[Progress | TrainedNews]:
     """See `news.collected`."""
 
-    return centralized(scenario, catalogue, fleet, kept)
+    return centralized(scenario, catalogue, clients, kept)
 
 
 def costs(scenario: NewsScenario, passes: int) -> Costs:
@@ -55,14 +57,11 @@ VARIANT = NewsVariant(
 )
 
 
-_BATCH = 64  # users of a step: whole ones, so that each is encoded once
-
-
 def centralized(
-    scenario: NewsScenario, catalogue: Catalogue, fleet: NewsClients, kept: Kept
+    scenario: NewsScenario, catalogue: Catalogue, clients: NewsClients, kept: Kept
 ) -> Iterator[Progress | TrainedNews]:
     """Adam on the collected data: the ceiling of the federated ones. No privacy."""
-    train = fleet.data()
+    train = clients.data()
     epochs = scenario.news.epochs or 4
     streams = Streams(scenario.seed)
     model = news_model(scenario, catalogue.news, catalogue.vectors, basis=scenario.news.basis)

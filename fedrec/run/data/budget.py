@@ -6,7 +6,8 @@ head is also kept in a small file beside it. All charges of one file add up, wha
 or folder they came from. By default a file is named by the SHA-256 of the files that hold people's
 rows and lies in the user's state folder: a copy of the data, other public files beside it, another
 output folder and a deleted run are the same people, and so is another version of the table, whose
-people a sketch recognises (`people`). `privacy.budget_file` names another: for people under other
+people a sketch recognises (`people`). A table with people of several budgets asks and charges all
+of them. `privacy.budget_file` names another: for people under other
 ids, or a folder that several users share.
 
 Seeded experiments are listed and not added: they are no releases, since whoever knows the seed can
@@ -21,6 +22,7 @@ import math
 import os
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -33,7 +35,7 @@ from fedrec.privacy.accounting import GaussianEvent
 from fedrec.privacy.guarantee import Guarantee, Neighbours, Unit, compared
 from fedrec.privacy.mixtures import PaddedEvent, epsilon_of_events
 from fedrec.privacy.selection import PureEvent
-from fedrec.run.data.people import People, budget_with, people_of, remember
+from fedrec.run.data.people import People, budgets_with, people_of, remember
 from fedrec.settings_tables.training import PrivacySettings
 
 Event = GaussianEvent | PureEvent | PaddedEvent
@@ -41,6 +43,8 @@ Noise = Literal["system", "seeded"]
 
 _EVENTS_IN = {"behaviors.tsv", "ratings.dat", "ratings.csv", "u.data"}
 _ROUNDING = 1e-9  # relative, as in `fedrec.privacy.accounting`
+_EVENTS: Mapping[str, Callable[..., Event]] = {"epsilon": PureEvent, "mu": GaussianEvent}
+"""By the word in a row of `_event_as_json`."""
 
 
 @dataclass(frozen=True)
@@ -84,7 +88,8 @@ class Spent:
             )
         if self.without_noise:
             said += (
-                f"; not counted: {_counted(self.without_noise)} without noise, which no sum covers"
+                f"; not counted: {_counted(self.without_noise)} without noise or guarantee, which "
+                "no sum covers"
             )
         return said
 
@@ -93,11 +98,13 @@ class Spent:
 class DataBudget:
     """The file at `path`, and the limit that a charge must not pass (infinite epsilon: none).
 
-    people: whose data it is, remembered beside the file with every charge."""
+    people: whose data it is, remembered beside the file with every charge. also: other budgets of
+    some of these people, asked and charged too; the largest sum decides."""
 
     path: Path
     limit: Guarantee
     people: People | None = field(default=None, compare=False)
+    also: tuple[Path, ...] = ()
     clock: Callable[[], float] = field(default=time.time, compare=False)
 
     def entries(self) -> tuple[BudgetCharge, ...]:
@@ -111,7 +118,18 @@ class DataBudget:
             return tuple(file.entries)
 
     def spent(self) -> tuple[Spent, ...]:
-        """By unit and neighbours, at the limit's delta."""
+        """By unit and neighbours, at the limit's delta: the most that anybody of these people has
+        paid."""
+        every = [one for budget in self._each() for one in budget._spent()]
+        most = dict[tuple[Unit, Neighbours], Spent]()
+        for one in sorted(every, key=lambda one: (one.epsilon, one.trainings)):
+            most[one.unit, one.neighbours] = one
+        return tuple(most[key] for key in dict.fromkeys((s.unit, s.neighbours) for s in every))
+
+    def _each(self) -> tuple[DataBudget, ...]:
+        return (replace(self, also=()), *(replace(self, path=p, also=()) for p in self.also))
+
+    def _spent(self) -> tuple[Spent, ...]:
         entries = self.entries()
         found = list[Spent]()
         for unit, neighbours in dict.fromkeys(
@@ -143,7 +161,8 @@ class DataBudget:
     def require_room(self, events: Sequence[Event]) -> None:
         """Raises BudgetExceededError where a training that draws all of these would pass the
         limit."""
-        self._require_room(self.entries(), events)
+        for budget in self._each():
+            budget._require_room(budget.entries(), events)
 
     def charge(self, training: str, noise: Noise, events: Sequence[Event]) -> None:
         """Durably, before noise is drawn. An experiment, or a training without noise, is written
@@ -155,20 +174,23 @@ class DataBudget:
             return
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700 if self._own else 0o777)
-            with self._opened() as file:
-                entries = file.entries
-                listed = noise == "seeded" or not _private(events)
-                if listed and any(
-                    (e.training, e.noise, _private(e.events)) == (training, noise, _private(events))
-                    for e in entries
-                ):
-                    return
+            with ExitStack() as stack:  # all in one order, so that two trainings do not deadlock
+                each = sorted(self._each(), key=lambda budget: budget.path)
+                files = [stack.enter_context(budget._opened()) for budget in each]
                 if noise == "system":
-                    self._require_room(entries, events)
-                content = _content(len(entries) + 1, float(self.clock()), training, noise, events)
+                    for budget, file in zip(each, files, strict=True):
+                        budget._require_room(file.entries, events)
                 if self.people is not None:  # first: a charge whose people nobody knows is lost
                     remember(self.people, self.path)
-                file.append(content)
+                listed = noise == "seeded" or not _private(events)
+                told = (training, noise, _private(events))
+                now = float(self.clock())
+                for file in files:
+                    entries = file.entries
+                    if not listed or told not in [
+                        (e.training, e.noise, _private(e.events)) for e in entries
+                    ]:
+                        file.append(_content(len(entries) + 1, now, training, noise, events))
         except OSError as failure:
             raise RunError(
                 f"{self.path} cannot be written: {failure.strerror or failure}",
@@ -239,10 +261,13 @@ def budget_of(
     if dataset is None:
         return budget
     there = people_of(dataset, default_folder())
-    if budget.path.exists():
-        return replace(budget, people=there)
-    known = budget_with(there, default_folder(), certain=limit.private)
-    return replace(budget, path=known or budget.path, people=there)
+    begun = budget.path.exists()
+    known = budgets_with(there, default_folder(), certain=limit.private and not begun)
+    if not begun and len(known) == 1:
+        return replace(budget, path=known[0], people=there)
+    # of people from several budgets each keeps its people, and who is new has this one
+    also = tuple(path for path in known if path != budget.path)
+    return replace(budget, people=there, also=also)
 
 
 def _named_by(digests: Sequence[str]) -> Path:
@@ -340,10 +365,6 @@ def _event_as_json(event: Event) -> list[Any]:
         ]
     # padding hides a little more: without it the price is an upper bound
     return [event.name, "mu", event.mu.hex(), ""]
-
-
-_EVENTS: Mapping[str, Callable[..., Event]] = {"epsilon": PureEvent, "mu": GaussianEvent}
-"""By the word in a row of `_event_as_json`."""
 
 
 def _event(written: Sequence[str], unit: Unit, neighbours: Neighbours) -> Event:

@@ -23,11 +23,10 @@ from fedrec.data.features import FeatureBag, PublicFeatures
 from fedrec.data.interactions import Catalogue, Dataset, Interactions, with_events
 from fedrec.data.keyed_hash import below, hashed, id_words
 from fedrec.data.kinds import KINDS, assumed
-from fedrec.data.partitions import is_partitioned
 from fedrec.data.planted import DEMO, SHAPES, PlantedShape, planted, shape_of_sizes
 from fedrec.data.public_sources import (
     SIMILAR_ITEMS,
-    require_public,
+    public_looking,
     with_item_vectors,
     with_public_users,
     with_similar_items,
@@ -45,8 +44,19 @@ from fedrec.data.splits import (
 )
 from fedrec.errors import DataError, SettingsError
 from fedrec.randomness import Streams
+from fedrec.run.data.keys import (
+    AFTER_READING,
+    FILES,
+    PLANTED,
+    given_keys,
+    require_own,
+    require_used,
+)
 from fedrec.settings import DataScenario
 from fedrec.settings_tables.data import DataSettings, SplitSettings
+
+NEW = 0.1
+"""Share of the catalogue that `left_out` takes for new."""
 
 
 def subset(dataset: Dataset, *, users: int = 0, items: int = 0) -> Dataset:
@@ -150,10 +160,6 @@ def of_items(dataset: Dataset, kept: npt.NDArray[np.integer]) -> Dataset:
         bags[SIMILAR_ITEMS] = FeatureBag(catalogue.item_ids, pairs)
     features = PublicFeatures(bags)
     return with_events(dataset, fewer, catalogue=catalogue, features=features)
-
-
-NEW = 0.1
-"""Share of the catalogue that `left_out` takes for new."""
 
 
 def left_out(dataset: Dataset, *, seed: int) -> tuple[Dataset, Dataset]:
@@ -262,21 +268,46 @@ DIVISIONS: Mapping[str, Division] = {
 def load_dataset(scenario: DataScenario) -> Dataset:
     """Read the scenario's data, or plant it. Raises DataError or SettingsError."""
     data = scenario.data
-    dataset = (
-        as_kind(read(data.path, data.format, **reader_options(data)), data)
-        if data.path
-        else _planted(data, scenario.seed)
-    )
-    dataset = subset(dataset, users=data.keep_users, items=data.keep_items)
-    return (
-        _with_public_sources(dataset, scenario)
-        if data.features
-        else replace(dataset, features=PublicFeatures({}))
-    )
+    if data.path:
+        if found := [key for key in given_keys(data) if key in FILES]:
+            raise SettingsError(
+                f"data.{found[0]} has no effect on a file of ratings or clicks", "Leave it out."
+            )
+        return prepared(read(data.path, data.format, **reader_options(data)), scenario)
+    require_used(scenario, PLANTED, "planted data", "Give data.path, or leave it out.")
+    if data.format not in {"auto", "planted"}:
+        raise SettingsError(
+            f"data.format = {data.format} speaks of data, but there is no data.path",
+            "Give data.path, or leave it out.",
+        )
+    return prepared(planted(planted_shape(data), seed=scenario.seed), scenario)
 
 
-def _with_public_sources(dataset: Dataset, scenario: DataScenario) -> Dataset:
-    """What [collective] adds to the features; users made public are private no more."""
+def prepared(dataset: Dataset, scenario: DataScenario) -> Dataset:
+    """A data set as the scenario's table [data] wants it once it is read, with public sources.
+
+    Raises DataError or SettingsError."""
+    require_own(scenario)
+    data = scenario.data
+    dataset = subset(as_kind(dataset, data), users=data.keep_users, items=data.keep_items)
+    return with_public_sources(dataset, scenario)
+
+
+def beside(given: Dataset, scenario: DataScenario) -> Dataset:
+    """A data set in memory, in the place of the scenario's, as [data] wants it.
+
+    A scenario's planted data gives way; raises SettingsError at a key of reading."""
+    used = AFTER_READING | {"preset", "planted"}
+    require_used(
+        scenario, used, "a data set in memory", "Say it to Dataset.from_frame or Dataset.from_file."
+    )
+    return prepared(given, scenario)
+
+
+def with_public_sources(dataset: Dataset, scenario: DataScenario) -> Dataset:
+    """What [data] and [collective] add to the features; users made public are private no more."""
+    if not scenario.data.features:
+        return replace(dataset, features=PublicFeatures({}))
     chosen = scenario.collective
     if chosen.users_share:
         key = Streams(scenario.split.seed).key("public-users")
@@ -291,7 +322,7 @@ def _with_public_sources(dataset: Dataset, scenario: DataScenario) -> Dataset:
         dataset = with_similar_items(dataset, Path(similar))
     if vectors := scenario.data.item_vectors:
         dataset = with_item_vectors(dataset, Path(vectors))
-    return require_public(dataset)
+    return public_looking(dataset)
 
 
 def words_of_data(dataset: Dataset, split: Split) -> list[str]:
@@ -327,6 +358,12 @@ def load_split(scenario: DataScenario, dataset: Dataset) -> Split:
     `not_covered` has the data's part too."""
     events = Events(dataset.interactions, dataset.given_test, dataset.given_validation)
     split = DIVISIONS[scenario.split.kind].divide(events, scenario.split)
+    for part, own in (("train", split.train), ("test", split.test.targets)):
+        if not len(own):
+            raise DataError(
+                f"split.kind = {scenario.split.kind} leaves no row for {part}",
+                "Give more rows, other cuts, or another split.kind.",
+            )
     return replace(split, not_covered=(*dataset.provenance.not_covered, *split.not_covered))
 
 
@@ -334,6 +371,15 @@ def as_kind(dataset: Dataset, data: DataSettings) -> Dataset:
     """Its events as the scenario wants them (`Interactions.as_chosen`).
 
     Raises DataError where no rating reaches the threshold of clicks."""
+    if (
+        "click_threshold" in data.model_fields_set
+        and not dataset.interactions.rated
+        and not dataset.columns.get("rating")
+    ):
+        raise SettingsError(
+            "data.click_threshold has no effect on clicks, which have no value",
+            "Leave it out, or name the column of ratings, thumbs or counts.",
+        )
     chosen = with_events(
         dataset, lambda events: events.as_chosen(data.kind, threshold=data.click_threshold)
     )
@@ -344,16 +390,6 @@ def as_kind(dataset: Dataset, data: DataSettings) -> Dataset:
             f"The scale is {low:g} to {high:g}: choose a lower click_threshold.",
         )
     return chosen
-
-
-def _planted(data: DataSettings, seed: int) -> Dataset:
-    spoken = [name for name in ("columns", "features_path", "separator") if getattr(data, name)]
-    if data.format not in {"auto", "planted"} or spoken:
-        raise SettingsError(
-            f"data.{(*spoken, 'format')[0]} speaks of data, but there is no data.path",
-            "Set data.path.",
-        )
-    return planted(planted_shape(data), seed=seed)
 
 
 def planted_shape(data: DataSettings) -> PlantedShape:
@@ -385,10 +421,10 @@ def reader_options(data: DataSettings) -> dict[str, object]:
     options: dict[str, object] = dict(data.columns)
     if data.duplicates != "auto":
         options["duplicates"] = data.duplicates
-    elif not (KINDS[assumed(data.kind)].rated or is_partitioned(data.path)):
+    elif data.rating_range and not KINDS[assumed(data.kind)].rated:
         # of a table of ratings too: what counts is whether, not how often
         options["duplicates"] = "last"
-    for name in ("separator", "validation", "test"):
+    for name in ("separator", "validation", "test", "time_format"):
         if value := getattr(data, name):
             options[name] = value
     if data.header != "auto":
@@ -397,6 +433,8 @@ def reader_options(data: DataSettings) -> dict[str, object]:
         options["out_of_range"] = data.out_of_range
     if data.missing != "refuse":
         options["missing"] = data.missing
+    if data.decimal != ".":
+        options["decimal"] = data.decimal
     if data.rating_range is not None:
         options["rating_range"] = data.rating_range
     elif "click_threshold" in data.model_fields_set and not KINDS[assumed(data.kind)].rated:

@@ -21,16 +21,29 @@ from fedrec.data.partitioning import Told
 from fedrec.data.partitions import open_partitions
 from fedrec.data.planted import write_parquet
 from fedrec.data.planted_parts import PlantedParts
-from fedrec.data.read import detect, read
+from fedrec.data.read import detect, read, require_options
 from fedrec.data.read import formats as readers
 from fedrec.data.splits import Fold
 from fedrec.data.tables import TableOptions, asked_table
 from fedrec.errors import RunError, SettingsError
+from fedrec.output_folders import clear, finish, require_ours
 from fedrec.run.data.datasets import load_dataset, load_split, planted_shape, reader_options
+from fedrec.run.data.keys import FILES, PLANTED, given_keys, require_used
 from fedrec.run.data.news import load_news
 from fedrec.settings import NEWS_FORMATS, DataScenario, NewsScenario, Scenario
 from fedrec.settings_tables.data import DataSettings, PlantedSettings
 from fedrec.storage import write_json
+
+NOT_PARTITIONED = (
+    "data.keep_users",
+    "data.keep_items",
+    "data.similar_items",
+    "data.item_vectors",
+    "collective.users_share",
+    "collective.users_file",
+    "collective.similar_file",
+)
+"""Keys that choose among all users or items, which no part can do."""
 
 
 def formats() -> str:
@@ -165,17 +178,6 @@ def plant(
     return [str(file) for file in write_parquet(folder, planted_shape(data), seed=seed)]
 
 
-NOT_PARTITIONED = (
-    "data.keep_users",
-    "data.keep_items",
-    "data.similar_items",
-    "data.item_vectors",
-    "collective.users_share",
-    "collective.users_file",
-)
-"""Keys that choose among all users or items, which no part can do."""
-
-
 def partition(
     scenario: Scenario,
     output: str,
@@ -194,6 +196,25 @@ def partition(
     """
     require_partitionable(scenario)
     data = scenario.data
+    name = data.format if data.format != "auto" or not data.path else _format(data.path)
+    late = {"features"}
+    if data.path and not (
+        "click_threshold" in reader_options(data)
+        and name in readers()
+        and "click_threshold" in readers()[name].keywords()
+    ):
+        late |= {"kind", "click_threshold"}
+    if keys := [key for key in given_keys(data) if key in late]:
+        raise SettingsError(
+            f"data.{keys[0]} is of a training on partitions, which are made without it",
+            "Say it where the partitions are data.path.",
+        )
+    require_used(
+        scenario,
+        set(type(data).model_fields) - FILES if data.path else PLANTED,
+        "this data",
+        "Leave it out.",
+    )
     planted = _where_read(data, scenario.seed, parts, resume) if where_read else None
     source = scenario.model_dump_json(include={"data": True}) + (
         "" if data.path else str(scenario.seed)
@@ -205,13 +226,15 @@ def partition(
         partitioning.partition_planted(
             planted_shape(data), scenario.seed, output, work, parts=parts, told=told
         )
-    elif (data.format if data.format != "auto" else _format(data.path)) == "table":
-        asked = asked_table(Path(data.path), TableOptions(**reader_options(data)))  # type: ignore[arg-type]
+    elif name == "table":
+        options = reader_options(data)
+        require_options(name, options, readers()[name].keywords())
+        asked = asked_table(Path(data.path), TableOptions(**options))  # type: ignore[arg-type]
         if len(asked.source) == 1:
             partitioning.partition_table(asked, output, work, parts=parts, told=told)
         else:
             partitioning.partition_dataset(
-                read(data.path, "table", **reader_options(data)),
+                read(data.path, "table", **options),
                 output,
                 work,
                 parts=parts,
@@ -278,9 +301,7 @@ def write_split(scenario: Scenario, folder: Path, *, overwrite: bool = False) ->
             "news are divided by whole users, and are no table of ratings",
             "Give ratings or clicks.",
         )
-    if folder.exists() and not folder.is_dir():
-        raise RunError(f"{folder} is a file", "Name a folder.")
-    if not overwrite and folder.exists() and any(folder.iterdir()):
+    if require_ours(folder, "split") and not overwrite:
         raise RunError(f"{folder} is not empty", "Name another folder, or give --overwrite.")
     dataset = load_dataset(scenario)
     split = load_split(scenario, dataset)
@@ -291,10 +312,11 @@ def write_split(scenario: Scenario, folder: Path, *, overwrite: bool = False) ->
     }
     about = {"provenance": dataset.provenance.describe(), "split": split.describe()}
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        clear(folder, "split")
         for name, frame in frames.items():
             frame.write_parquet(folder / f"{name}.parquet")
         write_json(folder / "split.json", about)
+        finish(folder, "split")
     except OSError as failure:
         raise RunError(
             f"{folder} cannot be written: {failure.strerror or failure}", "Name another folder."

@@ -22,8 +22,18 @@ from fedrec.errors import DataError, SettingsError
 from fedrec.news.trained import Catalogue, item_vectors
 from fedrec.numerics.segments import sums
 from fedrec.randomness import Streams
+from fedrec.run.data.keys import NEWS, require_used
 from fedrec.settings import NewsScenario
 from fedrec.settings_tables.data import DataSettings, SplitSettings
+
+# by `split.kind` (`settings.NEWS_SPLITS`): whether MIND is tested on users of its train part, and
+# how a click log is divided
+_USERS_OF_TRAIN = {"random": False, "given": False, "held-out-users": True}
+_DIVISIONS: Mapping[str, Literal["drawn", "latest"]] = {
+    "random": "drawn",
+    "held-out-users": "drawn",
+    "temporal": "latest",
+}
 
 
 @dataclass(frozen=True)
@@ -87,6 +97,13 @@ def load_news(scenario: NewsScenario) -> NewsData:
 
     Raises DataError or SettingsError."""
     chosen = scenario.data
+    require_used(
+        scenario, NEWS[chosen.format], f"news in the format {chosen.format}", "Leave it out."
+    )
+    if split := [key for key in ("cuts", "validation_share") if getattr(scenario.split, key)]:
+        raise SettingsError(
+            f"split.{split[0]} has no effect on news, which are divided by users", "Leave it out."
+        )
     found = _READERS[chosen.format](chosen, scenario.split, scenario.news.no_click)
     for name, part in (("train", found.log.train), ("test", found.log.test)):
         if not part.clicked.any() or part.num_users < 2:
@@ -107,16 +124,6 @@ def catalogue_of(scenario: NewsScenario, data: NewsData) -> Catalogue:
 
     Raises DataError on a file that names none."""
     return Catalogue(data.news, item_vectors(scenario, data.news, data.features))
-
-
-# by `split.kind` (`settings.NEWS_SPLITS`): whether MIND is tested on users of its train part, and
-# how a click log is divided
-_USERS_OF_TRAIN = {"random": False, "given": False, "held-out-users": True}
-_DIVISIONS: Mapping[str, Literal["drawn", "latest"]] = {
-    "random": "drawn",
-    "held-out-users": "drawn",
-    "temporal": "latest",
-}
 
 
 def _mind(chosen: DataSettings, split: SplitSettings, no_click: str) -> NewsData:
@@ -160,11 +167,6 @@ def _click_log(chosen: DataSettings, split: SplitSettings, no_click: str) -> New
 
 
 def _planted(chosen: DataSettings, split: SplitSettings, no_click: str) -> NewsData:
-    if chosen.planted is not None:
-        raise SettingsError(
-            "data.planted gives sizes of ratings and clicks, not of news",
-            f"Use data.preset: {', '.join(NEWS_SHAPES)}.",
-        )
     preset = chosen.preset or "demo"
     if preset not in NEWS_SHAPES:
         raise SettingsError(

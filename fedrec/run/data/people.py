@@ -6,12 +6,11 @@ key, of which the 1,024 smallest are kept, and beside each how many rows that pe
 is encrypted (AES-256-GCM) under the same key, which lies beside it with mode 0600: without it, the
 sketch says nothing, and nobody can ask whether a person is in it. 12 bytes a person, 12 kB at most.
 
-Two tables are of the same people where a tenth of the smaller one's are in the other. The share is
-estimated from those whose hash is small in both, with a standard error of at most 1.6% for tables
-of one size, and exactly up to 1,024 people; a table of 1% of another's people is compared by about
-10 of them. Ids are often numbers from 1 on, also behind one word: of tables with such ids, those
-are of the same people where who has many rows in one has many in the other, and where that is not
-so, nobody can know.
+Two tables share people where anybody of the one is in the other, of those whose hash is small in
+both: of everybody up to 1,024 people. Of larger tables of one size, 1% in common is missed with a
+chance of e^-10. Ids are often numbers from 1 on, also behind one word: of tables with such ids,
+those are of the same people where who has many rows in one has many in the other, and where that
+is not so, nobody can know.
 
 What is not found: people under other ids. Name one `privacy.budget_file` for them.
 """
@@ -41,11 +40,10 @@ MOST = 1_024
 KEY = "people.key"
 SUFFIX = ".people"
 _ABOUT = b"fedrec people 1"
-_LEAST_SHARE = 0.1
-_LEAST_CORRELATION = 0.5
+_LEAST_CORRELATION = 0.5  # below, the same ids are taken for other people
 _FEW = 30
 """People in common below whom counts of rows tell nothing."""
-_NONCE_BYTES = 12
+_NONCE_BYTES = 12  # of AES-GCM
 _COUNTING = re.compile(r"\D*0*([1-9]\d{0,9}|0)", re.ASCII)
 _SPARSE = 1_000
 """Ids up to so many times the people are numbers from 1 on."""
@@ -93,15 +91,14 @@ class People:
         )
 
     def same_as(self, other: People) -> bool | None:
-        """Whether a tenth of the smaller table's people are in the other one too; None where their
-        ids are, and may be other people's."""
+        """Whether anybody of the one table is in the other one too; None where ids are, and may be
+        other people's."""
         bound = min((p.hashes[-1] for p in (self, other) if not p.whole), default=None)
         mine, theirs = (
             p.hashes if bound is None else p.hashes[p.hashes <= bound] for p in (self, other)
         )
         common, here, there = np.intersect1d(mine, theirs, assume_unique=True, return_indices=True)
-        fewest = min(len(mine), len(theirs))
-        if not len(common) or len(common) < _LEAST_SHARE * fewest:
+        if not len(common):
             return False
         x, y = np.log(self.rows[here]), np.log(other.rows[there])
         ambiguous = self.numbered and other.numbered
@@ -167,8 +164,8 @@ def key_of(folder: Path) -> bytes:
     return key
 
 
-def budget_with(people: People, folder: Path, *, certain: bool = False) -> Path | None:
-    """The budget of the same people in this folder, of several the one that was charged last.
+def budgets_with(people: People, folder: Path, *, certain: bool = False) -> tuple[Path, ...]:
+    """The budgets of any of these people in this folder, by when they were charged.
 
     Raises SettingsError, where it must be `certain`, on a budget of people who may be the same."""
     key = key_of(folder)
@@ -179,7 +176,7 @@ def budget_with(people: People, folder: Path, *, certain: bool = False) -> Path 
             same = people.same_as(People.opened(path.read_bytes(), key))
         found.setdefault(same, []).append(path.with_suffix(".jsonl"))
     if True in found:
-        return found[True][-1]
+        return tuple(found[True])
     if certain and None in found:
         raise SettingsError(
             "people of this table may be those of another budget, whose ids are the same numbers "
@@ -188,7 +185,7 @@ def budget_with(people: People, folder: Path, *, certain: bool = False) -> Path 
             f"If they are the same: privacy.budget_file={found[None][-1]}. Otherwise name a file "
             "of their own there.",
         )
-    return None
+    return ()
 
 
 def remember(people: People, budget: Path) -> None:

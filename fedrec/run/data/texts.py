@@ -20,11 +20,12 @@ from fedrec.data.columns import plain_name, usual
 from fedrec.data.delimited import plain_ids
 from fedrec.data.frames import polars_frame
 from fedrec.data.item_tables import TITLES, frame_of_items
+from fedrec.data.opening import parquet, parquet_metadata
 from fedrec.errors import DataError, require
 from fedrec.storage import writing
 
 if TYPE_CHECKING:  # torch comes with it
-    from fedrec.encoders.language_model import TextEncoder
+    from fedrec.encoders.text_encoder import TextEncoder
 
 TEXTS = ("text", "plot", "description", "overview", "summary", "abstract", "synopsis")
 """Names of columns of text, after a title."""
@@ -121,7 +122,7 @@ def _texts(
             f"the table of items has no column {asked!r}",
             f"Name columns of ids and texts; it has {', '.join(frame.columns)}.",
         )
-    ids = plain_ids(frame[named[0]]).cast(pl.String).to_list()
+    ids = plain_ids(frame[named[0]], "items").cast(pl.String).to_list()
     parts = frame.select(pl.col(wanted).cast(pl.String).fill_null("")).rows()
     texts = [". ".join(part.strip() for part in row if part.strip()) for row in parts]
     kept = [n for n, text in enumerate(texts) if text]
@@ -134,7 +135,7 @@ def _kept(file: Path | None) -> dict[str, np.ndarray[Any, np.dtype[np.float32]]]
     """Vectors of an earlier call by their digests."""
     if file is None or not file.exists():
         return {}
-    digests = json.loads(pl.read_parquet_metadata(file).get(_KEPT, "[]"))
+    digests = json.loads(parquet_metadata(file).get(_KEPT, "[]"))
     if not digests:
         return {}
-    return dict(zip(digests, pl.read_parquet(file)["vector"].to_numpy(), strict=True))
+    return dict(zip(digests, parquet(file)["vector"].to_numpy(), strict=True))

@@ -37,8 +37,8 @@ from fedrec.run.outcomes import Outcome
 from fedrec.run.partitions.methods import PartitionedMethod
 from fedrec.run.partitions.parts import PartSplit, on_grid
 
-BUCKETS = 5
-_BITS = 20
+BUCKETS = 5  # as many as the report shows: fifths by popularity
+_BITS = 20  # of a person's numbers: on a grid, sums are the same in any order
 _OF_ERRORS = 12
 _OF_LISTS = 24
 """Bits of products: of errors summed over a user's events, which may be thousands, and of metrics
@@ -263,7 +263,7 @@ def _rating(task: TestTask, sums: TestSums, number: int, k: int) -> RatingMetric
         influence = _vectors(freedom * gram / (4 * n * n * np.outer(per, per)))[k]
         if rmse[k] == 0:
             influence = np.zeros(methods)
-    events = round(float(n))
+    events = round(float(n))  # a sum of ones, which is whole
     return RatingMetrics(
         float(rmse[k]),
         float(total[2 * k + 1] / n),

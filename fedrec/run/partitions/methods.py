@@ -26,7 +26,7 @@ from fedrec.data.kinds import Kind
 from fedrec.data.splits import Fold
 from fedrec.evaluation.als import FewPeople, ItemItem
 from fedrec.evaluation.toplists import Scores, dot_product, of_another_user, same_for_everyone
-from fedrec.factorization.facts import Model, predictor, ranker_of
+from fedrec.factorization.rankers import Model, predictor, ranker_of
 from fedrec.federation.messages import Question, Release
 from fedrec.federation.releases import Charge, Limits, release, with_limits
 from fedrec.federation.reports import ExactSums
@@ -37,6 +37,12 @@ from fedrec.randomness import Streams, SystemStreams
 from fedrec.recipes import client_recipe, client_steps
 from fedrec.run.job import Carried, Job, Runtime, rounds_of
 from fedrec.run.partitions.parts import Engine, PartSplit, Told, on_grid
+
+_BITS = 20
+RIDGE = 5.0
+DAMPING = 5.0
+SWEEPS = 10
+"""As in `evaluation.baselines`."""
 
 
 class PartitionedMethod(Protocol):
@@ -144,13 +150,6 @@ class ItemItemMethod:
         return self.model.scores(history)
 
 
-_BITS = 20
-RIDGE = 5.0
-DAMPING = 5.0
-SWEEPS = 10
-"""As in `evaluation.baselines`."""
-
-
 @dataclass
 class Sizes:
     """users: of train. events: of train, validation and test. able: users with test events. counts
@@ -168,7 +167,7 @@ class Sizes:
     totals: Int64s
 
     def merge(self, other: Sizes) -> None:
-        """See `protocol.Sums`."""
+        """Add what other parts hold."""
         for name in ("users", "train", "validation", "test", "able"):
             setattr(self, name, getattr(self, name) + getattr(other, name))
         self.counts = self.counts + other.counts
@@ -203,7 +202,7 @@ class ItemTotals:
     totals: Int64s
 
     def merge(self, other: ItemTotals) -> None:
-        """See `protocol.Sums`."""
+        """Add what other parts hold."""
         self.totals = self.totals + other.totals
 
 
@@ -254,7 +253,7 @@ class RoundSums:
     bytes_up: int
 
     def merge(self, other: RoundSums) -> None:
-        """See `protocol.Sums`."""
+        """Add what other parts hold."""
         self.sums.merge(other.sums)
         self.bytes_up += other.bytes_up
 
@@ -262,7 +261,7 @@ class RoundSums:
 @dataclass(frozen=True)
 class RoundTask:
     """A question to the devices of a part. recipe: what `recipes.client_steps` reads. limits: of
-    users who announced their own (`federation.personal`)."""
+    users who announced their own (`federation.releases`)."""
 
     recipe: str
     kind: Kind

@@ -22,8 +22,8 @@ from typing import Any
 
 from fedrec.errors import FedRecError, RunError, require
 from fedrec.numerics.threads import use_at_most
+from fedrec.run.code_version import code_version
 from fedrec.run.partitions.parts import Parts, PartTask, Told, merged
-from fedrec.run.run_folder import code_version
 
 PACKAGES = (
     "fedrec",
@@ -39,6 +39,8 @@ _TICK_S = 0.5
 _ATTEMPTS = 3
 _NO_WORKER_S = 120.0
 _ANSWER_S = 10.0
+"""Passes that are begun, the later ones after a loss; time for the first worker to come up, for
+which an autoscaler may start a machine; and for the port of Ray's head to answer."""
 
 
 def _ray() -> Any:
@@ -157,7 +159,7 @@ class OnRay:
                 f"Ray's object store does not take the question: {_first_line(failure)}",
                 "Free memory or disk on the driver's node, or raise --object-store-memory there.",
             ) from None
-        for _ in range(_ATTEMPTS):
+        for _ in range(_ATTEMPTS):  # a pass that lost a worker is begun again, on the others
             key = secrets.token_hex(8)
             held = self._mapped(key, kept, asked, told)
             totals = [actor.take.remote(key) for actor in held]

@@ -33,10 +33,13 @@ from fedrec.data.splits import Split
 from fedrec.errors import SettingsError
 from fedrec.run.data.datasets import DIVISIONS, Events, require_one_validation
 from fedrec.run.data.describing import require_partitionable
+from fedrec.run.data.keys import PARTITIONED, require_used
 from fedrec.settings import Scenario
 
 CACHE_BYTES = 512 << 20
 """Divided parts that one worker keeps."""
+Told = Callable[[int, int], None]
+"""Called with how many parts are done, and of how many."""
 
 
 @dataclass(frozen=True)
@@ -117,6 +120,17 @@ class Parts:
         """Raises SettingsError where the scenario asks for what no part can decide, or for a split
         that the data does not have."""
         require_partitionable(self.scenario)
+        require_used(
+            self.scenario,
+            PARTITIONED,
+            "partitions",
+            "Say it to fedrec data partition, or leave it out.",
+        )
+        if self.scenario.data.format not in ("auto", "partitions"):
+            raise SettingsError(
+                f"data.format = {self.scenario.data.format}, but data.path holds partitions",
+                "Leave it out.",
+            )
         chosen = self.scenario.split
         given_parts = self.data.given
         division = DIVISIONS[chosen.kind]
@@ -172,10 +186,6 @@ class PartTask(Protocol):
 
     def map(self, part: PartSplit) -> Any:
         """Sums of this part's users alone: the same whenever and wherever it is computed."""
-
-
-Told = Callable[[int, int], None]
-"""Called with how many parts are done, and of how many."""
 
 
 class Engine(Protocol):

@@ -19,9 +19,11 @@ from fedrec.data.splits import Fold, Split
 from fedrec.errors import DataError, SettingsError
 from fedrec.evaluation.als import ALS, ITEM_ITEM, MOST_EVENTS, als_model, item_item
 from fedrec.evaluation.controls import SHUFFLED
-from fedrec.factorization.facts import Model, PublicFacts
+from fedrec.factorization.facts import PublicFacts
+from fedrec.factorization.rankers import Model
 from fedrec.randomness import Streams
 from fedrec.run.data.budget import budget_of
+from fedrec.run.input_digests import bind, inputs_of
 from fedrec.run.job import RuntimeChoice
 from fedrec.run.outcomes import BY_RULE, MOST_SCORES, Outcome, Run, RunSizes, judged_by
 from fedrec.run.partitions.evaluation import TestTask, outcomes
@@ -37,15 +39,8 @@ from fedrec.run.partitions.methods import (
 )
 from fedrec.run.partitions.parts import Engine, InThisProcess, Parts, PartTask
 from fedrec.run.ratings import FinishedRun
-from fedrec.run.run_folder import bind, inputs_of, open_folder
-from fedrec.run.training import (
-    OnRound,
-    Work,
-    progress_bar,
-    stage,
-    train_each,
-    train_published,
-)
+from fedrec.run.run_folder import open_folder
+from fedrec.run.training import OnRound, Work, progress_bar, stage, train_each, train_published
 from fedrec.run.workload import Setting, write_run
 from fedrec.settings import Scenario
 from fedrec.settings_tables.data import EvaluationSettings, SplitSettings

@@ -2,19 +2,21 @@ from google.protobuf.internal import containers as _containers
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
 from collections.abc import Iterable as _Iterable, Mapping as _Mapping
-from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
+from typing import ClassVar as _ClassVar, Optional as _Optional
 
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class GetGrowthRequest(_message.Message):
-    __slots__ = ("number", "head", "charged")
+    __slots__ = ("number", "head", "charged", "charged_heads")
     NUMBER_FIELD_NUMBER: _ClassVar[int]
     HEAD_FIELD_NUMBER: _ClassVar[int]
     CHARGED_FIELD_NUMBER: _ClassVar[int]
+    CHARGED_HEADS_FIELD_NUMBER: _ClassVar[int]
     number: int
     head: str
     charged: int
-    def __init__(self, number: _Optional[int] = ..., head: _Optional[str] = ..., charged: _Optional[int] = ...) -> None: ...
+    charged_heads: _containers.RepeatedScalarFieldContainer[bytes]
+    def __init__(self, number: _Optional[int] = ..., head: _Optional[str] = ..., charged: _Optional[int] = ..., charged_heads: _Optional[_Iterable[bytes]] = ...) -> None: ...
 
 class GetGrowthReply(_message.Message):
     __slots__ = ("number", "head", "entries_sha256", "more")
@@ -311,80 +313,3 @@ class GetKeyReply(_message.Message):
     KEY_FIELD_NUMBER: _ClassVar[int]
     key: bytes
     def __init__(self, key: _Optional[bytes] = ...) -> None: ...
-
-class VisitLeafRequest(_message.Message):
-    __slots__ = ("since_number", "since_head", "growth", "run", "round", "ended")
-    SINCE_NUMBER_FIELD_NUMBER: _ClassVar[int]
-    SINCE_HEAD_FIELD_NUMBER: _ClassVar[int]
-    GROWTH_FIELD_NUMBER: _ClassVar[int]
-    RUN_FIELD_NUMBER: _ClassVar[int]
-    ROUND_FIELD_NUMBER: _ClassVar[int]
-    ENDED_FIELD_NUMBER: _ClassVar[int]
-    since_number: int
-    since_head: str
-    growth: GetGrowthReply
-    run: str
-    round: int
-    ended: bool
-    def __init__(self, since_number: _Optional[int] = ..., since_head: _Optional[str] = ..., growth: _Optional[_Union[GetGrowthReply, _Mapping]] = ..., run: _Optional[str] = ..., round: _Optional[int] = ..., ended: _Optional[bool] = ...) -> None: ...
-
-class OpenLeafRequest(_message.Message):
-    __slots__ = ("opening", "plan")
-    OPENING_FIELD_NUMBER: _ClassVar[int]
-    PLAN_FIELD_NUMBER: _ClassVar[int]
-    opening: OpenRoundRequest
-    plan: bytes
-    def __init__(self, opening: _Optional[_Union[OpenRoundRequest, _Mapping]] = ..., plan: _Optional[bytes] = ...) -> None: ...
-
-class FreezeLeafRequest(_message.Message):
-    __slots__ = ("run", "round", "digest", "attempt", "epoch")
-    RUN_FIELD_NUMBER: _ClassVar[int]
-    ROUND_FIELD_NUMBER: _ClassVar[int]
-    DIGEST_FIELD_NUMBER: _ClassVar[int]
-    ATTEMPT_FIELD_NUMBER: _ClassVar[int]
-    EPOCH_FIELD_NUMBER: _ClassVar[int]
-    run: str
-    round: int
-    digest: str
-    attempt: int
-    epoch: str
-    def __init__(self, run: _Optional[str] = ..., round: _Optional[int] = ..., digest: _Optional[str] = ..., attempt: _Optional[int] = ..., epoch: _Optional[str] = ...) -> None: ...
-
-class LeafReply(_message.Message):
-    __slots__ = ("epoch", "first", "last", "enrolled", "number", "head", "attempt", "digest", "reported", "clipped", "rejected", "bytes_in", "time_s", "version")
-    class RejectedEntry(_message.Message):
-        __slots__ = ("key", "value")
-        KEY_FIELD_NUMBER: _ClassVar[int]
-        VALUE_FIELD_NUMBER: _ClassVar[int]
-        key: str
-        value: int
-        def __init__(self, key: _Optional[str] = ..., value: _Optional[int] = ...) -> None: ...
-    EPOCH_FIELD_NUMBER: _ClassVar[int]
-    FIRST_FIELD_NUMBER: _ClassVar[int]
-    LAST_FIELD_NUMBER: _ClassVar[int]
-    ENROLLED_FIELD_NUMBER: _ClassVar[int]
-    NUMBER_FIELD_NUMBER: _ClassVar[int]
-    HEAD_FIELD_NUMBER: _ClassVar[int]
-    ATTEMPT_FIELD_NUMBER: _ClassVar[int]
-    DIGEST_FIELD_NUMBER: _ClassVar[int]
-    REPORTED_FIELD_NUMBER: _ClassVar[int]
-    CLIPPED_FIELD_NUMBER: _ClassVar[int]
-    REJECTED_FIELD_NUMBER: _ClassVar[int]
-    BYTES_IN_FIELD_NUMBER: _ClassVar[int]
-    TIME_S_FIELD_NUMBER: _ClassVar[int]
-    VERSION_FIELD_NUMBER: _ClassVar[int]
-    epoch: str
-    first: int
-    last: int
-    enrolled: int
-    number: int
-    head: str
-    attempt: int
-    digest: str
-    reported: int
-    clipped: int
-    rejected: _containers.ScalarMap[str, int]
-    bytes_in: int
-    time_s: float
-    version: str
-    def __init__(self, epoch: _Optional[str] = ..., first: _Optional[int] = ..., last: _Optional[int] = ..., enrolled: _Optional[int] = ..., number: _Optional[int] = ..., head: _Optional[str] = ..., attempt: _Optional[int] = ..., digest: _Optional[str] = ..., reported: _Optional[int] = ..., clipped: _Optional[int] = ..., rejected: _Optional[_Mapping[str, int]] = ..., bytes_in: _Optional[int] = ..., time_s: _Optional[float] = ..., version: _Optional[str] = ...) -> None: ...

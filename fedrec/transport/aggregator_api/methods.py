@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 from google.protobuf.message import Message
 
@@ -22,7 +22,6 @@ from fedrec.federation.protocol import (
 from fedrec.transport.aggregator_api import aggregator_pb2 as pb
 
 if TYPE_CHECKING:  # it brings scipy, which a client at rest does without
-    from fedrec.federation.leaves import LeafStanding
     from fedrec.privacy.calibration import Plan
     from fedrec.sharing.protocol import Standing
 
@@ -42,6 +41,7 @@ REMEDY_KEY = "fedrec-remedy-bin"
 
 FAILED = "failed"
 """The code of a fault of the aggregator's own, which no refusal is."""
+SERVICE = pb.DESCRIPTOR.services_by_name["Aggregator"].full_name
 
 
 @dataclass(frozen=True)
@@ -58,8 +58,6 @@ class RpcMethod:
         """Its name on the wire."""
         return f"/{SERVICE}/{self.name}"
 
-
-SERVICE = pb.DESCRIPTOR.services_by_name["Aggregator"].full_name
 
 GET_GROWTH = RpcMethod("GetGrowth", "either", pb.GetGrowthRequest, pb.GetGrowthReply)
 ENROLL = RpcMethod("Enroll", "client", pb.EnrollRequest, pb.EnrollReply)
@@ -78,9 +76,6 @@ GET_HELD = RpcMethod("GetHeld", "aggregator", pb.GetHeldRequest, pb.ReleaseFrame
 GET_EXPLICIT = RpcMethod("GetExplicit", "aggregator", pb.GetExplicitRequest, pb.ReleaseFrame)
 GET_OPENINGS = RpcMethod("GetOpenings", "aggregator", pb.GetHeldRequest, pb.ReleaseFrame)
 GET_KEY = RpcMethod("GetKey", "aggregator", pb.GetKeyRequest, pb.GetKeyReply)
-VISIT_LEAF = RpcMethod("VisitLeaf", "aggregator", pb.VisitLeafRequest, pb.LeafReply)
-OPEN_LEAF = RpcMethod("OpenLeaf", "aggregator", pb.OpenLeafRequest, pb.LeafReply)
-FREEZE_LEAF = RpcMethod("FreezeLeaf", "aggregator", pb.FreezeLeafRequest, pb.ReleaseFrame)
 
 
 def growth_message(growth: LedgerGrowth) -> pb.GetGrowthReply:
@@ -167,44 +162,6 @@ def read_standing(message: pb.GetStandingReply) -> tuple[Standing, bool]:
     return Standing(
         message.attempt, coin=coin if coin[0] else None, published=message.published, **words
     ), message.has_held
-
-
-def leaf_message(standing: LeafStanding) -> pb.LeafReply:
-    """A leaf's standing for the wire."""
-    plain: dict[str, Any] = {
-        name: value
-        for name, value in vars(standing).items()
-        if name not in {"range", "head", "rejected"}
-    }
-    owned = standing.range
-    known = standing.head
-    where: dict[str, Any] = {
-        "first": owned.first,
-        "last": owned.last,
-        "number": known.number,
-        "head": known.head,
-    }
-    return pb.LeafReply(**plain, **where, rejected=dict(standing.rejected))
-
-
-def read_leaf(message: pb.LeafReply) -> LeafStanding:
-    """A leaf's standing from the wire. Raises RefusedError where it has no range."""
-    from fedrec.federation.leaves import LeafStanding, TokenRange
-
-    named = ("epoch", "enrolled", "attempt", "digest", "reported", "clipped", "bytes_in")
-    plain: dict[str, Any] = {name: getattr(message, name) for name in named}
-    try:
-        owned = TokenRange(message.first, message.last)
-    except ValueError as failure:
-        raise refused(
-            Refusal.MALFORMED, str(failure), "Use the same version of fedrec everywhere."
-        ) from None
-    return LeafStanding(
-        range=owned,
-        head=LedgerHead(message.number, message.head),
-        rejected=dict(message.rejected),
-        **plain,
-    )
 
 
 def plan_bytes(plan: Plan) -> bytes:

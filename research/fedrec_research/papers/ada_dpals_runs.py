@@ -28,8 +28,8 @@ from fedrec.data.kinds import KINDS, Kind, assumed
 from fedrec.evaluation.als import als_model
 from fedrec.evaluation.ratings import popularity_buckets
 from fedrec.factorization.am_ssp.client import PublishedModel
-from fedrec.factorization.facts import Model
 from fedrec.factorization.least_squares import solve_rows
+from fedrec.factorization.rankers import Model
 from fedrec.randomness import Streams
 from fedrec.run.outcomes import Outcome, baselines
 from fedrec.settings import Scenario
@@ -58,6 +58,13 @@ FILMS = ("Shawshank Redemption, The (1994)", "Pinocchio (1940)", "Interstellar (
 """Queries of Tables 3 and 4 with plain names; to those that the data has come a frequent, a less
 frequent and a middling item."""
 _METRICS: Mapping[Kind, str] = {"ratings": "rmse", "clicks": "recall_capped@20"}
+METHODS: Mapping[str, Row] = {
+    UNIFORM: {"weights": "constant", "sampling": "uniform"},
+    TAIL: {"weights": "constant", "sampling": "tail"},
+    EQ_12: {"weights": "clipped", "weight_exponent": 0.25},
+}
+"""What a scenario's [model] says; the last clips weights as printed, the others scale every user to
+its whole budget."""
 
 
 def ada(mu: str | float) -> str:
@@ -69,15 +76,6 @@ def sgd(mu: str | float) -> str:
     """Return the legend's name of noisy descent, of which mu = 0 is DPSGD without adaptive weights;
     mu as a fraction."""
     return f"Ada-DPSGD (mu = {Fraction(mu).limit_denominator(64)})"
-
-
-METHODS: Mapping[str, Row] = {
-    UNIFORM: {"weights": "constant", "sampling": "uniform"},
-    TAIL: {"weights": "constant", "sampling": "tail"},
-    EQ_12: {"weights": "clipped", "weight_exponent": 0.25},
-}
-"""What a scenario's [model] says; the last clips weights as printed, the others scale every user to
-its whole budget."""
 
 
 def metric_of(kind: Kind) -> str:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 from fedrec.data.kinds import Kind, assumed
-from fedrec.evaluation.ratings import interval, mean_and_error
+from fedrec.evaluation.intervals import interval, mean_and_error
 from fedrec.storage import finite
 from fedrec_research.papers.starts import Start
 from fedrec_research.trials import Row, Trial, rows_of, trial

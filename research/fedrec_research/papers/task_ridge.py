@@ -30,7 +30,7 @@ import numpy as np
 from fedrec.arrays import Float64s
 from fedrec.factorization import weights
 from fedrec.factorization.am_ssp import recipe
-from fedrec.factorization.least_squares import ItemStatistics
+from fedrec.factorization.item_statistics import ItemStatistics
 from fedrec.federation.messages import ClientStep, Question, Release, ReleaseSpec, Reports, State
 from fedrec.federation.reports import RealBlock, block, bounded
 from fedrec.privacy.calibration import Plan, calibrate

@@ -21,8 +21,8 @@ from dp_accounting import rdp
 from fedrec.arrays import Float64s
 from fedrec.data.interactions import Interactions
 from fedrec.factorization.default_ratings import recipe as default
-from fedrec.factorization.default_ratings.directions import public_content
-from fedrec.factorization.default_ratings.model import DefaultSettings, settings_for
+from fedrec.factorization.default_ratings.public_directions import public_content
+from fedrec.factorization.default_ratings.settings import DefaultSettings, settings_for
 from fedrec.factorization.empirical_bayes import ItemPosterior, regress
 from fedrec.factorization.facts import PublicFacts, public_facts
 from fedrec.federation.messages import BlockReports, ClientStep, Question, Release, Reports
@@ -41,6 +41,7 @@ from fedrec_research.trials import Asked, Row
 
 EPSILONS = (1.0, 5.0, 20.0)
 SEEDS = (1, 2)
+QUICK = ("default", "weights all alike", "users believe item vectors to be exact")
 
 
 def _as_it_is(settings: DefaultSettings) -> DefaultSettings:
@@ -162,7 +163,6 @@ PARTS: Mapping[str, Part] = {
         lambda s: replace(s, isometric=False), features=False, against="no public features"
     ),
 }
-QUICK = ("default", "weights all alike", "users believe item vectors to be exact")
 
 
 def run(asked: Asked) -> Row:

@@ -42,8 +42,9 @@ from fedrec.evaluation.als import (
 from fedrec.evaluation.controls import SHUFFLED
 from fedrec.evaluation.ranking import evaluate_ranking
 from fedrec.evaluation.toplists import Scores, dot_product, of_another_user, same_for_everyone
-from fedrec.factorization.facts import Model, PublicFacts, ranker_of
+from fedrec.factorization.facts import PublicFacts
 from fedrec.factorization.least_squares import alternate_clicks
+from fedrec.factorization.rankers import Model, ranker_of
 from fedrec.randomness import Streams
 from fedrec.settings import load
 from fedrec_research.runner import fitted, peak_rss_mb

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from fedrec.data.interactions import Interactions
-from fedrec.evaluation.ratings import mean_and_error
+from fedrec.evaluation.intervals import mean_and_error
 from fedrec.factorization.facts import public_facts
 from fedrec.federation.messages import Question, Release, train
 from fedrec.in_process import Loopback

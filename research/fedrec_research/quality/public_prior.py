@@ -23,11 +23,12 @@ import polars as pl
 
 from fedrec.data.splits import Fold
 from fedrec.evaluation.als import ALS, ITEM_ITEM, als_model, item_item
-from fedrec.evaluation.ratings import mean_and_error
+from fedrec.evaluation.intervals import mean_and_error
 from fedrec.evaluation.toplists import Scores, same_for_everyone
 from fedrec.factorization.default_clicks.model import public_alone
-from fedrec.factorization.facts import Model, public_facts
-from fedrec.recipes.default import public_sources
+from fedrec.factorization.facts import public_facts
+from fedrec.factorization.rankers import Model
+from fedrec.recipes.public_directions import public_sources
 from fedrec.run.outcomes import evaluate, ranked, ranked_fold
 from fedrec.run.ratings import PUBLIC_ALONE
 from fedrec.storage import finite
@@ -61,6 +62,8 @@ SAYS = {"nothing": 0.0, "little": 0.3, "much": 0.9}
 """How much of what planted items are their public sides explain, by its name."""
 QUICK_SHAPES = 3
 """Of each kind."""
+_KEPT: list[TemporaryDirectory[str]] = []
+"""Folders of tables that this process has made, until its end."""
 
 
 def run(asked: Asked) -> Row:
@@ -212,10 +215,6 @@ def _place(data: str, overrides: tuple[str, ...]) -> Place:
     )
     tags = f"data.features_path={_tags(data)}"
     return Place(str(clicks), ("data.kind=clicks", *table, tags, *overrides), Cut())
-
-
-_KEPT: list[TemporaryDirectory[str]] = []
-"""Folders of tables that this process has made, until its end."""
 
 
 @cache

@@ -18,7 +18,7 @@ import numpy as np
 
 from fedrec.data.interactions import Interactions
 from fedrec.evaluation.als import als_model
-from fedrec.evaluation.ratings import mean_and_error
+from fedrec.evaluation.intervals import mean_and_error
 from fedrec.factorization.facts import public_facts
 from fedrec.run.outcomes import baselines
 from fedrec.settings import Scenario, validated

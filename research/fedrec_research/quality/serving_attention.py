@@ -16,16 +16,15 @@ from fedrec_research.news_paper import BASES, FIGURE_5, PADDINGS
 from fedrec_research.quality import serving_news
 from fedrec_research.trials import Asked, Row, paragraph
 
-
-def _method(basis: int, padding: float) -> Method:
-    more = {"padding": padding} if padding else {}
-    return Method("local", 10.0, {"model": "plm-nr", "basis": basis, **more}, seeds=(1,))
-
-
 POINTS = tuple(
     dict.fromkeys([*((B, p) for B in FIGURE_5 for p in PADDINGS), *((B, 0.0) for B in BASES)])
 )
 """(B, p): Figure 5's, then those that Figure 7 adds."""
+
+
+def _method(basis: int, padding: float) -> Method:
+    more = {"padding": padding} if padding else {}
+    return Method("local", 10.0, {"model": "plm-nr", "basis": basis, **more}, seeds=(1,))
 
 
 def run(asked: Asked) -> Row:

@@ -28,7 +28,8 @@ from fedrec.data.splits import Fold
 from fedrec.evaluation.controls import paired
 from fedrec.evaluation.ranking import RankingMetrics, metrics_of
 from fedrec.evaluation.toplists import NO_ITEM, dot_product, same_for_everyone, top_items
-from fedrec.factorization.facts import Model, public_facts, ranker_of
+from fedrec.factorization.facts import public_facts
+from fedrec.factorization.rankers import Model, ranker_of
 from fedrec.randomness import Streams
 from fedrec.run.data.datasets import load_dataset, load_split
 from fedrec.run.news_run import serving_guarantee
@@ -51,7 +52,9 @@ K = 10
 DELTA = 1e-5
 EDGES = (1, 10, 20, 40, 80, 160)
 """Fewest likes of a group of users."""
-KINDS = {"ratings": (), "clicks": ("data.kind=clicks", "data.click_threshold=4")}
+KINDS = {"ratings": (), "clicks": ("data.kind=clicks",)}
+LIKED = "data.click_threshold=4"
+"""Of real ratings: planted clicks have no values."""
 
 Lists = npt.NDArray[np.int32]
 
@@ -64,7 +67,12 @@ def run(asked: Asked) -> Row:
     spent = 20 if asked.path == "planted" else 5
     told = (f"privacy.epsilon={spent}", "privacy.noise=seeded")
     found = {
-        kind: of_scenario(load(None, [place, *more, *told]), epsilons)
+        kind: of_scenario(
+            load(
+                None, [place, *more, *told, *([LIKED] if more and asked.path != "planted" else [])]
+            ),
+            epsilons,
+        )
         for kind, more in KINDS.items()
     }
     return dict(finite({"protocol": paragraph(__doc__), "kinds": found}))
@@ -90,9 +98,8 @@ def of_scenario(scenario: Scenario, epsilons: Sequence[float] = EPSILONS) -> Row
         catalogue = PublicItems.of_features(
             dataset.catalogue.item_ids, dataset.catalogue.titles, dataset.features
         )
-        about, arrays = factorization_bundle(
-            released, catalogue, origin, liked=liked, streams=streams
-        )
+        rng = streams.numpy("serving-basis")
+        about, arrays = factorization_bundle(released, catalogue, origin, liked=liked, rng=rng)
         write(folder / FILE, about, arrays)
         bundle = read(folder / FILE)
         window = latest_liked(fold.history, places=about.history, liked=liked)

@@ -26,7 +26,7 @@ import numpy.typing as npt
 from fedrec.data.impressions import Impressions
 from fedrec.errors import RunError
 from fedrec.evaluation.impressions import evaluate_impressions
-from fedrec.evaluation.ratings import mean_and_error
+from fedrec.evaluation.intervals import mean_and_error
 from fedrec.news.prior import log_exposure, shown_counts
 from fedrec.news.variant import of
 from fedrec.randomness import Streams
@@ -38,12 +38,7 @@ from fedrec.storage import finite
 from fedrec_client.serving_http import connect
 from fedrec_client.serving_link import GrpcServer, ServingQuery, Trust
 from fedrec_research.news import SERVED, Method, news_row, scenario_of
-from fedrec_research.quality.news_popularity import (
-    Metrics,
-    Popularity,
-    above,
-    over_seeds,
-)
+from fedrec_research.quality.news_popularity import Metrics, Popularity, above, over_seeds
 from fedrec_research.quality.served import served
 from fedrec_research.trials import Asked, Row, paragraph, trial
 

@@ -34,8 +34,9 @@ from fedrec.arrays import Float64s
 from fedrec.data.splits import Fold
 from fedrec.evaluation.ranking import evaluate_ranking
 from fedrec.evaluation.toplists import Scores, dot_product, top_items
-from fedrec.factorization.facts import Model, public_facts
-from fedrec.news import attention, topics
+from fedrec.factorization.facts import public_facts
+from fedrec.factorization.rankers import Model
+from fedrec.news import attention, text_topics
 from fedrec.privacy import bounded_mean
 from fedrec.privacy.accounting import mu_for
 from fedrec.privacy.bounded_mean import TopicTable
@@ -226,7 +227,7 @@ class Form:
 def by_directions(
     on: Measured, released: Released, settings: BasisSettings, synthetic: SyntheticSettings
 ) -> Query:
-    """What `serving.export_factorization` exports."""
+    """What `fedrec export` makes of a factorization."""
     people = _people(on, released, settings, synthetic)
     return _additive(on, released, counted_rows(leading(released, people), settings), people)
 
@@ -236,7 +237,7 @@ def by_topics(
 ) -> Query:
     """Soft clusters of the item vectors."""
     rng = Streams(1).numpy("serving-topics")
-    table = topics.text_topics(
+    table = text_topics.text_topics(
         released.ranker.item_vectors, topics=settings.coefficients, rng=rng, temperature=0.15
     )
     return _additive(on, released, table, _people(on, released, settings, synthetic))
@@ -281,7 +282,9 @@ def by_one_vector(
     middle = U.mean(0)
     size = math.sqrt(float((((U - U.mean(0)) @ metric) ** 2).sum(1).mean()))
     known, asked = ((W - middle) @ metric / size for W in (U, on.users))
-    centres = topics.kmeans(known, settings.coefficients, rng=Streams(1).numpy("serving-centres"))
+    centres = text_topics.kmeans(
+        known, settings.coefficients, rng=Streams(1).numpy("serving-centres")
+    )
 
     def ask(epsilon: float) -> Scored:
         guarantee = (

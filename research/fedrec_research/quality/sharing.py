@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from fedrec.evaluation.ratings import mean_and_error
+from fedrec.evaluation.intervals import mean_and_error
 from fedrec.factorization.facts import public_facts
 from fedrec.federation.hostile_clients import on_checked_grid, opening_mu
 from fedrec.federation.messages import Question, ReleaseSpec, train

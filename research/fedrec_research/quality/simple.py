@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fedrec.errors import DataError, SettingsError
-from fedrec.evaluation.ratings import mean_and_error
+from fedrec.evaluation.intervals import mean_and_error
 from fedrec.factorization.facts import public_facts
 from fedrec.registry import BUILT_IN
 from fedrec.run.data.datasets import load_dataset, load_split

@@ -23,8 +23,10 @@ import numpy as np
 from fedrec.data.interactions import Dataset
 from fedrec.data.splits import Fold
 from fedrec.evaluation.controls import paired
-from fedrec.evaluation.ratings import mean_and_error, rating_metrics
-from fedrec.factorization.facts import Model, predict, public_facts
+from fedrec.evaluation.intervals import mean_and_error
+from fedrec.evaluation.ratings import rating_metrics
+from fedrec.factorization.facts import predict, public_facts
+from fedrec.factorization.rankers import Model
 from fedrec.recipes import prepare
 from fedrec.settings import Scenario, validated
 from fedrec.storage import finite

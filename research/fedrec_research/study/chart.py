@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from markupsafe import Markup
 
-from fedrec.evaluation.ratings import Interval
+from fedrec.evaluation.intervals import Interval
 from fedrec.report import wording
 from fedrec.report.svg import (
     Scale,

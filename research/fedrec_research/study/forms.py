@@ -48,45 +48,6 @@ NOT_ON_CLICKS = {
 }
 """Lines of the page that are not there on clicks, and why."""
 Space = Mapping[str, tuple[float | int, ...]]
-
-
-@dataclass(frozen=True)
-class Method:
-    """A published algorithm: what its scenario says in each form that the code has, and what its
-    settings are chosen from.
-
-    features: whether its item vectors are functions of features, free, or both (beside a public
-    side). forms_on_clicks: which of `forms` there are on clicks (`NOT_ON_CLICKS`).
-    """
-
-    label: str
-    features: Literal["free", "of features", "free and of features"]
-    forms: Mapping[Form, Row]
-    space: Space
-    on_clicks: Space
-    spaces: Mapping[Form, Space] | None = None
-    spaces_on_clicks: Mapping[Form, Space] | None = None
-    forms_on_clicks: tuple[Form, ...] = JUDGED
-
-    def choices(self, form: Form, kind: Kind = "ratings") -> Space:
-        """`space` or `on_clicks`, but for what a form has of its own."""
-        rated = KINDS[kind].rated
-        of_kind = self.space if rated else self.on_clicks
-        own = self.spaces if rated else self.spaces_on_clicks
-        return {**of_kind, **((own or {}).get(form, {}))}
-
-    def forms_of(self, kind: Kind) -> tuple[Form, ...]:
-        """Those that the method has on this kind of data."""
-        return tuple(
-            form for form in self.forms if KINDS[kind].rated or form in self.forms_on_clicks
-        )
-
-
-def line(method: str, form: Form) -> str:
-    """The name of a system of the study."""
-    return f"{method}, {form}"
-
-
 _IDS: Row = {"data": {"features": False}, "model": {"encoder": "id"}}
 _VECTORS: Space = {
     "model.dimension": (2, 3, 4, 6, 8),
@@ -153,6 +114,65 @@ _EXAMPLES: Space = {
     "model.gradient_radius": (0.1, 0.3, 1.0, 3.0, 10.0),
 }
 """Of AM-SSP Alg. 6 as printed: an absolute rate, and a ridge on item vectors."""
+_OF_FEATURES: Row = {"model": {"own_vectors": False}}
+_CLIPPED_EXAMPLES: Row = merged(
+    {"recipe": "encoder-descent", "model": {"biases": False, "gradient_radius": 1.0}}, _OF_FEATURES
+)
+_SIDE: Row = {
+    "recipe": "dp-cmf",
+    "model": {"weights": "normalised"},
+    "collective": {"sides": ["metadata"], "start_passes": 0},
+}
+_AM_SSP: Row = {"recipe": "published", "model": {"weights": "normalised"}}
+
+
+@dataclass(frozen=True)
+class Method:
+    """A published algorithm: what its scenario says in each form that the code has, and what its
+    settings are chosen from.
+
+    features: whether its item vectors are functions of features, free, or both (beside a public
+    side). forms_on_clicks: which of `forms` there are on clicks (`NOT_ON_CLICKS`).
+    """
+
+    label: str
+    features: Literal["free", "of features", "free and of features"]
+    forms: Mapping[Form, Row]
+    space: Space
+    on_clicks: Space
+    spaces: Mapping[Form, Space] | None = None
+    spaces_on_clicks: Mapping[Form, Space] | None = None
+    forms_on_clicks: tuple[Form, ...] = JUDGED
+
+    def choices(self, form: Form, kind: Kind = "ratings") -> Space:
+        """`space` or `on_clicks`, but for what a form has of its own."""
+        rated = KINDS[kind].rated
+        of_kind = self.space if rated else self.on_clicks
+        own = self.spaces if rated else self.spaces_on_clicks
+        return {**of_kind, **((own or {}).get(form, {}))}
+
+    def forms_of(self, kind: Kind) -> tuple[Form, ...]:
+        """Those that the method has on this kind of data."""
+        return tuple(
+            form for form in self.forms if KINDS[kind].rated or form in self.forms_on_clicks
+        )
+
+
+def line(method: str, form: Form) -> str:
+    """The name of a system of the study."""
+    return f"{method}, {form}"
+
+
+_TWO_LAYERS: Space = {
+    "model.dimension": (2, 3, 4, 6, 8),
+    "model.steps": (3, 6, 12, 16),
+    "model.encoder_steps": (1, 2),
+    "model.learning_rate": (0.3, 1.0, 3.0, 10.0, 30.0),
+    "model.user_ridge": (0.3, 1.0, 2.0, 4.0, 10.0),
+    "model.item_ridge": (0.0003, 0.001, 0.003, 0.01, 0.03),
+    "model.gradient_radius": (0.1, 0.3, 1.0, 3.0, 10.0),
+}
+"""Of AM-SSP Alg. 6 with its encoder of two layers."""
 
 
 def _statistics(weights: str, printed_weights: str, **more: str) -> Mapping[Form, Row]:
@@ -176,16 +196,6 @@ def _descent(recipe: str, base: Row) -> Mapping[Form, Row]:
     }
 
 
-_OF_FEATURES: Row = {"model": {"own_vectors": False}}
-_CLIPPED_EXAMPLES: Row = merged(
-    {"recipe": "am-dpsgd", "model": {"biases": False, "gradient_radius": 1.0}}, _OF_FEATURES
-)
-_SIDE: Row = {
-    "recipe": "dp-cmf",
-    "model": {"weights": "normalised"},
-    "collective": {"sides": ["metadata"], "start_passes": 0},
-}
-_AM_SSP: Row = {"recipe": "published", "model": {"weights": "normalised"}}
 METHODS: Mapping[str, Method] = {
     "ada-dpals": Method(
         "Ada-DPALS",
@@ -231,7 +241,15 @@ METHODS: Mapping[str, Method] = {
     "am-dpsgd": Method(
         "AM-DPSGD",
         "of features",
-        {"as printed": _CLIPPED_EXAMPLES, **_descent("am-dpsgd", _OF_FEATURES)},
+        {"made sound": {"recipe": "am-dpsgd"}},  # printed, a clipped example bounds no user
+        _TWO_LAYERS,
+        _TWO_LAYERS,
+        forms_on_clicks=(),
+    ),
+    "encoder-descent": Method(
+        "Descent on one layer",
+        "of features",
+        {"as printed": _CLIPPED_EXAMPLES, **_descent("encoder-descent", _OF_FEATURES)},
         {
             **_DESCENT,
             "model.dimension": (1, 2, 3, 4),

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from fedrec.evaluation.ratings import Interval
+from fedrec.evaluation.intervals import Interval
 
 Outcome = Literal["held", "in part", "did not hold", "withdrawn", "not measured"]
 OUTCOMES: tuple[Outcome, ...] = ("held", "in part", "did not hold", "withdrawn", "not measured")

@@ -7,7 +7,7 @@ import math
 from collections import defaultdict
 
 from fedrec.data.kinds import KINDS
-from fedrec.evaluation.ratings import Interval
+from fedrec.evaluation.intervals import Interval
 from fedrec_research.study.results import Study
 from fedrec_research.study.systems import Group
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from fedrec.evaluation.ratings import Interval, paired
+from fedrec.evaluation.intervals import Interval, paired
 from fedrec_research.study.judging import Outcome, Point, Verdict, judged
 from fedrec_research.trials import Row
 

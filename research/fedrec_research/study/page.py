@@ -115,6 +115,8 @@ trainings of Tables 1 and 2, of Figure 4 and of Figure 6 take more than 15 minut
 given."""  # noqa: E501
 INVENTORY = """Every figure and table of the five papers. The papers' data are not at hand; what
 stands in for them is named, so that a re-made figure can show an order and not a value."""
+_ENDS: dict[Group, str] = {"alone": "", "one model": "-one-model", "people": "-people"}
+"""Of result files, by group."""
 
 
 def write(target: Path, results: Path) -> None:
@@ -272,7 +274,3 @@ def _asked(study: Study, results: Path) -> Iterator[str]:
         )
         own = (results / f"study-{study.name}{_ENDS[group]}.json").exists()
         yield f"{start} --seeds {count} {only} {end}{_ENDS[group] if own else ''}.json"
-
-
-_ENDS: dict[Group, str] = {"alone": "", "one model": "-one-model", "people": "-people"}
-"""Of result files, by group."""

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from fedrec.data.kinds import KINDS, Kind
-from fedrec.evaluation.ratings import Interval, interval, paired
+from fedrec.evaluation.intervals import Interval, interval, paired
 from fedrec.privacy.guarantee import Guarantee
 from fedrec_research.study.systems import LIKES, SYSTEMS, Group, Origin, System
 from fedrec_research.study.training import METRICS

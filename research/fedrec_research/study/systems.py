@@ -46,6 +46,19 @@ OTHERS: tuple[Origin, ...] = ("published", "adapted", "own")
 """Those that our default is compared with."""
 Settings = Callable[[str, float], Row]
 """What a scenario says, of the data's name and epsilon."""
+_WORDS = {
+    "item_vectors": "item vectors",
+    "biases": "item biases",
+    "user_means": "users' own means",
+    "start": "start",
+}
+NOTHING = "nothing"
+FEATURES = "item features"
+PEOPLE = "item features, half of the users"
+CLICKERS = "half of the users"
+ALL_SIDES = ("metadata", "similar-items", "public-users")
+_CONSTANT = {"weights": "constant"}
+MU_0 = "Ada-DPALS, μ = 0 (uniform weights)"
 
 
 @dataclass(frozen=True)
@@ -198,14 +211,6 @@ def _shown(value: object) -> str:
     )
 
 
-_WORDS = {
-    "item_vectors": "item vectors",
-    "biases": "item biases",
-    "user_means": "users' own means",
-    "start": "start",
-}
-
-
 def common(place: Place, epsilon: float, seed: int) -> Row:
     """What every scenario says.
 
@@ -220,10 +225,6 @@ def common(place: Place, epsilon: float, seed: int) -> Row:
     }
 
 
-NOTHING = "nothing"
-FEATURES = "item features"
-PEOPLE = "item features, half of the users"
-CLICKERS = "half of the users"
 ID_ONLY: Row = {"data": {"features": False}, "model": {"encoder": "id"}}
 
 
@@ -385,8 +386,6 @@ def _uniform_clicks(data: str, epsilon: float) -> bool:
     return not adaptive_clicks(data, epsilon)
 
 
-ALL_SIDES = ("metadata", "similar-items", "public-users")
-_CONSTANT = {"weights": "constant"}
 _PLAIN = Model("free", biases=False, user_means=False, start="random")
 _EXTENDED = Model("free", biases=True, user_means=True, start="random")
 _SIDES = Model("free and of features", biases=False, user_means=False, start="public data")
@@ -408,7 +407,6 @@ _EVEN = {
     name: make("DPALS (uniform)", **_CONSTANT, sampling="uniform")
     for name, make in (("ratings", tuned), ("clicks", tuned_clicks))
 }
-MU_0 = "Ada-DPALS, μ = 0 (uniform weights)"
 RATINGS = _ours(
     System("default", "default", "ours", FEATURES, default(FEATURES), _OURS),
     System(
@@ -416,11 +414,11 @@ RATINGS = _ours(
     ),
     System("am-ssp", "AM-SSP", "published", FEATURES, encoder, _AM_SSP, (58, 193)),
     System(
-        "am-dpsgd",
-        "AM-DPSGD, with biases",
+        "encoder-descent",
+        "descent on an item encoder, with biases",
         "adapted",
         FEATURES,
-        recipe("am-dpsgd", features=True),
+        recipe("encoder-descent", features=True),
         _AM_DPSGD,
     ),
     System(

@@ -37,6 +37,8 @@ from fedrec_research.trials import Row, merged
 K = 20
 METRICS = {"ratings": ("rmse", "mae"), "clicks": (f"ndcg@{K}", f"recall@{K}")}
 """What a row measures; the first one decides who is ahead."""
+_PRINTED = PosteriorSettings(conversion="printed", passes=40, decay=0.0, forgets=0.05)
+_SIMPLE = ("global mean", "item mean", "item + user bias", "popularity")
 
 
 @dataclass(frozen=True)
@@ -143,8 +145,6 @@ def _public_alone(work: _Work) -> Fitted:
     return Fitted(made.recipe.model(state), non_private(DELTA))
 
 
-_PRINTED = PosteriorSettings(conversion="printed", passes=40, decay=0.0, forgets=0.05)
-_SIMPLE = ("global mean", "item mean", "item + user bias", "popularity")
 _MAKERS: Mapping[str, Callable[[_Work], Fitted]] = {
     "sgld": _timed(_sampled),
     "dp-sgd": _timed(_on_the_whole_model),

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from fedrec.data.kinds import KINDS
-from fedrec.evaluation.ratings import Interval
+from fedrec.evaluation.intervals import Interval
 from fedrec.report import wording
 from fedrec.report.figures import standalone
 from fedrec.storage import write_bytes

@@ -30,8 +30,14 @@ from fedrec_server.serving.refusals import Code, busy, refused
 from fedrec_server.serving.settings import ServingSettings
 from fedrec_server.serving.store import ServedModel
 
+# edges of histograms: from a ranking of a small catalogue to what callers give up after
 _SECONDS = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 5)
 _TOGETHER = (1, 2, 4, 8, 16, 32, 64, 128)
+_SMALL_BYTES = 2**23
+"""Item vectors of a catalogue that is ranked on the event loop: about .3 ms a query."""
+LARGEST = 1e9
+"""Of a coefficient; scores stay finite in single precision."""
+Waiting = tuple[ServedModel, Query, "asyncio.Future[Best]"]
 
 
 class ServingCounts:
@@ -108,15 +114,6 @@ class ServingCounts:
     def served(self, address: Address) -> Endpoint:
         """Answer GET /metrics there. Raises SettingsError."""
         return served(self.registry, address.host, address.port)
-
-
-_SMALL_BYTES = 2**23
-"""Item vectors of a catalogue that is ranked on the event loop: about .3 ms a query."""
-
-LARGEST = 1e9
-"""Of a coefficient; scores stay finite in single precision."""
-
-Waiting = tuple[ServedModel, Query, "asyncio.Future[Best]"]
 
 
 class Batcher:

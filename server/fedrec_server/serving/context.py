@@ -62,10 +62,10 @@ class Watch:
     A bundle that cannot be used is logged and left alone: what answers goes on answering."""
 
     def __init__(
-        self, paths: Sequence[Path], office: ServingContext, *, demo: bool = False
+        self, paths: Sequence[Path], serving: ServingContext, *, demo: bool = False
     ) -> None:
         self._paths = tuple(paths)
-        self._office = office
+        self._serving = serving
         self._demo = demo
         self._seen = {path: found(path) for path in self._paths}
 
@@ -84,16 +84,16 @@ class Watch:
             try:
                 self._put(path, await self._loaded(path))
             except FedRecError as failure:
-                self._office.counts.swapped("failed", len(self._office.store.all()))
-                logs.say_failure(self._office.log, "bundle-unusable", failure)
+                self._serving.counts.swapped("failed", len(self._serving.store.all()))
+                logs.say_failure(self._serving.log, "bundle-unusable", failure)
 
     async def _loaded(self, path: Path) -> ServedModel:
-        read = partial(load, path, self._office.settings.ranking, demo=self._demo)
+        read = partial(load, path, self._serving.settings.ranking, demo=self._demo)
         return await asyncio.get_running_loop().run_in_executor(None, read)
 
     def _put(self, path: Path, model: ServedModel) -> None:
-        self._office.store.put(path, model)
-        self._office.counts.swapped("loaded", len(self._office.store.all()))
-        logs.say(self._office.log, "model", version=model.version, sha256=model.sha256)
+        self._serving.store.put(path, model)
+        self._serving.counts.swapped("loaded", len(self._serving.store.all()))
+        logs.say(self._serving.log, "model", version=model.version, sha256=model.sha256)
         if model.ranked.about.experiment:
-            logs.say(self._office.log, "experiment", level=logging.WARNING, version=model.version)
+            logs.say(self._serving.log, "experiment", level=logging.WARNING, version=model.version)

@@ -33,6 +33,8 @@ _REMEDY = "Look at the server's log; what is served stays as it is."
 _KEPT_REMEDY = "Free disk space, or make the folder writable; what is served stays as it is."
 _CONNECT_S = 10.0
 _LOOK_S = 0.5
+"""To connect, which a server that is there does in less; and between two looks whether this process
+is to end."""
 
 
 @dataclass(frozen=True)

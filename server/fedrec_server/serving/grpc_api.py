@@ -62,15 +62,15 @@ Answer = Callable[[Any], Awaitable[Any]]
 
 
 class GrpcApi:
-    """All calls over one office."""
+    """All calls over one serving."""
 
-    def __init__(self, office: ServingContext) -> None:
-        self._office = office
+    def __init__(self, serving: ServingContext) -> None:
+        self._serving = serving
         self._reflection = reflection.ReflectionServicer([SERVICE, _HEALTH, _REFLECTION])
 
     async def open(self, wanted: Address, tls: TlsTable | None) -> tuple[grpc.aio.Server, Address]:
         """A server that listens, and where. Raises SettingsError."""
-        limits = self._office.settings.limits
+        limits = self._serving.settings.limits
         server = grpc.aio.server(
             options=_options(limits.body_bytes), maximum_concurrent_rpcs=2 * limits.waiting
         )
@@ -114,14 +114,14 @@ class GrpcApi:
     async def _recommend(self, context: Any) -> bytes:
         message = await self._first(context)
         arrived_s = time.perf_counter()
-        self._office.require_open()
-        self._office.endpoint.require_place()
+        self._serving.require_open()
+        self._serving.endpoint.require_place()
         request = _parsed(pb.RecommendRequest, message)
-        model = self._office.store.get(f"{request.version:016x}")
+        model = self._serving.store.get(f"{request.version:016x}")
         query = Query(coefficients_of(request.coefficients[:]), request.k, request.categories)
-        self._office.endpoint.check(model, query)
-        best = await self._office.endpoint.answer(model, query)
-        self._office.counts.answered("grpc", time.perf_counter() - arrived_s)
+        self._serving.endpoint.check(model, query)
+        best = await self._serving.endpoint.answer(model, query)
+        self._serving.counts.answered("grpc", time.perf_counter() - arrived_s)
         reply = pb.RecommendReply(
             version=request.version, items=best.items.tolist(), scores=best.scores.tolist()
         )
@@ -129,27 +129,27 @@ class GrpcApi:
 
     async def _get_model(self, context: Any) -> None:
         version = _parsed(pb.GetModelRequest, await self._first(context)).version
-        self._office.require_open()
-        store = self._office.store
+        self._serving.require_open()
+        store = self._serving.store
         loop = asyncio.get_running_loop()
         model = store.get(f"{version:016x}") if version else store.newest
         number = int(model.version, 16)
-        with self._office.peers.enter_download():
-            async with asyncio.timeout(self._office.settings.limits.download_s):
+        with self._serving.peers.enter_download():
+            async with asyncio.timeout(self._serving.settings.limits.download_s):
                 for start in range(0, model.size, PIECE_BYTES):
                     data = await loop.run_in_executor(None, model.piece, start, PIECE_BYTES)
                     piece = pb.ModelPiece(
                         version=number, total_bytes=model.size, data=data, protocol=PROTOCOL
                     )
                     await context.write(piece.SerializeToString())
-                    self._office.counts.sent(len(data))
+                    self._serving.counts.sent(len(data))
 
     async def _check(self, context: Any) -> bytes:
         service = _parsed(health_pb2.HealthCheckRequest, await self._first(context)).service
         if service not in {"", SERVICE}:
             await context.abort(grpc.StatusCode.NOT_FOUND, "this service is not here")
         kinds = health_pb2.HealthCheckResponse
-        reply = kinds(status=kinds.SERVING if self._office.ready else kinds.NOT_SERVING)
+        reply = kinds(status=kinds.SERVING if self._serving.ready else kinds.NOT_SERVING)
         return bytes(reply.SerializeToString())
 
     async def _reflect(self, context: Any) -> None:
@@ -157,12 +157,12 @@ class GrpcApi:
             while (message := await context.read()) is not grpc.aio.EOF:
                 yield _parsed(reflection_pb2.ServerReflectionRequest, message)
 
-        async with asyncio.timeout(self._office.settings.limits.request_s):
+        async with asyncio.timeout(self._serving.settings.limits.request_s):
             async for reply in self._reflection.ServerReflectionInfo(questions(), context):
                 await context.write(reply.SerializeToString())
 
     async def _first(self, context: Any) -> bytes:
-        async with asyncio.timeout(self._office.settings.limits.request_s):
+        async with asyncio.timeout(self._serving.settings.limits.request_s):
             message = await context.read()
         if not isinstance(message, bytes):
             raise malformed("the request is empty")
@@ -171,7 +171,7 @@ class GrpcApi:
     def _guarded(self, answer: Answer) -> Callable[[Any, Any], Awaitable[Any]]:
         async def guarded(_: object, context: Any) -> Any:
             try:
-                with self._office.peers.enter(_address(context.peer())):
+                with self._serving.peers.enter(_address(context.peer())):
                     return await answer(context)
             except grpc.aio.AbortError:
                 raise
@@ -184,7 +184,7 @@ class GrpcApi:
         return guarded
 
     async def _refuse(self, context: Any, failure: Exception) -> None:
-        refusal = self._office.refusal(failure, "grpc")
+        refusal = self._serving.refusal(failure, "grpc")
         # gRPC keeps what aborts a call in a cycle; its frames would keep a replaced model in memory
         failure.with_traceback(None)
         trailing: list[tuple[str, str | bytes]] = [
@@ -194,7 +194,7 @@ class GrpcApi:
         code = Code(refusal.code)
         if code in RETRY_AFTER_S:
             trailing.append((PUSHBACK_KEY, str(1_000 * RETRY_AFTER_S[code])))
-        if newest := newest_hint(self._office.store, refusal):
+        if newest := newest_hint(self._serving.store, refusal):
             trailing.append((NEWEST_KEY, newest))
         await context.abort(
             _STATUS.get(code, grpc.StatusCode.INVALID_ARGUMENT),

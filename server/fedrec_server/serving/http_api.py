@@ -55,17 +55,17 @@ _PAGE_HEADERS = {
 
 
 class HttpApi:
-    """All requests over one office."""
+    """All requests over one serving."""
 
-    def __init__(self, office: ServingContext, *, page: bool) -> None:
-        self._office = office
-        self._limits = office.settings.limits
-        self._app: ASGIApp = application(office, page=page)
+    def __init__(self, serving: ServingContext, *, page: bool) -> None:
+        self._serving = serving
+        self._limits = serving.settings.limits
+        self._app: ASGIApp = application(serving, page=page)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """One request."""
         try:
-            with self._office.peers.enter(scope["client"][0] if scope["client"] else ""):
+            with self._serving.peers.enter(scope["client"][0] if scope["client"] else ""):
                 if scope["path"] == QUERY_PATH and scope["method"] == "POST":
                     await self._query(scope, receive, send)
                 else:
@@ -76,7 +76,7 @@ class HttpApi:
         except TimeoutError:  # of a download: it is cut, which the length in its head tells
             raise ConnectionResetError from None
         except RefusedError as failure:
-            await _problem(self._office, failure)(scope, receive, send)
+            await _problem(self._serving, failure)(scope, receive, send)
 
     async def _query(self, scope: Scope, receive: Receive, send: Send) -> None:
         body = None
@@ -86,7 +86,7 @@ class HttpApi:
         except _GoneError:
             raise
         except Exception as failure:
-            answer = _problem(self._office, failure, whole=body is not None)
+            answer = _problem(self._serving, failure, whole=body is not None)
             if answer.status_code == HTTP_STATUS[Code.BUSY]:
                 # else callers that do not wait would take the time in which others are answered
                 rest(scope, RETRY_AFTER_S[Code.BUSY])
@@ -98,17 +98,17 @@ class HttpApi:
 
     async def _answered(self, body: bytes) -> bytes:
         arrived_s = time.perf_counter()
-        office = self._office
-        office.require_open()
-        office.endpoint.require_place()
+        serving = self._serving
+        serving.require_open()
+        serving.endpoint.require_place()
         asked = question(body)
-        model = office.store.get(asked.version)
+        model = serving.store.get(asked.version)
         query = Query(
             coefficients_of(asked.coefficients), min(asked.k, 2**62), _bits(model, asked.categories)
         )
-        office.endpoint.check(model, query)
-        best = await office.endpoint.answer(model, query)
-        office.counts.answered("http", time.perf_counter() - arrived_s)
+        serving.endpoint.check(model, query)
+        best = await serving.endpoint.answer(model, query)
+        serving.counts.answered("http", time.perf_counter() - arrived_s)
         # a list of finite numbers is written in Python as in JSON
         items = f'"items": {best.items.tolist()}, "scores": {best.scores.tolist()}'
         return f'{{"version": "{asked.version}", {items}}}'.encode()
@@ -136,17 +136,17 @@ class HttpApi:
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
 
-def application(office: ServingContext, *, page: bool) -> Starlette:
+def application(serving: ServingContext, *, page: bool) -> Starlette:
     """Every route; the query itself never comes here."""
     routes: list[BaseRoute] = [
         Route(QUERY_PATH, _not_here, methods=["POST"]),
-        *_models(office),
-        *_operations(office),
+        *_models(serving),
+        *_operations(serving),
         *(page_routes() if page else ()),
     ]
     app = Starlette(routes=routes)
-    app.add_exception_handler(HTTPException, _not_found(office))
-    app.add_exception_handler(RefusedError, lambda _, failure: _problem(office, failure))
+    app.add_exception_handler(HTTPException, _not_found(serving))
+    app.add_exception_handler(RefusedError, lambda _, failure: _problem(serving, failure))
     return app
 
 
@@ -154,36 +154,36 @@ async def _not_here(_: Request) -> Response:
     raise AssertionError("answered before it comes here")
 
 
-def _models(office: ServingContext) -> list[BaseRoute]:
+def _models(serving: ServingContext) -> list[BaseRoute]:
     async def models(_: Request) -> Response:
-        served = [_served(model, retiring) for model, retiring in office.store.all()]
-        told = Models(newest=office.store.newest.version, models=served)
+        served = [_served(model, retiring) for model, retiring in serving.store.all()]
+        told = Models(newest=serving.store.newest.version, models=served)
         return Response(told.model_dump_json(), media_type="application/json")
 
     async def bundle(request: Request) -> Response:
         version = request.path_params["version"]
         if not fullmatch(VERSION, version):
-            return _problem(office, malformed("not a version"), 422)
-        office.require_open()
-        model = office.store.get(version)
+            return _problem(serving, malformed("not a version"), 422)
+        serving.require_open()
+        model = serving.store.get(version)
         head = {"etag": f'"{model.sha256}"', "cache-control": "public, max-age=31536000, immutable"}
         if head["etag"] in request.headers.get("if-none-match", ""):
             return Response(status_code=304, headers=head)
         head["content-length"] = str(model.size)
         return StreamingResponse(
-            _pieces(office, model), media_type="application/octet-stream", headers=head
+            _pieces(serving, model), media_type="application/octet-stream", headers=head
         )
 
     return [Route("/v1/models", models), Route("/v1/models/{version}/bundle", bundle)]
 
 
-def _operations(office: ServingContext) -> list[BaseRoute]:
+def _operations(serving: ServingContext) -> list[BaseRoute]:
     async def live(_: Request) -> Response:
         return JSONResponse({"status": "live"})
 
     async def ready(_: Request) -> Response:
         return JSONResponse(
-            {"status": "ready" if office.ready else "draining"}, 200 if office.ready else 503
+            {"status": "ready" if serving.ready else "draining"}, 200 if serving.ready else 503
         )
 
     async def schema(_: Request) -> Response:
@@ -238,12 +238,12 @@ def _served(model: ServedModel, retiring: bool) -> Served:
     )
 
 
-async def _pieces(office: ServingContext, model: ServedModel) -> AsyncIterator[bytes]:
+async def _pieces(serving: ServingContext, model: ServedModel) -> AsyncIterator[bytes]:
     loop = asyncio.get_running_loop()
-    with office.peers.enter_download():
+    with serving.peers.enter_download():
         for start in range(0, model.size, PIECE_BYTES):
             data = await loop.run_in_executor(None, model.piece, start, PIECE_BYTES)
-            office.counts.sent(len(data))
+            serving.counts.sent(len(data))
             yield data
 
 
@@ -266,13 +266,13 @@ def _announced(scope: Scope) -> int:
 
 
 def _problem(
-    office: ServingContext, failure: Exception, status: int | None = None, *, whole: bool = False
+    serving: ServingContext, failure: Exception, status: int | None = None, *, whole: bool = False
 ) -> Response:
     """whole: the request was read to its end, and its connection may carry another one."""
-    refusal = office.refusal(failure, "http")
+    refusal = serving.refusal(failure, "http")
     code = Code(refusal.code)
     content = {"code": refusal.code, "cause": refusal.cause, "remedy": refusal.remedy}
-    if newest := newest_hint(office.store, refusal):
+    if newest := newest_hint(serving.store, refusal):
         content["newest"] = newest
     headers = dict[str, str]()
     # a body that was not read to its end must not be taken for the next request
@@ -283,11 +283,11 @@ def _problem(
     return JSONResponse(content, status or HTTP_STATUS[code], headers=headers, media_type=_PROBLEM)
 
 
-def _not_found(office: ServingContext) -> Any:
+def _not_found(serving: ServingContext) -> Any:
     async def told(_: Request, failure: HTTPException) -> Response:
         other = failure.status_code == 405
         cause = "this path takes another method" if other else "there is nothing at this path"
         nothing = refused(Code.NOT_FOUND, cause, "/openapi.json lists what there is.")
-        return _problem(office, nothing, failure.status_code)
+        return _problem(serving, nothing, failure.status_code)
 
     return told

@@ -24,9 +24,9 @@ from fedrec import __version__
 from fedrec.errors import SettingsError
 from fedrec.operations import logs
 from fedrec.operations.addresses import Address
-from fedrec.operations.metrics import keep_little, watch_machine
+from fedrec.operations.machine import keep_little, watch_machine
 from fedrec.operations.party_state import Doing
-from fedrec.operations.pins import LOOK_S
+from fedrec.operations.watched_files import LOOK_S
 from fedrec.storage import write_json
 from fedrec.transport.connection_limits import ConnectionLimits, bounded
 from fedrec.transport.server_tls import RenewedContext, say_where_out_of_time
@@ -132,7 +132,7 @@ async def _serve(
     stop: threading.Event,
 ) -> None:
     counts = ServingCounts(__version__)
-    office = ServingContext(
+    serving = ServingContext(
         settings,
         ModelStore(settings.models),
         Batcher(settings, counts),
@@ -140,23 +140,23 @@ async def _serve(
         counts,
         log,
     )
-    watch = Watch(paths, office, demo=demo)
+    watch = Watch(paths, serving, demo=demo)
     with ExitStack() as stack:
-        stack.callback(office.endpoint.close)
+        stack.callback(serving.endpoint.close)
         await watch.start()
         watched_at = ""
         if settings.metrics:
             watched_at = str(
                 stack.enter_context(counts.served(Address.of(settings.metrics))).address
             )
-        grpc_server, grpc_at = await _open_grpc(office)
+        grpc_server, grpc_at = await _open_grpc(serving)
         try:
-            http_server, http_at = await _open_http(office, page, stack)
+            http_server, http_at = await _open_http(serving, page, stack)
         except BaseException:
             if grpc_server:
                 await grpc_server.stop(None)
             raise
-        newest = office.store.newest
+        newest = serving.store.newest
         about = newest.ranked.about
         tls = settings.tls
         watch_machine(
@@ -186,37 +186,37 @@ async def _serve(
             fetching.append(asyncio.create_task(shown))
         elif settings.tls:
             say_where_out_of_time(Path(settings.tls.certificate), log)
-        await _until_told(office, watch, stop)
+        await _until_told(serving, watch, stop)
         for task in fetching:
             task.cancel()
-        await _drain(office, grpc_server, http_server)
+        await _drain(serving, grpc_server, http_server)
         logs.say(log, "stopped")
 
 
-async def _open_grpc(office: ServingContext) -> tuple[Any, str]:
-    if not office.settings.grpc:
+async def _open_grpc(serving: ServingContext) -> tuple[Any, str]:
+    if not serving.settings.grpc:
         return None, ""
-    server, address = await GrpcApi(office).open(
-        Address.of(office.settings.grpc), office.settings.tls
+    server, address = await GrpcApi(serving).open(
+        Address.of(serving.settings.grpc), serving.settings.tls
     )
     return server, str(address)
 
 
 async def _open_http(
-    office: ServingContext, page: bool, stack: ExitStack
+    serving: ServingContext, page: bool, stack: ExitStack
 ) -> tuple[tuple[uvicorn.Server, asyncio.Task[None]] | None, str]:
-    if not office.settings.http:
+    if not serving.settings.http:
         return None, ""
-    listening = stack.enter_context(_listening(Address.of(office.settings.http)))
-    server = _HttpServer(_http_config(office, page))
+    listening = stack.enter_context(_listening(Address.of(serving.settings.http)))
+    server = _HttpServer(_http_config(serving, page))
     task = asyncio.create_task(server.serve([listening]))
     while not server.started:
         if task.done():
             await task
-        await asyncio.sleep(0.005)
-    host = Address.of(office.settings.http).host
+        await asyncio.sleep(0.005)  # uvicorn tells nobody that it listens
+    host = Address.of(serving.settings.http).host
     port = int(listening.getsockname()[1])
-    return (server, task), f"{'https' if office.settings.tls else 'http'}://{Address(host, port)}"
+    return (server, task), f"{'https' if serving.settings.tls else 'http'}://{Address(host, port)}"
 
 
 class _HttpServer(uvicorn.Server):
@@ -226,13 +226,13 @@ class _HttpServer(uvicorn.Server):
         yield
 
 
-def _http_config(office: ServingContext, page: bool) -> uvicorn.Config:
-    settings = office.settings
-    tls = office.settings.tls
+def _http_config(serving: ServingContext, page: bool) -> uvicorn.Config:
+    settings = serving.settings
+    tls = serving.settings.tls
     # Its words are about malformed requests of anybody who finds the port, and not in our form.
     logging.getLogger("uvicorn").setLevel(logging.CRITICAL)
     config = uvicorn.Config(
-        HttpApi(office, page=page),
+        HttpApi(serving, page=page),
         http=bounded(_connections(settings.limits)),
         ws="none",
         lifespan="off",
@@ -303,45 +303,47 @@ async def _show_renewed(context: ssl.SSLContext | None, tls: TlsTable, log: logg
         return
     shown = RenewedContext(context, Path(tls.certificate), Path(tls.key), log)
     while True:
-        await asyncio.sleep(LOOK_S)
+        await asyncio.sleep(LOOK_S)  # a renewed file tells nobody
         shown.look()
 
 
-async def _until_told(office: ServingContext, watch: Watch, stop: threading.Event) -> None:
+async def _until_told(serving: ServingContext, watch: Watch, stop: threading.Event) -> None:
     over = asyncio.Event()
     again = asyncio.Event()
     loop = asyncio.get_running_loop()
 
     def hung_up() -> None:
         again.set()
-        logs.reopen(office.log)
+        logs.reopen(serving.log)
 
     if threading.current_thread() is threading.main_thread():
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, over.set)
         if hasattr(signal, "SIGHUP"):
             loop.add_signal_handler(signal.SIGHUP, hung_up)
-    every_s = office.settings.models.watch_s
+    every_s = serving.settings.models.watch_s
     due_s = 0.0
     while not (over.is_set() or stop.is_set()):
         if again.is_set() or (every_s and loop.time() >= due_s):
             again.clear()
             await watch.look()
             due_s = loop.time() + every_s
-        office.store.retire()
+        serving.store.retire()
         with suppress(TimeoutError):
             await asyncio.wait_for(over.wait(), _LOOK_S)
 
 
 async def _drain(
-    office: ServingContext, grpc_server: Any, http: tuple[uvicorn.Server, asyncio.Task[None]] | None
+    serving: ServingContext,
+    grpc_server: Any,
+    http: tuple[uvicorn.Server, asyncio.Task[None]] | None,
 ) -> None:
-    limits = office.settings.limits
-    office.stopping = True
-    logs.say(office.log, "stopping")
-    office.counts.state.doing(Doing.STOPPING)
-    await asyncio.sleep(limits.notice_s)
-    office.closed = True
+    limits = serving.settings.limits
+    serving.stopping = True
+    logs.say(serving.log, "stopping")
+    serving.counts.state.doing(Doing.STOPPING)
+    await asyncio.sleep(limits.notice_s)  # load balancers send no more calls after it
+    serving.closed = True
     endings = [grpc_server.stop(limits.grace_s)] if grpc_server else []
     if http:
         http[0].should_exit = True

@@ -16,8 +16,18 @@ from enum import StrEnum
 from typing import Self
 
 from fedrec.errors import RefusedError
-from fedrec.operations.addresses import here
+from fedrec.operations.connections import here
 from fedrec_server.serving.settings import LimitsTable
+
+PUSHBACK_KEY = "grpc-retry-pushback-ms"
+NEWEST_KEY = "fedrec-newest"
+CODE_KEY = "fedrec-code"
+REMEDY_KEY = "fedrec-remedy-bin"
+"""Trailing metadata of gRPC; the newest version comes with `WRONG_VERSION`, over HTTP as `newest`
+in the body."""
+_MOST_KNOWN = 65_536
+"""Peers remembered; beyond them those with a full bucket and nothing in progress are forgotten,
+which changes nothing for them."""
 
 
 class Code(StrEnum):
@@ -54,13 +64,6 @@ HTTP_STATUS = {
 
 RETRY_AFTER_S = {Code.BUSY: 1, Code.DRAINING: 5}
 """When to come back; over HTTP in `Retry-After`, over gRPC as gRPC's own pushback."""
-
-PUSHBACK_KEY = "grpc-retry-pushback-ms"
-NEWEST_KEY = "fedrec-newest"
-CODE_KEY = "fedrec-code"
-REMEDY_KEY = "fedrec-remedy-bin"
-"""Trailing metadata of gRPC; the newest version comes with `WRONG_VERSION`, over HTTP as `newest`
-in the body."""
 
 
 def refused(code: Code, cause: str, remedy: str) -> RefusedError:
@@ -108,11 +111,6 @@ def failed(failure: BaseException) -> RefusedError:
         f"the server failed ({type(failure).__name__})",
         "Its log has the place; the request may be sent again.",
     )
-
-
-_MOST_KNOWN = 65_536
-"""Peers remembered; beyond them those with a full bucket and nothing in progress are forgotten,
-which changes nothing for them."""
 
 
 class _Peer:

@@ -24,6 +24,7 @@ from fedrec_server.serving.refusals import Code, refused
 from fedrec_server.serving.settings import ModelsTable, RankingTable
 
 _TRIES = 5
+"""A training replaces its bundle once: five replacements in a row are another program's."""
 _SMALL_BYTES = 1 << 24
 """Item vectors that are ranked as they are; more are coded in 8 bits."""
 
@@ -84,9 +85,10 @@ def load(path: Path, ranking: RankingTable, *, demo: bool = False) -> ServedMode
 
     Raises RunError where there is none, or it cannot be served."""
     place = bundle_path(path)
-    for _ in range(_TRIES):
+    for _ in range(_TRIES):  # a bundle that was replaced while it was read is read again
         try:
-            descriptor = os.open(place, os.O_RDONLY)
+            # a pipe is opened without waiting for who writes to it, and then refused
+            descriptor = os.open(place, os.O_RDONLY | os.O_NONBLOCK)
         except OSError as failure:
             raise RunError(
                 f"{place} cannot be read: {failure.strerror}",

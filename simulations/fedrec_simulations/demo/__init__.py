@@ -1,6 +1,2 @@
-"""`fedrec demo`: everything on invented data, in one command.
-
-Alone it trains and reports in one process; with `--deployment` it starts real parties: `people`
-invents who lives at the sites, `parties` starts, kills and asks them, `evidence` reads what each
-kept, `shown` prints it, and `deployment` is the order of it all.
-"""
+"""`fedrec demo --deployment`: `trial` is what is trained, `parties` the processes, `deployment` the
+order of it all."""

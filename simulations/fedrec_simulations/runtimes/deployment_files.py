@@ -21,7 +21,8 @@ from typing import Any, Protocol
 from fedrec.federation.protocol import ReleaseEndpoint, ReportEndpoint
 from fedrec.operations.certificates import PLACES, write_development_certificates
 from fedrec.operations.pins import write_pins
-from fedrec.run.job import AnyJob, Shard
+from fedrec.run.job import AnyJob
+from fedrec.run.shards import Shard
 from fedrec.sharing.three_endpoints import ThreeEndpoints
 from fedrec.storage import write_bytes
 from fedrec_aggregator.core import Aggregator, Limits

@@ -1,152 +1,68 @@
-"""The runtime `flower`: real parties in one process, which meet at the same seam as over a network.
+"""The runtime `parties`: real parties in one process, which meet at the same seam as over a
+network.
 
 The server's loop, every client's ledger and checks, the aggregator's core and its release ledger
-are those of a deployment. Rounds are Flower messages over `InProcessGrid`, without network,
-SuperLink or Ray; the aggregator's endpoints are called directly.
+are those of a deployment. Rounds are the messages of a deployment, without network or Flower; the
+aggregator's endpoints are called directly.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from collections.abc import Collection, Generator, Iterator, Sequence
 from contextlib import ExitStack
-from copy import deepcopy
+from dataclasses import dataclass, field, replace
+from math import inf
 from typing import Any
 
-from flwr.app import Context, Error, Message, RecordDict
-from flwr.common.constant import SUPERLINK_NODE_ID, ErrorCode
-from flwr.serverapp import Grid
-from flwr.supercore.run import Run
-from flwr.supercore.task_identity import TaskIdentity
-
 from fedrec.data.interactions import Catalogue
+from fedrec.federation.protocol import Answer
+from fedrec.federation.round_messages import RoundMessage
 from fedrec.run.job import AnyJob, Job, Runtime
-from fedrec_client.flower import client_app
-from fedrec_client.requests import Answering, Requests
-from fedrec_server.broadcast import ClientBroadcast
-from fedrec_server.flower import GridPost
+from fedrec_client.requests import Requests
+from fedrec_server.broadcast import ClientBroadcast, Received
+from fedrec_server.cohorts import UNREACHABLE
 from fedrec_server.gathering import Gathering
 from fedrec_simulations.runtimes.deployment_files import SLOWEST_ROUND_S, Parties, played
 from fedrec_simulations.runtimes.ratings import RatingsParties
 
-App = Callable[[Message, Context], Message]
-"""What a `ClientApp` is to a node."""
 
-RUN_ID = 1
-"""Flower keeps a process's run in one place (`TaskIdentity`, which `Message` reads): all grids of a
-process share it."""
+@dataclass
+class PostHere:
+    """A `broadcast.Post` to clients in this process, called one after the other."""
 
+    clients: Sequence[Requests]
+    again_s: float = inf
+    owned: bool = True
+    _replies: dict[str, Received] = field(default_factory=dict, init=False)
+    _sent: int = field(default=0, init=False)
 
-class InProcessGrid(Grid):
-    """Nodes in this process, called one after the other in the order of the messages.
+    def nodes(self) -> list[str]:
+        """Implements `Post.nodes`."""
+        return [str(number) for number in range(len(self.clients))]
 
-    A node that raises answers with Flower's error "ClientApp raised an exception", as over a
-    SuperLink; a node that is not there answers "node unavailable". Messages are copied on the way,
-    so that no node sees what another did to its own.
+    def owner(self, node: str) -> str:
+        """Implements `Post.owner`."""
+        return self.clients[int(node)].participant.name
 
-    What runs over a SuperLink runs here unchanged: our own ServerApp and ClientApp, and Flower's
-    strategies (`FedAdam(...).start(grid=...)`). A node keeps its `Context` between messages, and
-    may host any number of users.
-    """
+    def send(self, nodes: Sequence[str], message: RoundMessage, ttl_s: float) -> list[str]:
+        """Implements `Post.send`."""
+        names = list[str]()
+        for node in nodes:
+            self._sent += 1
+            names.append(str(self._sent))
+            # its words are its own: no client sees what another did to them
+            mine = replace(message, said=dict(message.said), arrays=dict(message.arrays))
+            try:
+                self._replies[names[-1]] = self.clients[int(node)].answer(mine)
+            except Exception as failure:  # whatever a client raises is its failure, not the round's
+                cause = f"it raised {type(failure).__name__}"
+                self._replies[names[-1]] = Answer("", 0, refusal=UNREACHABLE, cause=cause)
+        return names
 
-    def __init__(self, apps: Mapping[int, App]) -> None:
-        if SUPERLINK_NODE_ID in apps:
-            raise ValueError(f"node {SUPERLINK_NODE_ID} is the server itself, found an app for it")
-        self._apps = dict(apps)
-        self._contexts = {node: Context(RUN_ID, node, {}, RecordDict(), {}) for node in apps}
-        self._replies = dict[str, Message]()
-        self._sent = 0
-        TaskIdentity.task_id = 1
-        TaskIdentity.run_id = RUN_ID
-        TaskIdentity.node_id = SUPERLINK_NODE_ID
-
-    def set_run(self, run: Run) -> None:
-        """Only the one run there is. Raises ValueError on another."""
-        if run.run_id != RUN_ID:
-            raise ValueError(f"an in-process grid has run {RUN_ID}, found {run.run_id}")
-
-    @property
-    def run(self) -> Run:
-        """The run that every message here belongs to."""
-        return Run.create_empty(RUN_ID)
-
-    def context(self, node: int) -> Context:
-        """What a node keeps between messages."""
-        return self._contexts[node]
-
-    def create_message(
-        self,
-        content: RecordDict,
-        message_type: str,
-        dst_node_id: int,
-        group_id: str,
-        ttl: float | None = None,
-    ) -> Message:
-        """Deprecated by Flower, still part of its interface: `Message(...)` does the same."""
-        return Message(content, dst_node_id, message_type, ttl=ttl, group_id=group_id)
-
-    def get_node_ids(self) -> Iterable[int]:
-        """All nodes: they are always there."""
-        return list(self._apps)
-
-    def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
-        """Deliver each message and keep its reply. Returns the ids to pull the replies with."""
-        return [self._deliver(message) for message in messages]
-
-    def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]:
-        """The replies that were not pulled before."""
-        return [self._replies.pop(name) for name in list(message_ids) if name in self._replies]
-
-    def send_and_receive(
-        self, messages: Iterable[Message], *, timeout: float | None = None
-    ) -> Iterable[Message]:
-        """All replies, in order; nodes are called here and now, so there is nothing to wait for."""
-        return [
-            reply for message in messages for reply in self.pull_messages([self._deliver(message)])
-        ]
-
-    def _deliver(self, message: Message) -> str:
-        self._sent += 1
-        name = _named(message, f"message-{self._sent}")
-        reply = self._called(message)
-        _named(reply, f"reply-{self._sent}")
-        self._replies[name] = reply
-        return name
-
-    def _called(self, message: Message) -> Message:
-        node = message.metadata.dst_node_id
-        if node not in self._apps:
-            return Message(
-                Error(ErrorCode.NODE_UNAVAILABLE, f"there is no node {node}"), reply_to=message
-            )
-        try:
-            # arrays' bytes cannot change and are not copied
-            return self._apps[node](deepcopy(message), self._contexts[node])
-        except Exception as failure:
-            # whatever an app raises is that node's failure, never the round's
-            return Message(
-                Error(ErrorCode.CLIENT_APP_RAISED_EXCEPTION, type(failure).__name__),
-                reply_to=message,
-            )
-
-
-def _named(message: Message, name: str) -> str:
-    # as Flower's own in-memory grid does: there is no setter
-    message.metadata.__dict__["_message_id"] = name
-    return name
-
-
-FIRST_NODE = 2
-"""Flower's number 1 is the server."""
-
-
-def grid(participants: Sequence[Answering]) -> InProcessGrid:
-    """One node for each client."""
-    return InProcessGrid(
-        {
-            node: client_app(Requests(each))
-            for node, each in enumerate(participants, start=FIRST_NODE)
-        }
-    )
+    def replies(self, names: Collection[str]) -> Iterator[tuple[str, Received]]:
+        """Implements `Post.replies`."""
+        for name in [name for name in names if name in self._replies]:
+            yield name, self._replies.pop(name)
 
 
 def parties_of(job: AnyJob, catalogue: Catalogue | None, clients: int) -> Parties:
@@ -160,8 +76,8 @@ def parties_of(job: AnyJob, catalogue: Catalogue | None, clients: int) -> Partie
     return NewsParties(job, clients)
 
 
-def flower(catalogue: Catalogue | None, *, clients: int) -> Runtime[AnyJob, Any]:
-    """Carries a job by `clients` Flower nodes in this process."""
+def parties(catalogue: Catalogue | None, *, clients: int) -> Runtime[AnyJob, Any]:
+    """Carries a job by `clients` participants in this process."""
 
     def carry(job: AnyJob) -> Generator[Any, None, None]:
         parties = parties_of(job, catalogue, clients)
@@ -169,7 +85,7 @@ def flower(catalogue: Catalogue | None, *, clients: int) -> Runtime[AnyJob, Any]
         gathering = Gathering(expected_users=users, min_clients=clients, timeout_s=0.0)
         with ExitStack() as stack:
             endpoint, participants = played(parties, stack)
-            broadcast = ClientBroadcast(GridPost(grid(participants)), SLOWEST_ROUND_S)
-            yield from parties.serve(endpoint, broadcast, gathering)
+            post = PostHere([Requests(participant) for participant in participants])
+            yield from parties.serve(endpoint, ClientBroadcast(post, SLOWEST_ROUND_S), gathering)
 
     return carry

@@ -1,7 +1,7 @@
 """Parties of a training of news: a server, clients and, for `central`, an aggregator.
 
 What real processes trained is what their server kept: training is gone through once more here from
-the server's last step, over a fleet that nobody can ask.
+the server's last step, over clients that nobody can ask.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from fedrec.news.variant import of, train_news
 from fedrec.privacy.bounded_mean import TopicTable
 from fedrec.privacy.calibration import Plan
 from fedrec.privacy.click_accounting import TrainingPlan
-from fedrec.run.job import Shard, shards
 from fedrec.run.news_run import NewsJob
+from fedrec.run.shards import Shard, shards
 from fedrec.storage import read_json
 from fedrec_client.click_ledger import ClickLedger
 from fedrec_client.ledger import ClientLedger
@@ -144,7 +144,7 @@ class NewsParties:
 
 @dataclass(frozen=True)
 class Finished:
-    """The fleet of a training that is over: everything was asked."""
+    """The clients of a training that is over: everything was asked."""
 
     num_users: int
 

@@ -14,7 +14,8 @@ from fedrec.data.interactions import Catalogue, Interactions
 from fedrec.federation.protocol import ReleaseEndpoint
 from fedrec.federation.round_driver import Patience
 from fedrec.public_data import PublicData, write_public
-from fedrec.run.job import Carried, Job, Shard, shards
+from fedrec.run.job import Carried, Job
+from fedrec.run.shards import Shard, shards
 from fedrec.storage import read_arrays, read_json, release_file
 from fedrec_client.ledger import ClientLedger
 from fedrec_client.participant import Participant
@@ -38,7 +39,8 @@ class RatingsParties:
     def public(self) -> PublicData:
         """What everybody knows."""
         facts = self.job.facts
-        return PublicData(self.catalogue.item_ids, facts.kind, facts.value_range, facts.features)
+        of = Catalogue(self.catalogue.item_ids, None, ())  # titles decide nothing here
+        return PublicData.of(of, facts)
 
     @cached_property
     def holdings(self) -> Holdings:

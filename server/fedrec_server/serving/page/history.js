@@ -29,7 +29,7 @@ export class History {
     return this.#read().ids;
   }
 
-  /** Grows with every edit and never goes back, so that an earlier history is not taken for the same. */
+  /** Another text after every edit, of any tab, so that an earlier history is not taken for the same. */
   get edit() {
     return this.#read().edit;
   }
@@ -59,6 +59,6 @@ export class History {
   }
 
   #write(ids) {
-    this.#storage.setItem(KEY, JSON.stringify({ ids, edit: this.edit + 1 }));
+    this.#storage.setItem(KEY, JSON.stringify({ ids, edit: crypto.getRandomValues(new Uint32Array(4)).join() }));
   }
 }

@@ -1,7 +1,7 @@
 /**
  * What this device has spent, and the answers it remembers. Kept in the browser's storage, for all models of this site together.
  *
- * An answer is written down with its price before it is sent, in one write: if that fails, nothing leaves. The same question
+ * An answer is written down with its price before it is sent, in one write, in the place of what was read: if that fails, nothing leaves. The same question
  * (same history, model and epsilon) is the remembered numbers again, byte for byte, and costs nothing. "Same history" means
  * not edited since: a title taken out and put back is an edit, because whether an answer was repeated must not depend on titles.
  *
@@ -26,14 +26,21 @@ export class SpentError extends Error {
   }
 }
 
-/** storage: has getItem and setItem, as localStorage. limit: {epsilon, delta} for all answers together. */
+/** storage: has get and swap, as `database` of storage.js. limit: {epsilon, delta} for all answers together. What is asked is of the last `load` or `ask`. */
 export class Ledger {
   #storage;
+  #kept = null; // as it is stored
 
   constructor(storage, limit, now = () => new Date()) {
     this.#storage = storage;
     this.limit = limit;
     this.now = now;
+  }
+
+  /** Read what any tab of this site has kept. */
+  async load() {
+    this.#kept = await this.#storage.get(KEY);
+    return this;
   }
 
   /** [{time, model, version, epsilon, delta, mu, padding, bounded, places, unit, neighbours}], oldest first; mu: behind the padding. */
@@ -95,26 +102,38 @@ export class Ledger {
   }
 
   /**
-   * The numbers of a question: remembered, or drawn now and charged. fresh: mu, behind the question's padding -> coefficients.
-   * Throws SpentError past the limit, and what the storage throws; nothing may be sent then.
+   * The numbers of a question: remembered, or drawn now and charged. asked: () -> the question as it stands. fresh: mu, behind the
+   * question's padding -> coefficients; where another tab was faster they are drawn again. Throws SpentError past the limit, and what the storage throws;
+   * nothing may be sent then.
    */
-  ask(question, model, fresh) {
-    const known = this.remembered(question);
-    if (known) return { coefficients: known, cost: 0 };
-    const { epsilon, version, edit } = question;
-    if (!this.allows(question)) throw new SpentError(this.left(question.padding));
-    const price = this.#price(question);
-    const coefficients = Array.from(fresh(price.mu));
-    const { entries, answers } = this.#read();
-    const entry = { time: this.now().toISOString(), model, version, ...price };
-    const kept = [...answers.filter((answer) => answer.edit === edit), { edit, version, epsilon, coefficients }];
-    this.#storage.setItem(KEY, JSON.stringify({ entries: [...entries, entry], answers: kept }));
-    return { coefficients, cost: epsilon };
+  async ask(asked, model, fresh) {
+    for (;;) {
+      await this.load();
+      const question = asked();
+      const known = this.remembered(question);
+      if (known) return { asked: question, coefficients: known, cost: 0 };
+      const { epsilon, version, edit } = question;
+      if (!this.allows(question)) throw new SpentError(this.left(question.padding));
+      const price = this.#price(question);
+      const coefficients = Array.from(fresh(price.mu));
+      const { entries, answers } = this.#read();
+      const entry = { time: this.now().toISOString(), model, version, ...price };
+      const kept = [...answers.filter((answer) => answer.edit === edit), { edit, version, epsilon, coefficients }];
+      if (await this.#swapped({ entries: [...entries, entry], answers: kept })) return { asked: question, coefficients, cost: epsilon };
+    }
   }
 
   /** Drop the remembered answers. What was spent stays. */
-  forgetAnswers() {
-    this.#storage.setItem(KEY, JSON.stringify({ ...this.#read(), answers: [] }));
+  async forgetAnswers() {
+    do await this.load();
+    while (!(await this.#swapped({ ...this.#read(), answers: [] })));
+  }
+
+  async #swapped(content) {
+    const after = JSON.stringify(content);
+    const swapped = await this.#storage.swap(KEY, this.#kept, after);
+    if (swapped) this.#kept = after;
+    return swapped;
   }
 
   #price({ epsilon, padding = 0, bounded = false, places = MOST_PLACES }) {
@@ -123,7 +142,7 @@ export class Ledger {
   }
 
   #read() {
-    return JSON.parse(this.#storage.getItem(KEY) ?? '{"entries": [], "answers": []}');
+    return JSON.parse(this.#kept ?? '{"entries": [], "answers": []}');
   }
 }
 

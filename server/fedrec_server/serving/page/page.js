@@ -10,15 +10,17 @@ import { makePicker, plain } from "./picker.js";
 import { ranking, scores } from "./ranking.js";
 import { sensitivityOf } from "./sensitivity.js";
 import { bundleBytes, models, questionBody, recommend, ServerError } from "./server.js";
+import { changes, database } from "./storage.js";
 import { TrainingLedger } from "./training/ledger.js";
 import { NOTHING_LEFT, part, say, showBytes, showLedger, showList, showModel, showPicked, showPrivate, showSlope } from "./views.js";
-import { howMade, inWords, short, size, whatShows } from "./words.js";
+import { HIDDEN, howMade, inWords, short, size, whatShows } from "./words.js";
 
 const EPSILONS = [0.1, 0.2, 0.5, 1, 2, 3, 5, 7, 10, 15, 20];
 const BEGINNING = 5;
 const LIMIT = 20; // for all answers of this device together
 const LARGEST_DELTA = 1e-5; // whatever the model says
 const SHOWN = 10;
+const DEVICE_BYTES = 20e6; // of a public model that is ranked here without being asked to, as `fedrec_client.recommending`
 
 const state = { epsilon: BEGINNING, category: null, answer: null, asking: false };
 
@@ -32,7 +34,7 @@ async function begin() {
 
 /** What trainings of this browser cost (the page at /training), mus of releases; null where its ledger is damaged. */
 async function readTrainings() {
-  const read = new TrainingLedger(localStorage).entries();
+  const read = new TrainingLedger(database).entries();
   state.trainings = await read.then((entries) => entries.map(({ mu }) => mu), () => null);
 }
 
@@ -43,14 +45,15 @@ async function load() {
   part("model").textContent = `Loading the public model, ${size(model.bundle_bytes)}…`;
   const bundle = bundleOf(await bundleBytes(model), newest);
   const usable = { ...bundle, sensitivity: sensitivityOf(bundle) };
+  state.here = model.bundle_bytes <= DEVICE_BYTES; // of the model alone, never of what is picked
   const limit = { epsilon: LIMIT, delta: Math.min(bundle.about.delta, LARGEST_DELTA) };
   for (const epsilon of [EPSILONS[0], EPSILONS.at(-1)]) rehearse(usable, muBehind(epsilon, limit.delta, paddingOf(usable)));
   state.bundle = usable;
   state.rowOf = rowsById(bundle.ids);
   state.history = new History(localStorage, bundle.about.history);
-  state.ledger = new Ledger(localStorage, limit);
+  state.ledger = await new Ledger(database, limit).load();
   state.searched = bundle.ids.map((_, row) => plain(titleOf(row)));
-  showModel(bundle);
+  showModel(bundle, state.here);
   showCategories(bundle.about.categories);
 }
 
@@ -69,7 +72,8 @@ function setUpControls() {
   part("epsilon").value = String(EPSILONS.indexOf(state.epsilon));
   part("epsilon").addEventListener("input", () => change({ epsilon: EPSILONS[Number(part("epsilon").value)] }));
   part("category").addEventListener("change", () => change({ category: part("category").value || null }));
-  addEventListener("storage", () => readTrainings().then(render)); // another tab picked or paid
+  addEventListener("storage", render); // another tab picked
+  changes.addEventListener("message", () => Promise.all([readTrainings(), state.ledger.load()]).then(render)); // or paid
   addEventListener("resize", renderAnswer);
 }
 
@@ -96,8 +100,8 @@ function onPick(row) {
   return edit(() => state.history.add(state.bundle.ids[row]), `Added ${titleOf(row)}.`);
 }
 
-function forget() {
-  state.ledger.forgetAnswers();
+async function forget() {
+  await state.ledger.forgetAnswers();
   edit(() => state.history.forget(), "Your titles are forgotten. The ledger stays.");
   part("search").focus();
 }
@@ -142,10 +146,8 @@ async function onAsk() {
 /** Charge and draw, or remember; send; keep what came back. */
 async function askServer() {
   const { bundle, ledger, category } = state;
-  const { asked, coefficients, cost } = await alone(() => {
-    const now = question();
-    return { asked: now, ...ledger.ask(now, bundle.about.name, (mu) => askWhatever(bundle, rowsOfHistory(), { mu }).sent) };
-  }).catch((failure) => {
+  const fresh = (mu) => askWhatever(bundle, rowsOfHistory(), { mu }).sent;
+  const { asked, coefficients, cost } = await ledger.ask(question, bundle.about.name, fresh).catch((failure) => {
     throw failure instanceof SpentError ? failure : new Error(`Nothing was sent: ${failure.message}`);
   });
   const k = Math.min(SHOWN + bundle.about.history, bundle.m); // always as many: what is picked is taken out here
@@ -155,7 +157,11 @@ async function askServer() {
   if (!isListOf(bundle, reply.items, k)) {
     throw new ServerError({ code: "damaged", cause: "The server's list is not one of this model.", remedy: "Do not use this server." });
   }
-  state.answer = { asked: JSON.stringify([asked, category]), items: reply.items, coefficients, cost, body };
+  const picked = rowsOfHistory();
+  const mu = muBehind(asked.epsilon, ledger.limit.delta, paddingOf(bundle));
+  const drowned = shareTold(knownOf(picked), mu) < HIDDEN; // a list at random: everybody's is shown
+  const items = drowned ? ranking(scores(bundle, nobodyOf(bundle)), allowed()).slice(0, k) : reply.items;
+  state.answer = { asked: JSON.stringify([asked, category]), items, drowned, coefficients, cost, body };
   say(cost ? `Answered. This cost ε\u00a0=\u00a0${short(cost)} per title.` : "Answered again: the same bytes were sent, and nothing was spent.");
 }
 
@@ -163,11 +169,6 @@ async function askServer() {
 function isListOf({ m }, items, k) {
   if (!Array.isArray(items) || items.length > k || new Set(items).size !== items.length) return false;
   return items.every((row) => Number.isInteger(row) && row >= 0 && row < m);
-}
-
-/** One tab at a time, where the browser can. */
-async function alone(charge) {
-  return navigator.locks ? navigator.locks.request("fedrec.ledger", charge) : charge();
 }
 
 async function explain(failure) {
@@ -194,16 +195,32 @@ function rowsOfHistory() {
   return state.history.ids.map((id) => state.rowOf(id) ?? -1);
 }
 
+/** How many of these rows the model knows. */
+function knownOf(rows) {
+  return rows.filter((row) => row >= 0).length;
+}
+
+/** The numbers of a reader of whom nothing is known, `fedrec_client.public_model.everybodys`. */
+function nobodyOf(bundle) {
+  return bundle.encoder ? sentOf(bundle, exact(bundle, []), 0) : new Float32Array(bundle.B);
+}
+
+/** Whether a row may be listed: of the category, and not picked. */
+function allowed() {
+  const { bundle, category } = state;
+  const seen = new Set(rowsOfHistory());
+  const bit = 1n << BigInt(Math.max(0, bundle.about.categories.indexOf(category)));
+  return (row) => !seen.has(row) && (category === null || (bundle.categories[row] & bit) !== 0n);
+}
+
 /** What the server does, here, without noise: rows by rank, without those that were picked. Only where something changed. */
 function rankHere() {
   const { bundle, category, history } = state;
   const of = JSON.stringify([bundle.version, history.edit, category]);
   if (state.rankedOf === of) return;
-  const seen = new Set(rowsOfHistory());
-  const bit = 1n << BigInt(Math.max(0, bundle.about.categories.indexOf(category)));
-  const wanted = (row) => !seen.has(row) && (category === null || (bundle.categories[row] & bit) !== 0n);
-  const exactQuery = sentOf(bundle, exact(bundle, rowsOfHistory()), 0);
-  const exactOrder = history.ids.length ? ranking(scores(bundle, exactQuery), wanted) : [];
+  const rows = rowsOfHistory();
+  const exactQuery = knownOf(rows) ? sentOf(bundle, exact(bundle, rows), 0) : nobodyOf(bundle);
+  const exactOrder = history.ids.length ? ranking(scores(bundle, exactQuery), allowed()) : [];
   Object.assign(state, { exactQuery, exactOrder, rankedOf: of });
 }
 
@@ -236,11 +253,12 @@ function renderPrice(picked) {
   part("ask").textContent = asking ? "Asking…" : "Ask the server";
   part("price").textContent = priceInWords(picked);
   part("person").textContent = picked === 0 ? "" : personInWords(picked);
-  part("shows").textContent = whatShows(shareTold(picked, mu), picked, epsilon);
+  part("shows").textContent = whatShows(shareTold(knownOf(rowsOfHistory()), mu), picked, epsilon);
 }
 
-/** Which share of what so many titles say an answer leaves, by public numbers; kept, as readers are invented for some models. */
+/** Which share of what so many known titles say an answer leaves, by public numbers; kept, as readers are invented for some models. */
 function shareTold(titles, mu) {
+  if (titles === 0) return 0;
   const of = JSON.stringify([state.bundle.version, titles, mu]);
   if (state.toldOf !== of) {
     const share = told(state.bundle, titles, noiseStdOf(state.bundle, mu)) ?? toldOfInvented(state.bundle, titles, mu);
@@ -267,10 +285,13 @@ function personInWords(titles) {
 function renderAnswer() {
   const { bundle, exactQuery } = state;
   const answer = answerNow();
+  part("private-part").hidden = state.here && answer === null;
+  part("ledger-part").hidden = state.here && state.ledger.entries.length === 0 && !state.trainings?.length;
+  part("private-title").textContent = answer?.drowned ? "Everybody's: the noise leaves too little of yours" : "By the server, from noised numbers";
   for (const id of ["slope-part", "bytes-part"]) part(id).hidden = answer === null;
   if (answer === null) return showList("private", [], state.history.ids.length ? "Not asked yet." : "Pick a title, then ask.");
-  const allowed = new Set(state.exactOrder);
-  const released = answer.items.filter((row) => allowed.has(row));
+  const listed = new Set(state.exactOrder);
+  const released = answer.items.filter((row) => listed.has(row));
   showPrivate(released, state.exactOrder, SHOWN, titleOf);
   showSlope({ exact: state.exactOrder, released, k: Math.min(SHOWN, released.length), titleOf });
   const noiseStd = noiseStdOf(bundle, muBehind(state.epsilon, state.ledger.limit.delta, paddingOf(bundle)));

@@ -19,7 +19,10 @@ function element(name, text = "", attributes = {}) {
 }
 
 /** The line under the heading. */
-export function showModel({ about, m, B, version, encoder }) {
+export function showModel({ about, m, B, version, encoder }, here) {
+  part("lead-here").hidden = !here;
+  part("lead-asks").hidden = here;
+  part("asking").open ||= !here; // and never shut while somebody asks
   part("model").textContent =
     `Model ${about.name}: ${many(m, "title")}, ${B} numbers a question${asked(encoder)}, ${trained(about)}. Version ${version}.`;
   part("experiment").hidden = about.noise !== "seeded";

@@ -41,13 +41,14 @@ export function howMade({ encoder, B }, noiseStd) {
   return `${hidden}The model's own encoder then gave each of ${B} public vectors a share of attention. To each share the device added ${noise}, and sent the result as positive shares of 1.`;
 }
 
-const HIDDEN = 0.1; // as `fedrec_client.explaining`
+/** Share of what titles say below which the list is everybody's, `fedrec.serving.asking.HIDDEN`. */
+export const HIDDEN = 0.1;
 
 /** What a list can show of so many titles at this noise; share: by public numbers, no number where nobody knows. */
 export function whatShows(share, titles, epsilon) {
   if (!Number.isFinite(share) || titles === 0) return "";
   const left = `Noise of ε\u00a0=\u00a0${epsilon} per title leaves about ${Math.round(100 * share)}% of what ${titles === 1 ? "1 title says" : `${titles} titles say`} about your list`;
-  return share >= HIDDEN ? `${left}.` : `${left}: it will be nearly what everybody gets. More titles, a larger ε or the list of your own device show yours.`;
+  return share >= HIDDEN ? `${left}.` : `${left}: the answer will be what everybody gets. More titles, a larger ε or the list of your own device show yours.`;
 }
 
 /** The sentence under the chart. exact, released: rows, best first. */

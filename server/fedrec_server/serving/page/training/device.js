@@ -12,12 +12,12 @@ import { STEPS } from "./steps.js";
 const TOKEN_BYTES = 16;
 const COUNTED = new Set(["replayed", "already-reported"]);
 
-/** One person. ledger: a TrainingLedger. leaf: an HttpLeaf, or what answers like one. ratings(): [[item id, value], ..]. */
+/** One person. ledger: a TrainingLedger. aggregator: an HttpAggregator, or what answers like one. ratings(): [[item id, value], ..]. */
 export class Device {
   #enrolled = null;
 
-  constructor({ ledger, leaf, ratings, user = "me" }) {
-    Object.assign(this, { ledger, leaf, ratings, user });
+  constructor({ ledger, aggregator, ratings, user = "me" }) {
+    Object.assign(this, { ledger, aggregator, ratings, user });
   }
 
   /** {run, epsilon, delta, scale, items} of the round that is open, checked and not answered; null where none is. */
@@ -41,16 +41,16 @@ export class Device {
     }
     const { header, promise, terms, quorum } = open;
     const contents = {};
-    for (const [name, { sha256: digest }] of Object.entries(header.arrays)) contents[name] = await this.leaf.content(digest);
+    for (const [name, { sha256: digest }] of Object.entries(header.arrays)) contents[name] = await this.aggregator.content(digest);
     const question = await questionOf(header, contents);
     const charged = await this.ledger.charge(header, promise, header.releases.map(({ name }) => name), terms.digest); // before anything private is read
     const batch = await this.#answered(me, header, question, terms, quorum);
     await this.#enroll(me, header.run);
-    let rejected = await this.leaf.report(header.run, header.round, batch, me.bearer);
+    let rejected = await this.aggregator.report(header.run, header.round, batch, me.bearer);
     if ("not-enrolled" in rejected) {
-      this.#enrolled = null; // its leaf was replaced
+      this.#enrolled = null; // the aggregator was replaced
       await this.#enroll(me, header.run);
-      rejected = await this.leaf.report(header.run, header.round, batch, me.bearer);
+      rejected = await this.aggregator.report(header.run, header.round, batch, me.bearer);
     }
     const code = Object.keys(rejected).find((refusal) => !COUNTED.has(refusal));
     if (code) throw new RefusedError(code, "The report was not counted.", "The same report may be sent again.");
@@ -59,7 +59,7 @@ export class Device {
 
   /** The round that is open, its header, plan and terms checked; null where none is. */
   async #open() {
-    const told = await this.leaf.round();
+    const told = await this.aggregator.round();
     if (!told.question) return null;
     if (typeof told.question !== "string" || typeof told.terms !== "string") throw new RefusedError("malformed", "A question has a digest, and its terms.");
     const quorum = told.quorum ?? 0;
@@ -77,7 +77,7 @@ export class Device {
 
   /** Bytes of that digest: whoever carries them can change nothing. */
   async #content(digest) {
-    const bytes = await this.leaf.content(digest);
+    const bytes = await this.aggregator.content(digest);
     if (hexOf(await sha256(bytes)) !== digest) throw new RefusedError("wrong-question", "Other bytes came than were asked for.");
     return bytes;
   }
@@ -91,7 +91,7 @@ export class Device {
   /** Once for each run, and before the first: a server counts on those who are known when a run begins. */
   async #enroll({ token, bearer }, run) {
     if (this.#enrolled === run) return;
-    await this.leaf.enroll(token, bearer);
+    await this.aggregator.enroll(token, bearer);
     this.#enrolled = run;
   }
 

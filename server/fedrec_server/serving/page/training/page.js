@@ -4,19 +4,20 @@ import { compose, epsilonOf } from "../accounting.js";
 import { bundleOf } from "../bundle.js";
 import { makePicker, plain } from "../picker.js";
 import { bundleBytes, models } from "../server.js";
+import { database } from "../storage.js";
 import { part, say } from "../views.js";
 import { many, short, size } from "../words.js";
 import { Device } from "./device.js";
 import { BudgetError, LedgerError, TrainingLedger } from "./ledger.js";
-import { HttpLeaf } from "./leaf.js";
+import { HttpAggregator } from "./aggregator.js";
 
 const LIMIT = { epsilon: 10, delta: 1e-5 }; // for all trainings of this browser together
 const RATINGS = "fedrec.ratings";
 const LOOK_MS = 5000;
 
 const state = { ids: [], titles: new Map(), scale: [1, 5], searched: [], takesPart: false };
-const ledger = new TrainingLedger(localStorage, LIMIT);
-const device = new Device({ ledger, leaf: new HttpLeaf(document.baseURI), ratings: () => Object.entries(ratings()) });
+const ledger = new TrainingLedger(database, LIMIT);
+const device = new Device({ ledger, aggregator: new HttpAggregator(document.baseURI), ratings: () => Object.entries(ratings()) });
 
 /** Look for a round, show its catalogue, and make the page work. */
 async function begin() {
@@ -85,11 +86,10 @@ async function onTakePart() {
   }
 }
 
-/** One round, by one tab at a time. What another try cannot mend ends it. */
+/** One round. What another try cannot mend ends it. */
 async function answer() {
   try {
-    const work = () => device.takePart();
-    const sent = await (navigator.locks ? navigator.locks.request("fedrec.training", work) : work());
+    const sent = await device.takePart();
     if (!sent) say("No round is open. The training knows that this browser is here.");
     else if (sent.charged) say(`A report of ${size(sent.bytes)} was sent and counted.`);
   } catch (failure) {

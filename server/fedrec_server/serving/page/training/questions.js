@@ -59,7 +59,7 @@ export function requireRows({ arrays, releases }, items) {
   const misfit = Object.entries(arrays).find(([name, { shape }]) => name !== "items" && shape.length > 0 && shape[0] !== items);
   const block = releases.flatMap(({ blocks }) => blocks).find(({ rows }) => ![1, items, listed].includes(rows));
   const blocks = releases.flatMap((release) => release.blocks);
-  if (!isShort(blocks, items)) throw new RefusedError("too-large", "A report could have more bytes than a leaf takes.");
+  if (!isShort(blocks, items)) throw new RefusedError("too-large", "A report could have more bytes than an aggregator takes.");
   if (new Set(blocks.map(({ rows }) => rows).filter((rows) => rows !== 1)).size > 1) {
     throw new RefusedError("malformed", "Blocks have different numbers of rows.");
   }

@@ -64,7 +64,7 @@ export function silence(blocks) {
 }
 
 /**
- * Throws RangeError where a report is not of the form that the question announces, or larger than a radius. A leaf would turn it away or
+ * Throws RangeError where a report is not of the form that the question announces, or larger than a radius. The aggregator would turn it away or
  * shorten it, and the server hears how many were: it must not choose who, by arrays on which a step fails for some, whose empty report is
  * sound.
  */
@@ -83,7 +83,7 @@ export function requireSound(items, parts, releases) {
   }
 }
 
-/** Whether a leaf takes the report that these blocks make, however many items of the catalogue the person has. */
+/** Whether the aggregator takes the report that these blocks make, however many items of the catalogue the person has. */
 export function isShort(blocks, items) {
   const events = Math.min(items, MOST_ITEMS);
   const numbers = blocks.map(({ rows, folds, width }) => (rows === 1 ? 1 : events) + folds * width);

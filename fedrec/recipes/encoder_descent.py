@@ -1,0 +1,99 @@
+"""Noisy gradient descent on a linear encoder of public features, with item biases, users' own
+means and an entry of its own for each item: `descent.encoder_descent`, on clicks
+`descent.click_descent`.
+
+AM-DPSGD, the method of the paper, is `recipes.am_dpsgd`: two layers, clipped examples, no biases.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Literal
+
+from fedrec.data.kinds import KINDS, Kind
+from fedrec.errors import SettingsError
+from fedrec.factorization.descent import click_descent, encoder_descent, noisy_descent
+from fedrec.federation.messages import ClientStep
+from fedrec.preparing import Prepared, RecipeFacts
+from fedrec.recipes import descent_choices as choices
+from fedrec.registry import RecipeSpec, whole_scenario
+from fedrec.settings import RecipeScenario
+
+
+def build(scenario: RecipeScenario, facts: RecipeFacts) -> Prepared:
+    """The recipe and its steps."""
+    choices.require_clicks(scenario, facts.kind)
+    if scenario.model.gradient_radius and not facts.rated:
+        raise SettingsError(
+            "model.gradient_radius has no effect on clicks, of which a gradient is no sum over "
+            "a user's examples",
+            "Leave model.gradient_radius out.",
+        )
+    settings, of_encoder = settings_of(scenario)
+    features = facts.features if scenario.model.encoder != "id" and scenario.data.features else None
+    rows = encoder_descent.feature_rows(features, facts.num_items, of_encoder)
+    if not facts.rated:
+        return choices.descent_of_clicks(click_settings(scenario), facts, rows)
+    descent = choices.descent(settings, facts)
+    recipe = encoder_descent.EncoderDescent(descent, of_encoder, rows)
+    steps = encoder_descent.client_steps(settings, of_encoder.gradient_radius)
+    return Prepared(recipe, steps, recipe.plan)
+
+
+def client_steps(
+    scenario: RecipeScenario, kind: Kind | Literal["news"]
+) -> Mapping[str, ClientStep]:
+    """By the name a question gives."""
+    if KINDS[kind].rated:
+        settings, of_encoder = settings_of(scenario)
+        return encoder_descent.client_steps(settings, of_encoder.gradient_radius)
+    return click_descent.client_steps(click_settings(scenario))
+
+
+def settings_of(
+    scenario: RecipeScenario,
+) -> tuple[noisy_descent.DescentSettings, encoder_descent.EncoderSettings]:
+    """The scenario's values, as in `recipes.noisy_descent.settings_of`; steps of all outer steps
+    together are what is accounted."""
+    chosen = scenario.model
+    epsilon = scenario.privacy.epsilon
+    gradients = chosen.encoder_steps or 1
+    descent = noisy_descent.DescentSettings(
+        dimension=chosen.dimension or (1 if epsilon < 0.75 else 2 if epsilon < 15 else 3),
+        steps=gradients * (chosen.steps or (6 if epsilon < 3 else 12 if epsilon < 15 else 16)),
+        rate=chosen.learning_rate or 0.3,
+        user_ridge=chosen.user_ridge or 2.0,
+        item_ridge=chosen.item_ridge or _ridge(epsilon),
+        start_std=0.02 if chosen.biases else 1.0,
+        biases=chosen.biases,
+    )
+    return descent, encoder_descent.EncoderSettings(
+        gradients,
+        least_share=0.0025 if chosen.own_vectors else 0.0,
+        rarity=0.5,
+        identity=0.7 * chosen.own_vectors,
+        gradient_radius=chosen.gradient_radius,
+    )
+
+
+def _ridge(epsilon: float) -> float:
+    return 60.0 if epsilon < 0.75 else 20.0 if epsilon < 3 else 10.0
+
+
+def click_settings(scenario: RecipeScenario) -> click_descent.ClickDescentSettings:
+    """The values that all descent on clicks has, with T gradients between two solves of users,
+    items weighed alike."""
+    gradients = scenario.model.encoder_steps or 1
+    chosen = choices.click_settings(scenario)
+    return replace(chosen, gradients=gradients, steps=gradients * chosen.steps, exponent=0.0)
+
+
+SPEC = RecipeSpec(
+    name="encoder-descent",
+    build=build,
+    client_steps=client_steps,
+    read=whole_scenario,
+    keys=choices.KEYS
+    | {"biases", "encoder_steps", "gradient_radius", "own_vectors", "user_radius"},
+)

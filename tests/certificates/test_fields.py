@@ -1,0 +1,383 @@
+"""Walk of every field of every file of certified models: each is edited, with digests restated, and
+verification says what the table of docs/audit.md says of it."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from fnmatch import fnmatch
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from safetensors.numpy import load, save
+
+from fedrec.certificates import verifying
+from fedrec.certificates.model_files import Told, model_files
+from fedrec.certificates.verifying import verify
+from fedrec.certificates.writing import (
+    FILE,
+    FOLDER,
+    own_digest,
+    read_inputs,
+    round_file,
+    settings_of,
+)
+from fedrec.errors import RunError
+from fedrec.federation.wire import digest_of, unpack_release
+from fedrec.operations.certificates import issue, make_ca
+from fedrec.output_folders import finish
+from fedrec.serving.bundle import FILE as BUNDLE
+from fedrec.serving.model_bundles import COUNTS, bundle_of, ensure_bundle, facts_of
+from fedrec.settings import validated
+from fedrec.storage import read_json, sha256_of, write_json
+from tests.certificates.models import SMALL, parsed, sealed, signed, simulated, stated
+
+ITEMS = [*SMALL, "data.kind=clicks", "recipe=dp-item-item", "privacy.epsilon=300"]
+BIAS = [*SMALL, "recipe=dp-bias"]
+CASES: Mapping[str, list[str]] = {
+    "item recipe, served": ITEMS,
+    "ratings": BIAS,
+    "deployed, signed": BIAS,
+    "deployed, of several trainings": ITEMS,
+}
+DOCUMENT = Path(__file__).parents[2] / "docs" / "audit.md"
+
+
+@cache
+def table() -> list[tuple[str, list[str], dict[str, str]]]:
+    """Of each row: patterns of files; then verdict by field, "" for everything else."""
+    rows = list[tuple[str, list[str], dict[str, str]]]()
+    text = DOCUMENT.read_text().partition("### What each field rests on")[2].partition("\n## ")[0]
+    for line in re.findall(r"^\| `.*$", text, re.MULTILINE):
+        files, *columns = (cell.strip() for cell in line.strip("|").split("|"))
+        verdicts = dict[str, str]()
+        for verdict, cell in zip(("proved", "signed", "trusted"), columns, strict=True):
+            verdicts |= dict.fromkeys(re.findall(r"`([^`]+)`", cell), verdict)
+            if "everything" in cell:
+                verdicts[""] = verdict
+        rows.append((line, re.findall(r"`([^`]+)`", files), verdicts))
+    return rows
+
+
+def verdict_of(file: str, field: str) -> tuple[str, str]:
+    """Verdict, and the field of the table that gives it: the longest that the field begins with."""
+    found = [
+        (name, verdict)
+        for _, files, verdicts in table()
+        if any(fnmatch(file, pattern) for pattern in files)
+        for name, verdict in verdicts.items()
+        if not name or f"{field}.".startswith(f"{name}.")
+    ]
+    assert found, f"docs/audit.md says nothing of {field} in {file}"
+    name, verdict = max(found, key=lambda one: len(one[0]))
+    return verdict, name
+
+
+@dataclass(frozen=True)
+class Edit:
+    """A changed content of a file. field: its path, without places in lists."""
+
+    file: str
+    field: str
+    how: str
+    content: bytes
+    before: bytes = b""
+
+
+def other_values(value: Any) -> Iterator[tuple[str, Any]]:
+    """Of one leaf."""
+    if isinstance(value, bool):
+        yield "not", not value
+    elif isinstance(value, int | float):
+        yield "larger", value * 2 + 1
+        yield "smaller", value / 2 - 1 if isinstance(value, float) else value - 1
+        yield "slightly larger", value * (1 + 1e-4)
+        yield "as text", str(value)
+        yield "of another type", float(value) if isinstance(value, int) else int(value)
+    elif isinstance(value, str):
+        yield "longer", f"{value}x"
+        yield "another", "00" if value != "00" else "11"
+        yield "as a number", 7
+    yield "null", None if value is not None else 1
+    yield "in a list", [value]
+
+
+def edited(document: Any, seen: dict[str, int], field: str = "") -> Iterator[tuple[str, str, Any]]:
+    """Field, edit and document, of every leaf and every table and list; of those that are alike,
+    two."""
+    seen[field] = seen.get(field, 0) + 1
+    if seen[field] > 2:
+        return
+    if isinstance(document, dict):
+        yield f"{field}.more".lstrip("."), "added", {**document, "more": "Sally rated i7"}
+        for key, value in document.items():
+            inner = f"{field}.{key}".lstrip(".")
+            without = {name: one for name, one in document.items() if name != key}
+            yield inner, "removed", without
+            for name, how, changed in edited(value, seen, inner):
+                yield name, how, {**document, key: changed}
+    elif isinstance(document, list):
+        yield field, "one more", [*document, document[-1] if document else "Sally rated i7"]
+        if document:
+            yield field, "one less", document[:-1]
+        if len(document) > 1 and document != document[::-1]:
+            yield field, "reordered", document[::-1]
+        for place in sorted({0, len(document) - 1} if document else ()):
+            for name, how, changed in edited(document[place], seen, field):
+                yield name, how, [*document[:place], changed, *document[place + 1 :]]
+    else:
+        for how, other in other_values(document):
+            yield field, how, other
+
+
+def json_edits(file: str, content: bytes) -> Iterator[Edit]:
+    for field, how, changed in edited(json.loads(content), {}):
+        text = json.dumps(changed, indent=2, sort_keys=True) + "\n"
+        yield Edit(file, field, how, text.encode())
+
+
+def array_edits(file: str, content: bytes) -> Iterator[Edit]:
+    """Of a safetensors file: every array, and every word of its header."""
+    length = int.from_bytes(content[:8], "little")
+    header, body = json.loads(content[8 : 8 + length]), content[8 + length :]
+    arrays, words = load(content), header.pop("__metadata__", None)
+
+    def packed(changed: Mapping[str, Any]) -> bytes:
+        return save(dict(changed), words)
+
+    for name, array in arrays.items():
+        other = next(iter({"float32", "float64", "int64"} - {array.dtype.name}))
+        for how, made in (
+            ("slightly larger", _moved(array, 1)),
+            ("smaller", _moved(array, -1)),
+            ("of another type", array.astype(other)),
+            ("in another shape", array[None]),
+            ("reordered", np.ascontiguousarray(array[::-1]) if array.ndim else array),
+        ):
+            if made.shape != array.shape or made.dtype != array.dtype or (made != array).any():
+                yield Edit(file, f"arrays.{name}", how, packed({**arrays, name: made}))
+        less = {key: one for key, one in arrays.items() if key != name}
+        yield Edit(file, f"arrays.{name}", "removed", save(less, words))
+    yield Edit(file, "arrays.more", "added", packed({**arrays, "more": np.zeros(1, np.float32)}))
+    for said, how, changed in edited(words or {}, {}):
+        text = {key: one for key, one in changed.items() if isinstance(one, str)}
+        yield Edit(file, f"header.{said}", how, save(arrays, text))
+        for key in {*text} if how == "longer" else ():
+            try:  # words that are JSON themselves
+                inner = json.loads((words or {})[key])
+            except (KeyError, ValueError):
+                continue
+            for name, inner_how, one in edited(inner, {}, key):
+                told = {**(words or {}), key: json.dumps(one)}
+                yield Edit(file, f"header.{name}", inner_how, save(arrays, told))
+    spaced = json.dumps({**({"__metadata__": words} if words else {}), **header}).encode()
+    spaced += b" " * (8 - len(spaced) % 8)
+    yield Edit(file, "header", "spaced", len(spaced).to_bytes(8, "little") + spaced + body)
+    yield Edit(file, "end", "added", content + b"Sally rated i7")
+
+
+def _moved(array: np.ndarray[Any, Any], by: int) -> np.ndarray[Any, Any]:
+    moved = array.copy()
+    if moved.size and moved.dtype.kind == "f":
+        moved.flat[0] += by * max(abs(float(moved.flat[0])) * 1e-3, 1e-3)
+    elif moved.size:
+        moved.flat[0] += moved.dtype.type(1) if by > 0 else moved.dtype.type(2)
+    return moved
+
+
+def line_edits(file: str, content: bytes) -> Iterator[Edit]:
+    lines = content.splitlines(keepends=True)
+    for number, line in enumerate(lines):
+        before, after = lines[:number], lines[number + 1 :]
+        for how, made in (
+            ("removed", []),
+            ("twice", [line, line]),
+            ("longer", [line[:-1] + b" x\n"]),
+            ("larger", [re.sub(rb"\d", lambda found: b"%d" % (9 - int(found[0])), line)]),
+        ):
+            if made != [line]:
+                yield Edit(file, "line", how, b"".join([*before, *made, *after]))
+
+
+def edits(model: Path) -> Iterator[Edit]:
+    """Of every file; of rounds that are alike, of the first and of the last one."""
+    rounds = len(parsed(model)["rounds"])
+    for path in sorted(path for path in model.rglob("*") if path.is_file()):
+        file = path.relative_to(model).as_posix()
+        if file.startswith(f"{FOLDER}/round-") and file not in {
+            round_file(0),
+            round_file(rounds - 1),
+        }:
+            continue
+        kind = {".json": json_edits, ".safetensors": array_edits}.get(path.suffix, line_edits)
+        content = path.read_bytes()
+        for edit in kind(file, content):
+            if edit.content != content:
+                yield replace(edit, before=content)
+        if file != BUNDLE:  # a model without one is whole
+            yield Edit(file, "", "removed", b"")
+
+
+def put(model: Path, edit: Edit) -> None:
+    """The edit, and every digest that names the file."""
+    path = model / edit.file
+    if edit.how == "removed" and not edit.field:
+        path.unlink()
+    else:
+        path.write_bytes(edit.content)
+    if edit.file == FILE:
+        content = read_json(path) if path.exists() else {}
+        if content and edit.field.partition(".")[0] != "sha256":
+            write_json(path, {**content, "sha256": own_digest(content)})
+        return
+    for named, by in (("model.safetensors", "manifest.json"), *FEATURES):
+        if edit.file == named and path.exists():
+            write_json(model / by, {**read_json(model / by), "sha256": sha256_of(path)})
+    if edit.file != BUNDLE:
+        sealed(model)
+
+
+FEATURES = ((f"{FOLDER}/features.safetensors", f"{FOLDER}/public.json"),)
+
+
+def rewritten(model: Path, told: Told | None = None) -> None:
+    """A forger's whole work: question after question, and every file that follows, anew.
+
+    told: what the model's files say, None for what they said before."""
+    content = parsed(model)
+    scenario = validated(content["settings"], source="forged")
+    inputs: Any = read_inputs(model / FOLDER, content["users"])
+    side = inputs.server_side(scenario)
+    plan, state = side.recipe.plan, side.recipe.begin()
+    content["settings"] = settings_of(scenario)
+    for number, round in enumerate(content["rounds"]):
+        question = side.recipe.ask(state)
+        round["question"] = digest_of(question, run=content["run"], plan=plan)
+        release = unpack_release((model / round_file(number)).read_bytes(), question.releases)
+        standing = release.standing_for(content["users"], reported=round["reported"])
+        state = side.recipe.tell(state, question, standing)
+    said = told or verifying._told(model, content, plan, inputs.public)
+    files = model_files(scenario, inputs.public, inputs.users, side.recipe, state, plan, {}, said)
+    for name in (
+        "training.json",
+        "README.md",
+        *(("serving.json", COUNTS) if not said.origin else ()),
+    ):
+        (model / name).unlink(missing_ok=True)
+    for name, made in {**files, **{f"{FOLDER}/{k}": v for k, v in inputs.files().items()}}.items():
+        (model / name).write_bytes(made)
+    finish(model, "model", [FILE])
+    sealed(model, **{**content, "plan": plan.content()})
+
+
+def made(case: str, folder: Path) -> Path:
+    """The model of a case, as whoever trains it writes it."""
+    model = simulated(folder, CASES[case])
+    if "deployed" in case:
+        content = parsed(model)
+        took_part = [
+            {"round": number, "reported": one["reported"], "asked": 60, "joined": 60, "quorum": 9}
+            for number, one in enumerate(content["rounds"])
+        ]
+        told = Told("aggregator", None, took_part=took_part)
+        if "several" in case:
+            served = facts_of(model)
+            one = served.origin
+            larger = replace(one.guarantee, epsilon=one.guarantee.epsilon * 1.5)
+            origin = replace(one, guarantee=larger, spent=larger.epsilon, runs=3, not_covered=())
+            told = Told("system", origin, served.catalogue.listed, took_part=took_part)
+        rewritten(model, told)
+    if "signed" in case:
+        key = issue(make_ca(folder / "ca", days=2), "aggregator", "one", days=2)
+        sealed(model, statements=[signed(stated(model), key)])
+    if "served" in case or "several" in case:
+        ensure_bundle(model)
+    return model
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", CASES)
+def test_every_edit_has_the_verdict_of_the_table(
+    case: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = made(case, tmp_path)
+    assert verify(model).difference == 0
+    _remember_bundles(monkeypatch)
+    signs = bool(parsed(model)["statements"])
+    wrong = list[str]()
+    for edit, held in outcomes(model, edits(model), lambda edit: put(model, edit)):
+        verdict, _ = verdict_of(edit.file, edit.field)
+        if held and (verdict == "proved" or (verdict == "signed" and signs)):
+            wrong.append(f"{edit.file}: {edit.field} {edit.how}: holds, and is {verdict}")
+    assert not wrong, "\n".join(wrong)
+
+
+@pytest.mark.slow
+def test_who_writes_everything_anew_without_the_key_changes_what_is_trusted_and_no_more(
+    tmp_path: Path,
+) -> None:
+    """Of what the model is made with; each entry of the table is changed by some edit."""
+    model = made("deployed, signed", tmp_path)
+    given = [edit for edit in edits(model) if edit.file.startswith(FOLDER) and edit.content]
+
+    def forge(edit: Edit) -> None:
+        put(model, edit)
+        with suppress(Exception):  # what no forger can go on with
+            rewritten(model)
+
+    changed, tried = set[tuple[str, str]](), set[tuple[str, str]]()
+    wrong = list[str]()
+    for edit, held in outcomes(model, given, forge):
+        verdict, name = verdict_of(edit.file, edit.field)
+        if verdict == "trusted":
+            tried.add((edit.file, name))
+        if held and not _undone(edit, model):
+            changed.add((edit.file, name))
+            if verdict != "trusted":
+                wrong.append(f"{edit.file}: {edit.field} {edit.how}: holds, and is {verdict}")
+    assert not wrong, "\n".join(wrong)
+    assert changed == tried
+
+
+def outcomes(
+    model: Path, given: Iterable[Edit], change: Callable[[Edit], None]
+) -> Iterator[tuple[Edit, bool]]:
+    """Of each edit whether it holds, signed as before; the model is as it was afterwards."""
+    signs = len(parsed(model)["statements"])
+    before = {path: path.read_bytes() for path in model.rglob("*") if path.is_file()}
+    for edit in list(given):
+        change(edit)
+        try:
+            held = len([one for one in verify(model).signed if one.pin]) == signs
+        except RunError:
+            held = False
+        yield edit, held
+        for path, content in before.items():
+            if not path.exists() or path.read_bytes() != content:
+                path.write_bytes(content)
+    assert verify(model).difference == 0
+
+
+def _undone(edit: Edit, model: Path) -> bool:
+    """Whether a forger who wrote everything anew wrote what was there before the edit."""
+    return (model / edit.file).read_bytes() == edit.before
+
+
+def _remember_bundles(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One bundle of the same four files: most of the time of a verification."""
+    kept = dict[tuple[bytes, ...], Any]()
+
+    def once(folder: Path) -> Any:
+        names = ("serving.json", "manifest.json", "model.safetensors", "popularity.safetensors")
+        key = tuple((folder / name).read_bytes() for name in names)
+        if key not in kept:
+            kept[key] = bundle_of(folder)
+        return kept[key]
+
+    monkeypatch.setattr(verifying, "bundle_of", once)
