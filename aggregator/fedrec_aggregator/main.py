@@ -213,8 +213,9 @@ async def _serve(
     if (last_s := service.core.ledger.last_release_s()) is not None:
         service.metrics.state.succeeded(last_s)
     await server.start()
-    write_json(settings.state / "address.json", told)
+    # before it is written: a signal in between would leave it
     stack.callback(lambda: (settings.state / "address.json").unlink(missing_ok=True))
+    write_json(settings.state / "address.json", told)
     logs.say(
         service.log,
         "listening",

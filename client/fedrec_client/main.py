@@ -89,8 +89,9 @@ def run(
         worker = stack.enter_context(Worker(settings, metrics))
         users = worker.begin(check=check, new_aggregator_ledger=new_aggregator_ledger)
         status = ClientStatus(settings.name, fedrec.__version__, os.getpid(), metrics_address)
-        write_json(folder / "client.json", asdict(status))
+        # before it is written: a signal in between would leave it
         stack.callback((folder / "client.json").unlink, missing_ok=True)
+        write_json(folder / "client.json", asdict(status))
         logs.say(log, "client-started", pid=os.getpid(), version=fedrec.__version__, users=users)
         if ready:
             ready(status)

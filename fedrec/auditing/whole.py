@@ -49,7 +49,6 @@ import numpy as np
 from fedrec.arrays import Float64s, Int64s
 from fedrec.auditing.bounds import separation_bound
 from fedrec.auditing.finding import Finding
-from fedrec.data.interactions import Interactions
 from fedrec.data.kinds import KINDS, assumed
 from fedrec.data.planted import PlantedShape, planted
 from fedrec.factorization.facts import PublicFacts, public_facts
@@ -359,9 +358,7 @@ def _link(prepared: Trainable, world: World, noise: Streams | SystemStreams) -> 
     return _loopback(prepared, world.train, noise)
 
 
-def _loopback(
-    prepared: Trainable, people: Interactions, noise: Streams | SystemStreams
-) -> Loopback:
+def _loopback(prepared: Trainable, people: Shared, noise: Streams | SystemStreams) -> Loopback:
     return Loopback(people, prepared.steps, prepared.plan, noise, Ledger(prepared.plan.guarantee))
 
 

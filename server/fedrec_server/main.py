@@ -250,8 +250,9 @@ def _run(
     status = ServerStatus(
         __version__, os.getpid(), link.address, metrics_address, schedule.stands, published
     )
-    write_json(folder / "server.json", asdict(status))
+    # before it is written: a signal in between would leave it
     stack.callback(lambda: (folder / "server.json").unlink(missing_ok=True))
+    write_json(folder / "server.json", asdict(status))
     logs.say(log, "server-started", pid=os.getpid(), version=__version__, address=link.address)
     if ready:
         ready(status)

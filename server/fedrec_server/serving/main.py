@@ -283,18 +283,19 @@ def _tell(told: Serving, settings: ServingSettings, log: logging.Logger, stack: 
     if not settings.state:
         return
     file = Path(settings.state) / "serving.json"
+
+    def forget() -> None:
+        with suppress(OSError):
+            file.unlink(missing_ok=True)
+
+    # before it is written: a signal in between would leave it
+    stack.callback(forget)
     try:
         write_json(file, asdict(told))
     except OSError as failure:
         cause = f"{file} cannot be written: {failure.strerror or failure}"
         remedy = "Free disk space, or make the folder writable; `fedrec status` needs the file."
         logs.say(log, "state-not-written", level=logging.WARNING, cause=cause, remedy=remedy)
-
-    def forget() -> None:
-        with suppress(OSError):
-            file.unlink(missing_ok=True)
-
-    stack.callback(forget)
 
 
 async def _show_renewed(context: ssl.SSLContext | None, tls: TlsTable, log: logging.Logger) -> None:
