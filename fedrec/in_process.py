@@ -13,7 +13,6 @@ import numpy.typing as npt
 from fedrec.arrays import UInt64s
 from fedrec.data.interactions import Interactions
 from fedrec.federation.messages import (
-    BlockReports,
     ClientStep,
     Curated,
     Question,
@@ -163,9 +162,9 @@ def _consecutive(reports: Reports, question: Question, start: int, stop: int) ->
     first = int(reports.user_ptr[start])
     last = int(reports.user_ptr[stop])
     blocks = tuple(
-        BlockReports(
+        part.part(
             part.coefficients[start:stop] if spec.rows == 1 else part.coefficients[first:last],
-            part.vectors[start * spec.folds : stop * spec.folds],
+            slice(start * spec.folds, stop * spec.folds),
         )
         for spec, part in zip(question.blocks, reports.blocks, strict=True)
     )

@@ -196,6 +196,10 @@ class BlockReports:
         """All numbers of `vectors` that are not zero, in any shape, and zeros maybe."""
         return self.vectors
 
+    def part(self, coefficients: Int32s, rows: slice = slice(None)) -> BlockReports:
+        """Some of the vectors, or all, with other coefficients."""
+        return BlockReports(coefficients, self.vectors[rows])
+
 
 @dataclass(frozen=True)
 class Reports:

@@ -312,6 +312,4 @@ def _chosen(mine: Interactions, limits: Limits) -> Int64s:
 
 def _shrunk(block: BlockReports, factors: Float64s) -> BlockReports:
     # towards zero: a coefficient that grew would pass the clip
-    return replace(
-        block, coefficients=np.trunc(block.coefficients * factors).astype(block.coefficients.dtype)
-    )
+    return block.part(np.trunc(block.coefficients * factors).astype(block.coefficients.dtype))

@@ -90,6 +90,10 @@ class SparseReports(BlockReports):
         """The numbers that are kept."""
         return np.asarray(self.rows.data, np.int32)
 
+    def part(self, coefficients: Int32s, rows: slice = slice(None)) -> SparseReports:
+        """Implements `BlockReports.part`; the vectors are not made."""
+        return SparseReports(coefficients, self.rows[rows])
+
 
 def block(
     name: str, kind: str, *, rows: int, width: int, radius: float = 1.0, folds: int = 1

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from scipy import sparse
 
 from fedrec.federation.messages import BlockReports, ReleaseSpec, Reports, quantise, step_for
+from fedrec.federation.releases import weighted
 from fedrec.federation.reports import (
     RealBlock,
     SparseReports,
@@ -288,3 +289,11 @@ def test_sparse_vectors_give_the_integers_sums_and_norms_of_dense_ones(
     sums = [exact_sums(reports, release.blocks)[0].tolist() for reports in made]
     assert sums[0] == sums[1]
     assert made[0].wire_bytes == made[1].wire_bytes
+    weights = draws.random(users)
+    lean, full = (weighted(reports, weights, release.blocks).blocks[0] for reports in made)
+    first = slice(0, 1)
+    parts = [(lean, full), tuple(one.part(one.coefficients, first) for one in (lean, full))]
+    for few, all_numbers in parts:
+        assert isinstance(few, SparseReports)
+        assert few.coefficients.tolist() == all_numbers.coefficients.tolist()
+        assert few.vectors.tolist() == all_numbers.vectors.tolist()
