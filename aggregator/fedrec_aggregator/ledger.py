@@ -44,7 +44,7 @@ from fedrec.operations.clock import LEAST_S, ClockJump
 from fedrec.privacy.accounting import Ledger
 from fedrec.privacy.calibration import Plan
 from fedrec.privacy.guarantee import Guarantee
-from fedrec.storage import remove, unreadable, write_bytes
+from fedrec.storage import PRIVATE, remove, unreadable, write_bytes
 from fedrec_aggregator.chain import (
     RESTORE,
     Birth,
@@ -413,7 +413,7 @@ class ReleaseLedger(DurableLedger):
     # --- where rows and releases lie: this folder; `postgres_ledger` has them in PostgreSQL ---
 
     def _keep(self, run: str, round: int, content: bytes) -> None:
-        write_bytes(self._path(run, round), content)
+        write_bytes(self._path(run, round), content, mode=PRIVATE)  # of three, an output
 
     def _kept(self, run: str, round: int) -> bytes:
         """Raises FileNotFoundError where nothing is kept."""

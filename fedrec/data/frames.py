@@ -303,7 +303,7 @@ def write_recbole(dataset: Dataset, folder: Path, name: str) -> Path:
     with writing(target, "Name another folder."):
         if target.exists() and any(target.iterdir()):
             raise DataError(f"{target} is not empty", "Name another folder.")
-        target.mkdir(parents=True, exist_ok=True)
+        target.mkdir(parents=True, exist_ok=True, mode=0o700)  # raw rows
         _write(dataset, target, name)
     return target
 

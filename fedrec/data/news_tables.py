@@ -19,7 +19,7 @@ from fedrec.data.delimited import plain_ids
 from fedrec.data.news_files import require_titles
 from fedrec.data.values import in_unit, times_of
 from fedrec.errors import DataError, RunError
-from fedrec.storage import write_bytes
+from fedrec.storage import PRIVATE, write_bytes
 
 VECTORS = "entity_embedding.vec"
 _TEXTS = ("title", "abstract", "category", "subcategory")
@@ -65,7 +65,7 @@ def write_news(
         files[f"{name}/behaviors.tsv"] = _behaviors(part, shown.filter(pl.col("time") < since))
     for place, content in files.items():
         (folder / place).parent.mkdir(parents=True, exist_ok=True)
-        write_bytes(folder / place, content)
+        write_bytes(folder / place, content, mode=PRIVATE)
     return VECTORS in files
 
 

@@ -492,6 +492,14 @@ def test_an_archive_that_tells_more_than_it_has_is_refused_before_it_is_read(
         contents(tmp_path / "b.tar")
 
 
+@pytest.mark.parametrize("name", ["files/" + "d/" * 1500 + "x", "files/../x", "/x", "x"])
+def test_a_name_that_no_party_gives_is_no_file_of_a_backup(tmp_path: Path, name: str) -> None:
+    with tarfile.open(tmp_path / "b.tar", "w") as tar:
+        tar.addfile(tarfile.TarInfo(name))
+    with pytest.raises(RunError, match="is no file of a backup"):
+        contents(tmp_path / "b.tar")
+
+
 def test_a_pipe_a_device_and_a_folder_are_no_backup(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     for path in (tmp_path / "pipe", Path("/dev/zero"), tmp_path):

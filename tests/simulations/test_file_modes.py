@@ -10,10 +10,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from fedrec.api.datasets import Dataset
 from fedrec.cli.supervisor import Supervisor
 from fedrec.data.interactions import Interactions
 from fedrec.operations import logs
 from fedrec.privacy.guarantee import Guarantee
+from fedrec.run.data.describing import write_split
 from fedrec.run.job import RuntimeChoice
 from fedrec.run.simulate import run
 from fedrec.settings import load
@@ -73,8 +75,24 @@ def ledger_of_a_client(folder: Path) -> None:
     ClientLedger(folder / "ledger.sqlite", limit=Guarantee(1.0, 1e-5)).close()
 
 
+def split_of_a_data_set(folder: Path) -> None:
+    write_split(load(None, ["data.preset=small"]), folder)
+
+
+def table_for_recbole(folder: Path) -> None:
+    Dataset.planted("small").to_recbole(folder.parent, name=folder.name)
+
+
 @pytest.mark.parametrize(
-    "begin", [log_of_a_party, log_of_a_child, lock_of_a_server, ledger_of_a_client]
+    "begin",
+    [
+        split_of_a_data_set,
+        table_for_recbole,
+        log_of_a_party,
+        log_of_a_child,
+        lock_of_a_server,
+        ledger_of_a_client,
+    ],
 )
 def test_a_state_folder_is_its_users_alone_whatever_begins_it(
     begin: Callable[[Path], None], tmp_path: Path

@@ -34,10 +34,12 @@ from fedrec.cli.ledgers.backup import (
 from fedrec.errors import FedRecError, RunError
 from fedrec.ledgers.sqlite_ledger import opened_to_look
 from fedrec.output_folders import MARKER, clear, discard, note, require_ours
-from fedrec.storage import parsed_json, read_json
+from fedrec.storage import parsed_json, read_json, write_bytes
 
 _MOST_MANIFEST_BYTES = 64 << 20
 """A line for each of half a million files."""
+_DEEPEST = 64
+"""Folders within each other: a party makes fewer than ten."""
 _ANOTHER_FOLDER = (
     "Move that folder away first, and keep it: nothing that a party has written is overwritten."
 )
@@ -232,8 +234,7 @@ def _keep_newer(restored: Path, there: Path) -> None:
     """What was seen of the aggregator's ledger never goes back: the file of the settings stays
     where it knows more."""
     if not there.exists() or int(read_json(there)["number"]) < int(read_json(restored)["number"]):
-        there.parent.mkdir(parents=True, exist_ok=True)
-        there.write_bytes(restored.read_bytes())
+        write_bytes(there, restored.read_bytes())
     restored.unlink()
 
 
@@ -261,7 +262,8 @@ def _safe(member: tarfile.TarInfo) -> str:
         return member.name
     path = PurePosixPath(member.name)
     parts: Sequence[str] = path.parts
-    if path.is_absolute() or ".." in parts or len(parts) < 2 or parts[0] != "files":
+    deep = not 2 <= len(parts) <= _DEEPEST
+    if path.is_absolute() or ".." in parts or deep or parts[0] != "files":
         raise ValueError(f"{member.name!r} is no file of a backup")
     if member.issym() and (
         member.linkname.startswith("/") or ".." in PurePosixPath(member.linkname).parts

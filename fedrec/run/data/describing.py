@@ -312,7 +312,7 @@ def write_split(scenario: Scenario, folder: Path, *, overwrite: bool = False) ->
     }
     about = {"provenance": dataset.provenance.describe(), "split": split.describe()}
     try:
-        clear(folder, "split")
+        clear(folder, "split", private=True)  # raw rows
         for name, frame in frames.items():
             frame.write_parquet(folder / f"{name}.parquet")
         write_json(folder / "split.json", about)
