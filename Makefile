@@ -12,7 +12,7 @@ install: $(VENV)/.installed
 $(VENV)/.installed: pyproject.toml research/pyproject.toml constraints.txt
 	@command -v $(PYTHON) >/dev/null || { echo "fedrec needs Python 3.11 or newer: $(PYTHON) was not found."; echo "Install it, or name another: make $(MAKECMDGOALS) PYTHON=python3"; exit 1; }
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[bench,news,faiss,dev]' --editable ./research
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[bench,news,dev]' --editable ./research
 	@touch $@
 
 demo: install
@@ -115,9 +115,9 @@ LOWEST := .lower-bounds
 lower-bounds:
 	$(PYTHON) -m venv $(LOWEST)
 	$(LOWEST)/bin/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt uv packaging
-	$(LOWEST)/bin/uv pip compile --quiet --resolution lowest-direct --python $(LOWEST)/bin/python --extra bench --extra news --extra faiss --extra store --extra dev --output-file $(LOWEST)/constraints.txt pyproject.toml
+	$(LOWEST)/bin/uv pip compile --quiet --resolution lowest-direct --python $(LOWEST)/bin/python --extra bench --extra news --extra store --extra dev --output-file $(LOWEST)/constraints.txt pyproject.toml
 	$(LOWEST)/bin/python tests/release/bounds.py $(LOWEST)/constraints.txt
-	$(LOWEST)/bin/python -m pip install --quiet --disable-pip-version-check --constraint $(LOWEST)/constraints.txt --editable '.[bench,news,faiss,store,dev]' --editable ./research
+	$(LOWEST)/bin/python -m pip install --quiet --disable-pip-version-check --constraint $(LOWEST)/constraints.txt --editable '.[bench,news,store,dev]' --editable ./research
 	$(LOWEST)/bin/python -m pytest --dist loadscope --no-loadscope-reorder --max-worker-restart 0 -n 3 -m "$(FIRST)"
 
 # before a release (CONTRIBUTING.md): wheel and source archive in clean environments, on each Python named

@@ -46,7 +46,6 @@ EXTRAS: Mapping[str, Sequence[str]] = {
     ),
     "deploy": ("flwr",),
     "news": ("torch",),
-    "faiss": ("faiss",),
     "store": ("fsspec",),
     "cluster": ("ray",),
     "postgres": ("psycopg",),
@@ -56,7 +55,7 @@ EXTRAS: Mapping[str, Sequence[str]] = {
     "mlflow": ("mlflow",),
     "dpsgd": ("opacus",),
     "plm": ("transformers",),
-    "bench": ("implicit",),
+    "bench": ("faiss", "implicit"),
 }
 """Modules by the extra that installs them; `deploy` and `ray` install those of `serve` as well."""
 _INCLUDED = {

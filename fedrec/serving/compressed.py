@@ -8,21 +8,12 @@ could tie with the last is a candidate: an answer is `ranking.Exact`'s to the la
 add a little over a quarter to the item vectors. Codes lie in blocks of `BLOCK` items: code d of
 item i of block b is `codes[b, d, i]`, so that a vector register holds one coordinate of 16 items,
 for `GROUP` queries at a time.
-
-Ranking a catalogue too large to look at every item: FAISS proposes candidates, which are then
-scored and ordered exactly.
-
-What it can miss is an item that was not proposed; the scores and the order of what it answers are
-those of `ranking.Exact`. The inner product with a bias is one with a number more: (items_j, bias_j)
-. (U, 1). A query with categories is ranked exactly: few items may have them, and an index would
-propose others.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -32,7 +23,7 @@ from fedrec.arrays import Float32s, Int8s, Int64s
 from fedrec.numerics import compiled
 from fedrec.numerics.threads import map_ranges
 from fedrec.numerics.tiles import WIDE, cgutils, data_of, ir, tile
-from fedrec.serving.ranking import Best, Catalogue, Exact, Query, rescored
+from fedrec.serving.ranking import Best, Catalogue, Query, rescored
 
 BLOCK = 64  # items whose codes lie together: a cache line of each coordinate
 GROUP = 8 if WIDE else 5
@@ -46,14 +37,6 @@ _ROUNDINGS = 8
 """Beyond the D of a dot product: of a scale, a bias, both bounds and the result; with a margin."""
 _CAPACITY = 1 << 12
 """Candidates of one query before those that fell behind are dropped."""
-_CANDIDATES = 100
-_PER_ITEM = 4
-"""Candidates of a query: so many, and so many for each item that is wanted."""
-_TRAINED_ON = 64
-"""Items a cell that the cells are found from; FAISS warns under 39."""
-_LINKS = 32
-_BUILD_EFFORT = 80
-"""Of HNSW: neighbours kept of an item, candidates looked at while it is built."""
 
 
 def _products(queries: int, tiles: int) -> Any:
@@ -302,76 +285,3 @@ class _Pools:
         if 2 * max(BLOCK, int(self.sizes.max())) > self.rows.shape[1]:
             self.rows = np.concatenate([self.rows, np.empty_like(self.rows)], axis=1)
             self.highs = np.concatenate([self.highs, np.empty_like(self.highs)], axis=1)
-
-
-class Approximate:
-    """ivf: cells, of which the nearest are searched; codes of 8 bits, so that the index adds a
-    quarter to the model. hnsw: a graph of neighbours, faster and more complete, and larger than the
-    model. effort: cells searched, or candidates kept on the way; 0 for an eighth of the cells, or
-    256.
-    """
-
-    def __init__(
-        self, catalogue: Catalogue, kind: Literal["ivf", "hnsw"], *, effort: int = 0
-    ) -> None:
-        self.catalogue = catalogue
-        self._exact = Exact(catalogue)
-        self._index = _INDEXES[kind](catalogue, effort)
-
-    def __call__(self, queries: Sequence[Query]) -> list[Best]:
-        """Implements `ranking.Ranker`."""
-        return [
-            self._exact([query])[0] if query.categories else self._one(query) for query in queries
-        ]
-
-    def _one(self, query: Query) -> Best:
-        u = self.catalogue.users(query.coefficients[None])[0]
-        wanted = min(len(self.catalogue.items), _CANDIDATES + _PER_ITEM * query.k)
-        _, found = self._index.search(np.append(u, np.float32(1.0))[None], wanted)
-        rows = np.sort(found[0][found[0] >= 0])
-        return rescored(self.catalogue, u, rows, query.k)
-
-
-def _ivf(catalogue: Catalogue, effort: int) -> Any:
-    import faiss
-
-    m = len(catalogue.items)
-    width = catalogue.items.shape[1] + 1
-    cells = max(1, 4 * math.isqrt(m))
-    index = faiss.IndexIVFScalarQuantizer(
-        faiss.IndexFlatIP(width),
-        width,
-        cells,
-        faiss.ScalarQuantizer.QT_8bit,
-        faiss.METRIC_INNER_PRODUCT,
-    )
-    sample = np.linspace(0, m - 1, min(m, _TRAINED_ON * cells)).astype(np.intp)
-    index.train(_with_bias(catalogue, sample))
-    _fill(index, catalogue)
-    index.nprobe = effort or max(1, cells // 8)
-    return index
-
-
-def _hnsw(catalogue: Catalogue, effort: int) -> Any:
-    import faiss
-
-    index = faiss.IndexHNSWFlat(catalogue.items.shape[1] + 1, _LINKS, faiss.METRIC_INNER_PRODUCT)
-    index.hnsw.efConstruction = _BUILD_EFFORT
-    _fill(index, catalogue)
-    index.hnsw.efSearch = effort or 256
-    return index
-
-
-_INDEXES = {"ivf": _ivf, "hnsw": _hnsw}
-
-
-def _fill(index: Any, catalogue: Catalogue) -> None:
-    """In parts, so that there is never a second copy of all."""
-    for rows in np.array_split(
-        np.arange(len(catalogue.items)), max(1, len(catalogue.items) // 65_536)
-    ):
-        index.add(_with_bias(catalogue, rows))
-
-
-def _with_bias(catalogue: Catalogue, rows: np.ndarray[Any, np.dtype[np.intp]]) -> Float32s:
-    return np.column_stack([catalogue.items[rows], catalogue.bias[rows]]).astype(np.float32)

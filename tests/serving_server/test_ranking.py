@@ -14,7 +14,6 @@ from fedrec.serving import compressed, ranking
 from fedrec.serving.compressed import Compressed
 from fedrec.serving.ranking import Exact, Query
 from fedrec.serving.user_map import UserMap
-from tests.cases import slow_but
 
 
 def catalogue(m: int, *, width: int = 8, seed: int = 0, levels: int = 0) -> Any:
@@ -132,33 +131,3 @@ def test_memory_does_not_grow_with_the_catalogue() -> None:
         tracemalloc.stop()
     assert peaks[1] < 1.5 * peaks[0]
     assert peaks[1] < 2**24  # a matrix of all scores would be 25 MB
-
-
-@pytest.mark.parametrize("kind", slow_but(["ivf"], ["ivf", "hnsw"]))
-def test_faiss_proposes_and_the_answer_is_exact_on_what_it_proposes(kind: Any) -> None:
-    pytest.importorskip("faiss")
-    from fedrec.serving.compressed import Approximate
-
-    of = catalogue(20_000, width=16)
-    rng = np.random.default_rng(5)
-    queries = [Query(rng.standard_normal(3).astype(np.float32), 10) for _ in range(50)]
-    exact = Exact(of)(queries)
-    near = Approximate(of, kind)(queries)
-    recall = np.mean(
-        [len(np.intersect1d(a.items, b.items)) / 10 for a, b in zip(exact, near, strict=True)]
-    )
-    assert recall > 0.9
-    for a, b in zip(exact, near, strict=True):  # scores of what both name are the same bytes
-        common = np.intersect1d(a.items, b.items)
-        assert [a.scores[a.items == j][0] for j in common] == [
-            b.scores[b.items == j][0] for j in common
-        ]
-
-
-def test_faiss_leaves_queries_with_categories_to_the_exact_search() -> None:
-    pytest.importorskip("faiss")
-    from fedrec.serving.compressed import Approximate
-
-    of = catalogue(5_000)
-    query = Query(np.ones(3, np.float32), 10, categories=4)
-    assert told(Approximate(of, "ivf")([query])[0]) == sorted_all(of, query)

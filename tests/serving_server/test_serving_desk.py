@@ -15,7 +15,7 @@ from fedrec.errors import RefusedError
 from fedrec.serving.ranking import Query
 from fedrec_server.serving import batcher as endpoints
 from fedrec_server.serving.batcher import Batcher, ServingCounts
-from fedrec_server.serving.settings import RankingTable, validated
+from fedrec_server.serving.settings import validated
 from fedrec_server.serving.store import ServedModel, load
 from tests.serving_server.conftest import B, planted
 
@@ -29,7 +29,7 @@ def model(
     if request.param == "in the thread":
         monkeypatch.setattr(endpoints, "_SMALL_BYTES", 0)
     planted(tmp_path / "a")
-    return load(tmp_path / "a", RankingTable())
+    return load(tmp_path / "a")
 
 
 def at_a_endpoint(
@@ -94,7 +94,7 @@ def test_no_query_waits_for_others_and_what_waits_while_a_batch_is_ranked_is_the
 
 def test_versions_are_not_mixed_in_one_product(model: ServedModel, tmp_path: Path) -> None:
     planted(tmp_path / "b", seed=2)
-    other = load(tmp_path / "b", RankingTable())
+    other = load(tmp_path / "b")
 
     async def work(endpoint: Batcher) -> None:
         waiting = [

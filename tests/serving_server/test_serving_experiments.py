@@ -12,7 +12,6 @@ from safetensors.numpy import load_file, save_file
 
 from fedrec.errors import RunError
 from fedrec.serving import bundle
-from fedrec_server.serving.settings import RankingTable
 from fedrec_server.serving.store import load
 from tests.serving_server.conftest import planted
 from tests.waiting import until
@@ -30,10 +29,10 @@ def test_a_bundle_of_seeded_noise_is_refused_without_demo(tmp_path: Path) -> Non
     with pytest.raises(
         RunError, match="trained with seeded noise, which whoever knows the seed can remove"
     ) as caught:
-        load(tmp_path, RankingTable())
+        load(tmp_path)
     assert "privacy.noise" in caught.value.remedy
     assert "--demo" in caught.value.remedy
-    assert load(tmp_path, RankingTable(), demo=True).ranked.about.experiment
+    assert load(tmp_path, demo=True).ranked.about.experiment
 
 
 def test_a_server_does_not_start_on_an_experiment_and_with_demo_it_says_so_everywhere(
@@ -89,7 +88,7 @@ def test_a_bundle_that_says_nothing_of_its_noise_or_is_of_another_version_is_ref
     planted(path)
     rewritten(path, **about)
     with pytest.raises(RunError) as caught:
-        load(tmp_path, RankingTable(), demo=True)
+        load(tmp_path, demo=True)
     assert cause in caught.value.cause
     assert "\n" not in caught.value.cause + caught.value.remedy
     assert "validation error" not in caught.value.cause

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from fedrec.errors import RefusedError, RunError
-from fedrec_server.serving.settings import ModelsTable, RankingTable
+from fedrec_server.serving.settings import ModelsTable
 from fedrec_server.serving.store import ModelStore, ServedModel, load
 from tests.serving_server.conftest import planted
 from tests.waiting import until
@@ -18,7 +18,7 @@ NUMBERS = [1.0, 0.0, -1.0, 0.5, 0.0, 2.0]
 
 def model(folder: Path, seed: int) -> ServedModel:
     planted(folder / f"{seed}.safetensors", seed=seed)
-    return load(folder / f"{seed}.safetensors", RankingTable())
+    return load(folder / f"{seed}.safetensors")
 
 
 class Clock:

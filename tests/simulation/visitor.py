@@ -16,7 +16,6 @@ from fedrec_client.recommending import Recommender
 from fedrec_client.serving_ledger import read_answers
 from fedrec_client.serving_link import Left, ServingQuery, ServingReply
 from fedrec_server.runs import Runs
-from fedrec_server.serving.settings import RankingTable
 from fedrec_server.serving.store import ServedModel, found, load
 from tests.simulation.auditor import Broken
 
@@ -45,7 +44,7 @@ class Visitor:
             return
         self._seen = there
         try:
-            model = load(self.state, RankingTable(), demo=True)
+            model = load(self.state, demo=True)
             if model.version not in [entry.version for entry in Runs(self.state).entries]:
                 self.broken.append(
                     Broken(

@@ -88,7 +88,7 @@ class Watch:
                 logs.say_failure(self._serving.log, "bundle-unusable", failure)
 
     async def _loaded(self, path: Path) -> ServedModel:
-        read = partial(load, path, self._serving.settings.ranking, demo=self._demo)
+        read = partial(load, path, demo=self._demo)
         return await asyncio.get_running_loop().run_in_executor(None, read)
 
     def _put(self, path: Path, model: ServedModel) -> None:

@@ -5,7 +5,7 @@ Every key has a value without one. Unknown keys are refused."""
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from pydantic import Field, field_validator, model_validator
 
@@ -82,22 +82,6 @@ class FetchTable(PartyTable):
 class RankingTable(PartyTable):
     """How a catalogue is searched."""
 
-    search: Literal["exact", "ivf", "hnsw"] = Field(
-        "exact", description="ivf and hnsw: FAISS proposes, the proposals are ranked exactly"
-    )
-    above: int = Field(
-        200_000,
-        ge=0,
-        description=(
-            "catalogues with more items than this are searched by FAISS, smaller ones exactly"
-        ),
-    )
-    effort: int = Field(
-        0,
-        ge=0,
-        le=65_536,
-        description="cells looked at (ivf) or neighbours kept (hnsw) a query; 0 takes the default",
-    )
     together: int = Field(
         32, ge=1, le=1_024, description="most queries that wait and are ranked by one product"
     )

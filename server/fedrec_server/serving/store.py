@@ -21,7 +21,7 @@ from fedrec.errors import RefusedError, RunError
 from fedrec.serving.bundle import FILE, Ranked, read_ranked, sha256_of
 from fedrec.serving.ranking import Exact, Query, Ranker
 from fedrec_server.serving.refusals import Code, refused
-from fedrec_server.serving.settings import ModelsTable, RankingTable
+from fedrec_server.serving.settings import ModelsTable
 
 _TRIES = 5
 """A training replaces its bundle once: five replacements in a row are another program's."""
@@ -80,7 +80,7 @@ def found(path: Path) -> _Found | None:
     return _Found(state.st_ino, state.st_size, state.st_mtime_ns)
 
 
-def load(path: Path, ranking: RankingTable, *, demo: bool = False) -> ServedModel:
+def load(path: Path, *, demo: bool = False) -> ServedModel:
     """Read a bundle. demo: one of an experiment too.
 
     Raises RunError where there is none, or it cannot be served."""
@@ -117,7 +117,7 @@ def load(path: Path, ranking: RankingTable, *, demo: bool = False) -> ServedMode
     categories = {name: bit for bit, name in enumerate(ranked.about.categories)}
     model = ServedModel(
         ranked,
-        _ranker(ranked, ranking),
+        _ranker(ranked),
         sha256,
         state.st_size,
         state.st_mtime,
@@ -154,18 +154,14 @@ def _slim(ranked: Ranked) -> Ranked:
     )
 
 
-def _ranker(ranked: Ranked, ranking: RankingTable) -> Ranker:
-    if ranking.search == "exact" or len(ranked.items) <= ranking.above:
-        if ranked.items.nbytes <= _SMALL_BYTES:
-            return Exact(ranked)
-        from fedrec.serving.compressed import Compressed  # brings compiled code
+def _ranker(ranked: Ranked) -> Ranker:
+    if ranked.items.nbytes <= _SMALL_BYTES:
+        return Exact(ranked)
+    from fedrec.serving.compressed import Compressed  # brings compiled code
 
-        rank = Compressed(ranked)
-        rank([Query(np.zeros(len(ranked.users.linear), np.float32), 1)])  # compiles, or loads
-        return rank
-    from fedrec.serving.compressed import Approximate
-
-    return Approximate(ranked, ranking.search, effort=ranking.effort)
+    rank = Compressed(ranked)
+    rank([Query(np.zeros(len(ranked.users.linear), np.float32), 1)])  # compiles, or loads
+    return rank
 
 
 class ModelStore:
