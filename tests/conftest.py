@@ -55,11 +55,11 @@ socketserver.BaseServer.serve_forever.__defaults__ = (0.01,)
 
 PAUSES = {
     "fedrec.transport.channel": "_PAUSE_S",
+    "fedrec.transport.server_tls": "LOOK_S",
     "fedrec_aggregator.main": "LOOK_S",
     "fedrec_client.serving_link": "_PAUSE_S",
     "fedrec_server.main": "LOOK_S",
     "fedrec_server.serving.fetching": "_LOOK_S",
-    "fedrec_server.serving.main": "LOOK_S",
 }
 """Pauses between two looks at what changes or at who answers, of parties in this process: a second
 in which nothing is computed, in every test that changes a file or is turned away."""

@@ -1,5 +1,4 @@
-"""The HTTPS endpoint of light devices in an aggregator's process: uvicorn in a thread
-of its own.
+"""HTTPS endpoint of light devices in an aggregator's process, in a thread of its own.
 
 HTTP for light devices: what everybody asks for, by its digest, and one person's reports, handed
 to the aggregator.
@@ -8,7 +7,7 @@ Content is the same for everybody and immutable, so that any cache may keep it: 
 checks its digest. A device is known by a bearer secret of its own; the aggregator sees a hash of it
 as the sender's name, and a pseudonym belongs to the sender that enrolled it first. Nothing here
 says that a device is a person: whoever operates it admits secrets by `admits`. TLS ends in
-front of this, at uvicorn or at a reverse proxy.
+this listener, or at a reverse proxy before it.
 
 Content that light devices read, as a server published it: from a folder, or over HTTPS with
 every digest checked and kept.
@@ -22,7 +21,6 @@ import json
 import logging
 import re
 import ssl
-import threading
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import contextmanager
@@ -31,20 +29,19 @@ from threading import Lock
 from urllib.parse import urlsplit
 from urllib.request import HTTPSHandler, OpenerDirector, ProxyHandler, build_opener
 
-import uvicorn
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
-from fedrec.errors import RefusedError, RunError, SettingsError
+from fedrec.errors import RefusedError, SettingsError
 from fedrec.federation.protocol import TOKEN_BYTES, Receipt, Refusal
 from fedrec.federation.report_batches import MAX_DEVICE_BYTES
 from fedrec.federation.wire import refused
 from fedrec.operations.addresses import Address
-from fedrec.transport.connection_limits import ConnectionLimits, bounded
-from fedrec.transport.server_tls import RenewedContext
+from fedrec.transport.connection_limits import ConnectionLimits
+from fedrec.transport.http_listener import HttpListener, TlsFiles
 from fedrec_aggregator.core import Aggregator
 from fedrec_aggregator.settings_tables import DevicesTable
 
@@ -57,7 +54,6 @@ _NEVER = {"Cache-Control": "no-store"}
 _PIECE_BYTES = 2**16  # sent at a time, so that slow devices hold no copies
 log = logging.getLogger(__name__)
 _CALLS_AT_ONCE = 1_000  # of all peers: what one event loop answers without delay
-_LOOK_S = 0.01  # until the thread listens; it tells nobody
 
 
 class PublishedContent:
@@ -274,68 +270,16 @@ def device_endpoint(
         PublishedContent(get),
         admits=lambda sender: admitted is None or sender in admitted,
     )
-    wanted = Address.of(table.listen)
-    config = uvicorn.Config(
-        application(intake),
-        wanted.host,
-        wanted.port,
-        log_config=None,
-        access_log=False,
-        server_header=False,
-        proxy_headers=False,
-        http=bounded(
-            ConnectionLimits(
-                _CALLS_AT_ONCE, table.connections_per_peer, request_s=request_s, taken_s=taken_s
-            )
-        ),
-        lifespan="off",
-        ws="none",
-        ssl_certfile=table.certificate or None,
-        ssl_keyfile=table.key or None,
+    tls = TlsFiles(Path(table.certificate), Path(table.key)) if table.certificate else None
+    limits = ConnectionLimits(
+        _CALLS_AT_ONCE, table.connections_per_peer, request_s=request_s, taken_s=taken_s
     )
-    try:
-        config.load()
-    except OSError as failure:  # of ssl too
-        raise SettingsError(
-            f"devices: the certificate cannot be used: {failure}", "Correct the files it names."
-        ) from None
-    server = _DeviceServer(config)
-    if config.ssl is not None:
-        pair = (Path(table.certificate), Path(table.key))
-        server.shown = RenewedContext(config.ssl, *pair, log)
-    thread = threading.Thread(target=_served, args=(server,), name="devices")
-    thread.start()
-    try:
-        while not server.started:
-            if not thread.is_alive():
-                raise SettingsError(
-                    f"devices.listen = {table.listen!r}: this address cannot be had",
-                    "Name a free one, or port 0.",
-                )
-            thread.join(_LOOK_S)
-        if not server.servers:
-            raise RunError("the devices' endpoint did not start", "See the log.")
-        yield Address(wanted.host, int(server.servers[0].sockets[0].getsockname()[1]))
-    finally:
-        server.should_exit = True
-        thread.join()
-
-
-class _DeviceServer(uvicorn.Server):
-    shown: RenewedContext | None = None
-
-    async def on_tick(self, counter: int) -> bool:
-        """Ten times a second."""
-        if self.shown is not None:
-            self.shown.look()
-        return await super().on_tick(counter)
-
-
-def _served(server: uvicorn.Server) -> None:
-    try:
-        server.run()
-    except SystemExit:  # its word for an address that is taken
-        return
+    listen = Address.of(table.listen)
+    listener = HttpListener(
+        application(intake), listen, limits, log, setting="devices.listen", tls=tls
+    )
+    with listener.in_thread("devices") as address:
+        yield address
 
 
 def _admitted(path: Path) -> frozenset[str]:

@@ -31,7 +31,6 @@ from fedrec.transport.aggregator_client import Retry, healthy
 from fedrec.transport.channel import Access
 from fedrec_server.aggregation import access, aggregation_of, memories
 from fedrec_server.broadcast import ClientBroadcast, Post
-from fedrec_server.bundle_endpoint import BundleEndpoint
 from fedrec_server.round_service import RoundService
 from fedrec_server.run_record import only_one
 from fedrec_server.runs import Runs
@@ -326,10 +325,10 @@ def _published(table: PublishTable, folder: Path, stack: ExitStack) -> str:
     """Where the current bundle is fetched, "" where it is not."""
     if not table.listen:
         return ""
-    certificate, key = (Path(name) if name else None for name in (table.certificate, table.key))
+    # brings uvicorn, which only an endpoint needs
+    from fedrec.transport.http_listener import TlsFiles
+    from fedrec_server.bundle_endpoint import bundle_endpoint
+
+    tls = TlsFiles(Path(table.certificate), Path(table.key)) if table.certificate else None
     listen = address_of(table.listen, "publish.listen")
-    return str(
-        stack.enter_context(
-            BundleEndpoint(folder, listen, table.tokens, certificate=certificate, key=key)
-        ).address
-    )
+    return str(stack.enter_context(bundle_endpoint(folder, listen, table.tokens, tls=tls)))

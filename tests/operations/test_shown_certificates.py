@@ -21,10 +21,11 @@ from fedrec.operations.addresses import Address
 from fedrec.operations.certificates import write_development_certificates
 from fedrec.operations.renewal import renew
 from fedrec.transport import server_tls
+from fedrec.transport.http_listener import TlsFiles
 from fedrec.transport.server_tls import server_credentials
 from fedrec_aggregator.device_server import device_endpoint
 from fedrec_aggregator.settings_tables import DevicesTable
-from fedrec_server.bundle_endpoint import BundleEndpoint
+from fedrec_server.bundle_endpoint import bundle_endpoint
 from tests.cases import slow_but
 from tests.serving_server.test_renewed_certificates import shown
 from tests.waiting import until
@@ -60,10 +61,8 @@ def devices(folder: Path, pair: Pair, host: str) -> Iterator[str]:
 
 @contextmanager
 def bundles(folder: Path, pair: Pair, host: str) -> Iterator[str]:
-    with BundleEndpoint(
-        folder, Address(host, 0), ["0" * 64], certificate=pair[0], key=pair[1]
-    ) as endpoint:
-        yield str(endpoint.address)
+    with bundle_endpoint(folder, Address(host, 0), ["0" * 64], tls=TlsFiles(*pair)) as address:
+        yield str(address)
 
 
 Listening = Callable[[Path, Pair, str], AbstractContextManager[str]]

@@ -20,7 +20,7 @@ import pytest
 from fedrec.errors import RunError
 from fedrec.operations.addresses import Address
 from fedrec.serving import bundle
-from fedrec_server.bundle_endpoint import BundleEndpoint
+from fedrec_server.bundle_endpoint import bundle_endpoint
 from tests.processes.test_disks_and_forgers import fill, free, small_disk
 from tests.processes.test_read_only_disks import disk_of_its_own
 from tests.recommend.conftest import write_bundle
@@ -129,8 +129,8 @@ def trained(tmp_path: Path) -> Iterator[tuple[Path, str]]:
     folder = tmp_path / "trained"
     folder.mkdir()
     listen = Address("127.0.0.1", 0)
-    with BundleEndpoint(folder, listen, KNOWN, certificate=None, key=None) as endpoint:
-        yield folder / bundle.FILE, f"http://{endpoint.address}"
+    with bundle_endpoint(folder, listen, KNOWN) as address:
+        yield folder / bundle.FILE, f"http://{address}"
 
 
 @pytest.fixture
@@ -200,8 +200,8 @@ def test_a_device_whose_ledger_cannot_be_written_asks_nothing_and_pays_once_when
 
     def recommend(*history: str) -> subprocess.CompletedProcess[str]:
         read.write_text("\n".join(history) + "\n")
-        program = [sys.executable, "-m", "fedrec.cli", "recommend", "--server", server.url]
-        program += ["--history", str(read), "--state", str(state)]
+        program = [sys.executable, "-m", "fedrec.cli", "recommend", "--via", "server"]
+        program += ["--server", server.url, "--history", str(read), "--state", str(state)]
         return subprocess.run(program, capture_output=True, text=True, check=False)
 
     with disk_of(state, tmp_path / "disk") as disk:

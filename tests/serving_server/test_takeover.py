@@ -26,7 +26,7 @@ from fedrec.serving.asking import exact
 from fedrec.serving.exporting import Origin
 from fedrec.serving.news_bundles import news_bundle
 from fedrec.settings import validated
-from fedrec_server.bundle_endpoint import BundleEndpoint
+from fedrec_server.bundle_endpoint import bundle_endpoint
 from tests.serving.test_factorization_bundles import export, released
 from tests.waiting import until
 
@@ -98,7 +98,7 @@ def test_the_next_version_takes_over_without_a_failed_request(
         if way == "address":
             (tmp_path / "token").write_text(TOKEN)
             known = (hashlib.sha256(TOKEN.encode()).hexdigest(),)
-            source = f"http://{stack.enter_context(BundleEndpoint(folder, Address('127.0.0.1', 0), known, certificate=None, key=None)).address}"
+            source = f"http://{stack.enter_context(bundle_endpoint(folder, Address('127.0.0.1', 0), known))}"
         running = start(
             [source],
             demo=True,

@@ -8,17 +8,13 @@ import gc
 import logging
 import os
 import signal
-import socket
-import ssl
 import sys
 import threading
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
-
-import uvicorn
 
 from fedrec import __version__
 from fedrec.errors import SettingsError
@@ -26,10 +22,10 @@ from fedrec.operations import logs
 from fedrec.operations.addresses import Address
 from fedrec.operations.machine import keep_little, watch_machine
 from fedrec.operations.party_state import Doing
-from fedrec.operations.watched_files import LOOK_S
 from fedrec.storage import write_json
-from fedrec.transport.connection_limits import ConnectionLimits, bounded
-from fedrec.transport.server_tls import RenewedContext, say_where_out_of_time
+from fedrec.transport.connection_limits import ConnectionLimits
+from fedrec.transport.http_listener import HttpListener, TlsFiles
+from fedrec.transport.server_tls import say_where_out_of_time
 from fedrec_server.serving.batcher import Batcher, ServingCounts
 from fedrec_server.serving.context import ServingContext, Watch
 from fedrec_server.serving.fetching import Source, fetch_on, first_models, is_address
@@ -151,7 +147,7 @@ async def _serve(
             )
         grpc_server, grpc_at = await _open_grpc(serving)
         try:
-            http_server, http_at = await _open_http(serving, page, stack)
+            listener, http_at = await _open_http(serving, page)
         except BaseException:
             if grpc_server:
                 await grpc_server.stop(None)
@@ -181,15 +177,12 @@ async def _serve(
         # looked for too seldom
         gc.freeze()
         fetching = [asyncio.create_task(fetch_on(source, log)) for source in sources]
-        if http_server and settings.tls:
-            shown = _show_renewed(http_server[0].config.ssl, settings.tls, log)
-            fetching.append(asyncio.create_task(shown))
-        elif settings.tls:
+        if settings.tls and listener is None:  # HTTP's listener says it itself
             say_where_out_of_time(Path(settings.tls.certificate), log)
         await _until_told(serving, watch, stop)
         for task in fetching:
             task.cancel()
-        await _drain(serving, grpc_server, http_server)
+        await _drain(serving, grpc_server, listener)
         logs.say(log, "stopped")
 
 
@@ -202,58 +195,28 @@ async def _open_grpc(serving: ServingContext) -> tuple[Any, str]:
     return server, str(address)
 
 
-async def _open_http(
-    serving: ServingContext, page: bool, stack: ExitStack
-) -> tuple[tuple[uvicorn.Server, asyncio.Task[None]] | None, str]:
-    if not serving.settings.http:
-        return None, ""
-    listening = stack.enter_context(_listening(Address.of(serving.settings.http)))
-    server = _HttpServer(_http_config(serving, page))
-    task = asyncio.create_task(server.serve([listening]))
-    while not server.started:
-        if task.done():
-            await task
-        await asyncio.sleep(0.005)  # uvicorn tells nobody that it listens
-    host = Address.of(serving.settings.http).host
-    port = int(listening.getsockname()[1])
-    return (server, task), f"{'https' if serving.settings.tls else 'http'}://{Address(host, port)}"
-
-
-class _HttpServer(uvicorn.Server):
-    @contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        """Signals are the process's: they stop both listeners."""
-        yield
-
-
-def _http_config(serving: ServingContext, page: bool) -> uvicorn.Config:
+async def _open_http(serving: ServingContext, page: bool) -> tuple[HttpListener | None, str]:
     settings = serving.settings
-    tls = serving.settings.tls
-    # Its words are about malformed requests of anybody who finds the port, and not in our form.
-    logging.getLogger("uvicorn").setLevel(logging.CRITICAL)
-    config = uvicorn.Config(
+    if not settings.http:
+        return None, ""
+    tls = settings.tls
+    listener = HttpListener(
         HttpApi(serving, page=page),
-        http=bounded(_connections(settings.limits)),
-        ws="none",
-        lifespan="off",
-        log_config=None,
-        access_log=False,
-        server_header=False,
-        proxy_headers=False,
-        timeout_keep_alive=max(1, round(settings.limits.idle_s)),
-        timeout_graceful_shutdown=max(1, round(settings.limits.grace_s)),
-        ssl_certfile=tls.certificate if tls else None,
-        ssl_keyfile=tls.key if tls else None,
-        ssl_ca_certs=tls.client_ca if tls and tls.client_ca else None,
-        ssl_cert_reqs=2 if tls and tls.client_ca else 0,  # ssl.CERT_REQUIRED, ssl.CERT_NONE
+        Address.of(settings.http),
+        _connections(settings.limits),
+        serving.log,
+        setting="http",
+        tls=_tls(tls) if tls else None,
+        idle_s=settings.limits.idle_s,
+        grace_s=settings.limits.grace_s,
     )
-    try:
-        config.load()
-    except OSError as failure:  # of ssl too
-        raise SettingsError(
-            f"tls: the certificate cannot be used: {failure}", "Correct the files that [tls] names."
-        ) from None
-    return config
+    await listener.start()
+    return listener, f"{'https' if tls else 'http'}://{listener.address}"
+
+
+def _tls(table: TlsTable) -> TlsFiles:
+    client_ca = Path(table.client_ca) if table.client_ca else None
+    return TlsFiles(Path(table.certificate), Path(table.key), client_ca)
 
 
 def _connections(limits: LimitsTable) -> ConnectionLimits:
@@ -264,17 +227,6 @@ def _connections(limits: LimitsTable) -> ConnectionLimits:
         limits.head_bytes,
         limits.request_s,
     )
-
-
-def _listening(address: Address) -> socket.socket:
-    family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
-    try:
-        return socket.create_server((address.host, address.port), family=family, backlog=512)
-    except OSError as failure:
-        raise SettingsError(
-            f"http = {str(address)!r}: {failure.strerror or failure}",
-            "Name a free address, or port 0.",
-        ) from None
 
 
 def _tell(told: Serving, settings: ServingSettings, log: logging.Logger, stack: ExitStack) -> None:
@@ -296,16 +248,6 @@ def _tell(told: Serving, settings: ServingSettings, log: logging.Logger, stack: 
         cause = f"{file} cannot be written: {failure.strerror or failure}"
         remedy = "Free disk space, or make the folder writable; `fedrec status` needs the file."
         logs.say(log, "state-not-written", level=logging.WARNING, cause=cause, remedy=remedy)
-
-
-async def _show_renewed(context: ssl.SSLContext | None, tls: TlsTable, log: logging.Logger) -> None:
-    """Certificate and key of HTTP after each renewal; gRPC has its own way."""
-    if context is None:
-        return
-    shown = RenewedContext(context, Path(tls.certificate), Path(tls.key), log)
-    while True:
-        await asyncio.sleep(LOOK_S)  # a renewed file tells nobody
-        shown.look()
 
 
 async def _until_told(serving: ServingContext, watch: Watch, stop: threading.Event) -> None:
@@ -334,11 +276,7 @@ async def _until_told(serving: ServingContext, watch: Watch, stop: threading.Eve
             await asyncio.wait_for(over.wait(), _LOOK_S)
 
 
-async def _drain(
-    serving: ServingContext,
-    grpc_server: Any,
-    http: tuple[uvicorn.Server, asyncio.Task[None]] | None,
-) -> None:
+async def _drain(serving: ServingContext, grpc_server: Any, http: HttpListener | None) -> None:
     limits = serving.settings.limits
     serving.stopping = True
     logs.say(serving.log, "stopping")
@@ -347,6 +285,5 @@ async def _drain(
     serving.closed = True
     endings = [grpc_server.stop(limits.grace_s)] if grpc_server else []
     if http:
-        http[0].should_exit = True
-        endings.append(http[1])
+        endings.append(http.end())
     await asyncio.gather(*endings)
