@@ -67,10 +67,7 @@ def test_a_figure_comes_with_what_the_paper_says_of_it(
     assert shown.stderr == ""
     assert told == json.loads(Path("a.json").read_text())
     assert list(told["figures"]) == ["figure7"]
-    assert (
-        told["figures"]["figure7"]["published"]["share of events of the most frequent tenth"]
-        == 0.86
-    )
+    assert list(told["figures"]["figure7"]["published"].values()) == ["0.86"]
     assert told["figures"]["figure7"]["rows"] == paper_rows("ada-dpals/figure7", tmp_path)
 
 
@@ -149,19 +146,6 @@ def test_unknown_papers_figures_keys_and_missing_names_are_refused_with_what_the
 def test_a_wrong_key_of_a_figure_is_refused_by_name(said: str, named: str, tmp_path: Path) -> None:
     with pytest.raises(SettingsError, match=re.escape(named)):
         figures.run("ada-dpals/figure1", "planted", overrides=[said], folder=tmp_path)
-
-
-@pytest.mark.parametrize("name", PAPERS)
-def test_every_paper_has_figures_and_says_how_it_was_read(name: str) -> None:
-    paper = figures.paper(name)
-    assert paper.figures
-    assert set(paper.published) <= set(paper.figures)
-    assert len(paper.published) == len(paper.figures) or name not in {
-        "am-ssp",
-        "dp-cmf",
-        "fast-dpmf",
-    }
-    assert all("how" in said for said in paper.published.values())
 
 
 @pytest.mark.parametrize(("paper", "figure"), NAMED)

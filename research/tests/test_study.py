@@ -18,10 +18,11 @@ from fedrec.data.kinds import Kind
 from fedrec.errors import SettingsError
 from fedrec.privacy.guarantee import Guarantee
 from fedrec.settings import validated
+from fedrec_research.claims import lines, listed
+from fedrec_research.claims.claim import Claim, Evidence, Test
 from fedrec_research.papers.figures import paper as paper_named
 from fedrec_research.study import (
     chart,
-    claims,
     forms,
     inventory,
     measure,
@@ -32,6 +33,7 @@ from fedrec_research.study import (
     systems,
     training,
 )
+from fedrec_research.study.judging import Verdict
 from fedrec_research.study.results import Study
 from fedrec_research.study.systems import EPSILONS, SYSTEMS, Place
 from fedrec_research.trials import Asked, merged
@@ -275,7 +277,7 @@ def test_one_seed_tells_no_system_from_another(tmp_path: Path) -> None:
         _content({(name, 1.0): [value] for name, value in (("default", 0.9), ("ada-dpals", 1.0))}),
     )
     assert "**One seed has no intervals: no system is told apart from another.**" in found
-    assert "| 1 | +0.1000 (Ada-DPALS) |" in found
+    assert "| **default** | item features | 0.9000 |" in found
     assert "nan" not in found
 
 
@@ -287,61 +289,47 @@ def test_higher_is_better_for_clicks(tmp_path: Path) -> None:
 
 
 def test_verdicts_turn_when_rows_turn() -> None:
-    test = claims.on_one_model("ada-dpals", "dpals-tail")
+    test = lines.on_one_model("ada-dpals", "dpals-tail")
 
     def verdict(
         at_one: tuple[Sequence[float], Sequence[float]],
         at_five: tuple[Sequence[float], Sequence[float]],
-    ) -> claims.Verdict:
+    ) -> Verdict:
         names = ("ada-dpals, made sound", "dpals-tail, made sound")
         cells = {
             (n, e): each
             for e, pair in ((1.0, at_one), (5.0, at_five))
             for n, each in zip(names, pair, strict=True)
         }
-        return test([Study.of(_content(cells))])
+        return _judged(test, Study.of(_content(cells)))
 
     assert verdict((OURS, THEIRS), (OURS, THEIRS)).outcome == "held"
     mixed = verdict((OURS, THEIRS), (THEIRS, OURS))
     assert mixed.outcome == "in part"
-    assert "ahead at ε = 1" in mixed.found
-    assert "behind at ε = 5" in mixed.found
+    assert "ahead at ε 1 (≥" in mixed.found
+    assert "behind at ε 5 (≤" in mixed.found
     assert verdict((THEIRS, OURS), (THEIRS, OURS)).outcome == "did not hold"
-    assert test([Study.of(_content({("default", 1.0): OURS}))]).outcome == "not measured"
+    assert _judged(test, Study.of(_content({("default", 1.0): OURS}))).outcome == "not tested"
+
+
+def _judged(test: Test, *studies: Study) -> Verdict:
+    return test.judge(Evidence(studies, {}))
+
+
+def _of_studies(studies: Sequence[Study]) -> list[tuple[Claim, Verdict]]:
+    """Claims that the study's lines decide."""
+    return [
+        (claim, verdict)
+        for claim, verdict in listed.verdicts(Evidence(studies, {}))
+        if claim.test.by_study and verdict.outcome != "not tested"
+    ]
 
 
 def test_every_verdict_on_a_published_claim_compares_two_lines_of_one_model() -> None:
     """Judged by the declared fields alone, without the code that withdraws."""
-    judged = [
-        claim
-        for claim, verdict in claims.verdicts(_one_apart(1e-3))
-        if verdict.outcome in {"held", "in part", "did not hold"}
-    ]
-    pairs = {
-        "adaptive weights beat tail-biased sampling": ("ada-dpals", "dpals-tail"),
-        "tail-biased sampling beats uniform sampling": ("dpals-tail", "dpals-uniform"),
-        "sufficient statistics beat noisy gradient descent: Ada-DPALS beats Ada-DPGD": (
-            "ada-dpals",
-            "ada-dpgd",
-        ),
-        "on ratings AM-SSP beats AM-DPSGD": ("am-ssp", "am-dpsgd"),
-        "on clicks AM-SSP beats AM-DPSGD, of which one layer stands in here": (
-            "am-ssp",
-            "encoder-descent",
-        ),
-        "AM-SSP beats DP-CMF with the same features": ("am-ssp", "dp-cmf"),
-        "item features help: AM-SSP beats the same without features": ("am-ssp", "ada-dpals"),
-        "on ratings item features help there too: AM-DPSGD beats DPALS with ids alone": (
-            "am-dpsgd",
-            "dpals-uniform",
-        ),
-        "on clicks item features harm noisy descent: the same with ids alone beats AM-DPSGD": (
-            "ada-dpgd",
-            "encoder-descent",
-        ),
-        "on ratings item metadata helps": ("dp-cmf", "ada-dpals"),
-    }
-    assert {claim.words for claim in judged} == set(pairs)
+    judged = [claim.test.rows for claim, _ in _of_studies(_one_apart(1e-3))]
+    pairs = {rows: rows.partition(" on one model")[0].split(" and ") for rows in judged}
+    assert len(judged) == 11
     table = SYSTEMS["ratings"]
     for pair in pairs.values():
         for form in ("made sound", "as printed"):
@@ -498,8 +486,8 @@ def test_a_verdict_is_withheld_where_two_lines_differ_beside_the_claim(
     )
     monkeypatch.setitem(SYSTEMS, "clicks", {})
     study = Study.of(_content({("one", 1.0): OURS, ("other", 1.0): THEIRS}))
-    verdict = claims.ahead("one", "other")([study])
-    assert verdict.outcome == "withdrawn"
+    verdict = _judged(lines.ahead("one", "other"), study)
+    assert verdict.outcome == "not tested"
     assert verdict.found.startswith("not comparable: ")
     assert word in verdict.found
     monkeypatch.setitem(
@@ -507,22 +495,22 @@ def test_a_verdict_is_withheld_where_two_lines_differ_beside_the_claim(
         "ratings",
         {"one": _system(name="one"), "other": _system(name="other", tried=(15, 15))},
     )
-    assert claims.ahead("one", "other")([study]).outcome == "held"
+    assert _judged(lines.ahead("one", "other"), study).outcome == "held"
 
 
 def test_a_line_of_a_longer_search_on_the_same_model_softens_a_verdict_and_is_told() -> None:
     searched = {("ada-dpals, made sound", 5.0): THEIRS, ("ada-dpgd, made sound", 5.0): OURS}
-    judge = claims.on_one_model("ada-dpals", "ada-dpgd")
-    alone = judge([Study.of(_content(searched))])
+    test = lines.on_one_model("ada-dpals", "ada-dpgd")
+    alone = _judged(test, Study.of(_content(searched)))
     assert alone.outcome == "did not hold"
-    assert "best settings" not in alone.found
+    assert "longest searches" not in alone.found
     better = [value - 0.1 for value in OURS]
-    beside = judge([Study.of(_content(searched | {("ada-dpals", 5.0): better}))])
+    beside = _judged(test, Study.of(_content(searched | {("ada-dpals", 5.0): better})))
     assert beside.outcome == "in part"
-    assert "With the best settings known here" in beside.found
-    assert "made-up: ahead at ε = 5 (by 0.1000" in beside.found
+    assert "Made sound, longest searches" in beside.found
+    assert "made-up: ahead at ε 5 (≥0.1000" in beside.found
     # a line with biases is another model, and softens nothing
-    biased = judge([Study.of(_content(searched | {("dp-gd", 5.0): better}))])
+    biased = _judged(test, Study.of(_content(searched | {("dp-gd", 5.0): better})))
     assert biased.found == alone.found
 
 
@@ -538,26 +526,26 @@ def test_a_claim_about_one_kind_of_data_is_not_judged_by_another() -> None:
         )
         for kind in ("ratings", "clicks")
     )  # the same numbers: lower is ahead in one kind, higher in the other
-    of_ratings = claims.on_one_model("dp-cmf", "ada-dpals", about=ABOUT, kinds=("ratings",))
-    of_both = claims.on_one_model("dp-cmf", "ada-dpals", about=ABOUT)
-    assert of_ratings([ratings, clicks]).outcome == "held"
-    assert "clicks" not in of_ratings([ratings, clicks]).found
-    assert of_ratings([clicks]).outcome == "not measured"
-    assert of_both([ratings, clicks]).outcome == "in part"
+    of_ratings = lines.on_one_model("dp-cmf", "ada-dpals", about=ABOUT, kinds=("ratings",))
+    of_both = lines.on_one_model("dp-cmf", "ada-dpals", about=ABOUT)
+    assert _judged(of_ratings, ratings, clicks).outcome == "held"
+    assert "clicks" not in _judged(of_ratings, ratings, clicks).found
+    assert _judged(of_ratings, clicks).outcome == "not tested"
+    assert _judged(of_both, ratings, clicks).outcome == "in part"
 
 
 ABOUT = frozenset({"item_vectors", "public"})
 
 
 def test_every_figure_and_table_of_the_papers_is_in_the_inventory_once() -> None:
-    for name, listed in inventory.PAPERS.items():
-        made = [figure for shown in listed for figure in shown.made]
+    for name, every in inventory.PAPERS.items():
+        made = [figure for shown in every for figure in shown.made]
         assert sorted(made) == sorted(paper_named(name).figures)
-        assert all(shown.why for shown in listed)
+        assert all(shown.why for shown in every)
         for kind in ("Figure", "Table"):
             numbers = [
                 int(number)
-                for shown in listed
+                for shown in every
                 if shown.number.startswith(kind)
                 for number in shown.number.split(" ", 1)[1].split(", ")
             ]
@@ -615,14 +603,10 @@ def _one_apart(step: float) -> list[Study]:
 def test_every_claim_can_come_out_either_way() -> None:
     """All systems alike but for the sign: whatever is measured at all flips."""
     up, down = (
-        [verdict.outcome for _, verdict in claims.verdicts(_one_apart(step))]
-        for step in (1e-3, -1e-3)
+        [verdict.outcome for _, verdict in _of_studies(_one_apart(step))] for step in (1e-3, -1e-3)
     )
-    measured = [
-        (a, b) for a, b in zip(up, down, strict=True) if a not in {"not measured", "withdrawn"}
-    ]
-    assert len(measured) == 10
-    assert all(a != b for a, b in measured)
+    assert len(up) == len(down) == 11
+    assert all(a != b for a, b in zip(up, down, strict=True))
 
 
 def test_epsilons_of_different_units_never_share_a_study() -> None:

@@ -4,6 +4,7 @@ Student's t, and the names of the two lines."""
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -11,46 +12,49 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedrec_research.study.of_figures import (
-    as_good_as_metadata,
-    lost_by_the_sampler,
-    noised_once,
-)
+from fedrec_research.claims import dp_cmf, listed
+from fedrec_research.claims.am_ssp import RESAMPLED
+from fedrec_research.claims.claim import Evidence
 
 DOCS = Path(__file__).parents[1] / "docs"
 T_975 = {1: 12.706205, 2: 4.302653, 4: 2.776445}
 """97.5% quantiles of Student's t by degrees of freedom: two, three and five seeds."""
 CLAIMS = {
-    "adaptive weights beat tail-biased sampling": ("ada-dpals", "dpals-tail", "both"),
-    "tail-biased sampling beats uniform sampling": ("dpals-tail", "dpals-uniform", "both"),
-    "sufficient statistics beat noisy gradient descent: Ada-DPALS beats Ada-DPGD": (
+    "On ratings adaptive weights beat tail-biased sampling.": (
         "ada-dpals",
-        "ada-dpgd",
-        "both",
+        "dpals-tail",
+        "ratings",
     ),
-    "on ratings AM-SSP beats AM-DPSGD": ("am-ssp", "am-dpsgd", "ratings"),
-    "on clicks AM-SSP beats AM-DPSGD, of which one layer stands in here": (
-        "am-ssp",
-        "encoder-descent",
+    "On clicks adaptive weights beat tail-biased sampling.": ("ada-dpals", "dpals-tail", "clicks"),
+    "On ratings tail-biased sampling beats uniform sampling.": (
+        "dpals-tail",
+        "dpals-uniform",
+        "ratings",
+    ),
+    "On clicks tail-biased sampling beats uniform sampling.": (
+        "dpals-tail",
+        "dpals-uniform",
         "clicks",
     ),
-    "AM-SSP beats DP-CMF with the same features": ("am-ssp", "dp-cmf", "both"),
-    "item features help: AM-SSP beats the same without features": ("am-ssp", "ada-dpals", "both"),
-    "on ratings item features help there too: AM-DPSGD beats DPALS with ids alone": (
+    "On ratings AM-SSP beats AM-DPSGD.": ("am-ssp", "am-dpsgd", "ratings"),
+    "On ratings AM-SSP beats DP-CMF with the same features.": ("am-ssp", "dp-cmf", "ratings"),
+    "On clicks AM-SSP beats DP-CMF with the same features.": ("am-ssp", "dp-cmf", "clicks"),
+    "On ratings features help AM-SSP: it beats DPALS with ids alone.": (
+        "am-ssp",
+        "ada-dpals",
+        "ratings",
+    ),
+    "On clicks features help AM-SSP.": ("am-ssp", "ada-dpals", "clicks"),
+    "On ratings features help AM-DPSGD: it beats DPALS with ids alone.": (
         "am-dpsgd",
         "dpals-uniform",
         "ratings",
     ),
-    "on clicks item features harm noisy descent: the same with ids alone beats AM-DPSGD": (
-        "ada-dpgd",
-        "encoder-descent",
-        "clicks",
-    ),
-    "on ratings item metadata helps": ("dp-cmf", "ada-dpals", "ratings"),
+    "On ratings item metadata helps.": ("dp-cmf", "ada-dpals", "ratings"),
 }
 SAME_MODEL = {"ada-dpals", "dpals-tail", "dpals-uniform", "am-ssp"}
 """Lines of the main tables that fit the model of the lines on one model, by a longer search."""
-TITLES = ("What held", "What held in part", "What did not hold")
+OUTCOMES = ("held", "in part", "did not hold")
 
 
 def cells() -> dict[tuple[str, str, str, float], list[float]]:
@@ -100,12 +104,15 @@ def signs(
 
 def outcome(found: list[int]) -> str:
     won = sum(sign > 0 for sign in found)
-    return TITLES[0] if won == len(found) else TITLES[1] if won else TITLES[2]
+    return OUTCOMES[0] if won == len(found) else OUTCOMES[1] if won else OUTCOMES[2]
+
+
+STUDY = (DOCS / "study.md").read_text()
 
 
 def sections() -> dict[str, str]:
-    page = (DOCS / "study.md").read_text()
-    return {part.partition("\n")[0]: part for part in page.split("\n## ")[1:]}
+    """By heading, whatever its depth."""
+    return {part.partition("\n")[0]: part for part in re.split(r"\n##+ ", STUDY)[1:]}
 
 
 @pytest.mark.parametrize("words", CLAIMS)
@@ -115,22 +122,22 @@ def test_a_claim_stands_where_its_rows_put_it(words: str) -> None:
     longest = list(signs(*CLAIMS[words], longest=True))
     printed = list(signs(*CLAIMS[words], form="as printed"))
     decided = {outcome(found) for found in (sound, longest, printed) if found}
-    expected = decided.pop() if len(decided) == 1 else TITLES[1]
-    listed = [title for title in TITLES if f"): {words}. *Made sound" in sections().get(title, "")]
-    assert listed == [expected]
+    expected = decided.pop() if len(decided) == 1 else OUTCOMES[1]
+    (row,) = [line for line in STUDY.splitlines() if f"| {words} | Made sound: " in line]
+    assert row.endswith(f"| **{expected}** |")
 
 
-def of_figure(name: str, series: str, x: float) -> list[float]:
-    """RMSE by seed, with its sign turned, of one point of a kept figure."""
+def of_figure(name: str, series: str, x: float, metric: str = "rmse") -> list[float]:
+    """By seed, the larger the better, one point of a kept figure."""
     content = json.loads((DOCS.parent / "results" / "figures" / f"{name}.json").read_text())
     ((_, found),) = content["figures"].items()
     (row,) = [
         row
         for row in found["rows"]
-        if (row["metric"], row["series"], row["x"]) == ("rmse", series, x)
+        if (row["metric"], row["series"], row["x"]) == (metric, series, x)
     ]
     assert row["seeds"] == [1, 2, 3]
-    return [-value for value in row["each"]]
+    return [-value if metric.startswith("rmse") else value for value in row["each"]]
 
 
 def noised_once_again() -> str:
@@ -152,19 +159,74 @@ def as_good_again() -> str:
         < 0
         for e in (1, 5, 10, 20)
     ]
-    return TITLES[0] if not any(lost) else TITLES[2] if all(lost) else TITLES[1]
+    return OUTCOMES[0] if not any(lost) else OUTCOMES[2] if all(lost) else OUTCOMES[1]
+
+
+def sign_at_all(name: str, pairs: list[tuple[tuple[str, Any], tuple[str, Any]]], **of: str) -> str:
+    return outcome(
+        [sign_of(*(of_figure(name, series, x, **of) for series, x in pair)) for pair in pairs]
+    )
 
 
 OF_FIGURES: dict[str, Callable[[], str]] = {
-    "noising once (SSP2) beats noising in every step (SSP1)": noised_once_again,
-    "1,000 public users do what the best metadata does": as_good_again,
+    "Noise drawn once (SSP2) beats noise drawn in every step (SSP1). (4.4)": noised_once_again,
+    "1,000 public users do what the best metadata does. (4.2.2)": as_good_again,
+    "All sides together are ahead of public users alone. (4.2)": lambda: sign_at_all(
+        "dp-cmf-figure1", [(("all sides", e), ("public users, raw", e)) for e in (1, 5, 10, 20)]
+    ),
+    "Public users, as clicks, are ahead of the other single sources. (4.2)": lambda: sign_at_all(
+        "dp-cmf-figure1",
+        [
+            (("public users, binary", e), (other, e))
+            for other in ("similar items", "metadata")
+            for e in (1, 5, 10, 20)
+        ],
+    ),
+    "The cast alone brings most of what all metadata bring. (4.2.2)": lambda: sign_at_all(
+        "dp-cmf-figure3", [(("cast", e), ("DPALS (no sides)", e)) for e in (1, 5, 10, 20)]
+    ),
+    "At ε = 1, in buckets 2 to 4, metadata gain most. (4.2.1)": lambda: sign_at_all(
+        "dp-cmf-figure1",
+        [
+            (("metadata", b), (other, b))
+            for other in ("similar items", "public users, binary")
+            for b in (2, 3, 4)
+        ],
+        metric="rmse in bucket, epsilon 1",
+    ),
+    "A larger μ is better on the two rarest fifths of the films. (Sec. 5)": lambda: sign_at_all(
+        "ada-dpals-figure4",
+        [tuple((f"Ada-DPALS (mu = {mu}), epsilon = 1", b) for mu in ("1", "1/4")) for b in (0, 1)],
+    ),
+    "μ = 1 is clearly worse. (Sec. 5)": lambda: sign_at_all(
+        "ada-dpals-figure3",
+        [
+            tuple((f"{panel}epsilon = {e}", mu) for mu in (0.25, 1))
+            for panel in ("", "DPSGD, ")
+            for e in (5, 10, 20)
+        ],
+    ),
+    "On ratings AM-SSP is far ahead of DP-ALS on rare films. (E.3)": lambda: sign_at_all(
+        "am-ssp-figure9",
+        [
+            tuple((f"{name}, epsilon = {e}", b) for name in ("AM-SSP", "DP-ALS (id only)"))
+            for e in (1, 5, 20)
+            for b in (0, 1)
+        ],
+    ),
+    "At ε = 1 its nearest neighbours overlap more with those of ALS. (D.3)": lambda: sign_at_all(
+        "ada-dpals-figure10",
+        [(("Ada-DPALS (mu = 1/3)", b), ("DPALS (tail)", b)) for b in range(5)],
+        metric="share",
+    ),
 }
 
 
 @pytest.mark.parametrize("words", OF_FIGURES)
 def test_a_claim_that_a_figure_decides_stands_where_its_points_put_it(words: str) -> None:
-    listed = [title for title in TITLES if f"): {words}. *Of [`fed" in sections().get(title, "")]
-    assert listed == [OF_FIGURES[words]()]
+    page = (DOCS / "figures.md").read_text()
+    (row,) = [line for line in page.splitlines() if line.startswith(f"| {words} |")]
+    assert row.endswith(f"| **{OF_FIGURES[words]()}** |")
 
 
 def points(figure: str, values: dict[tuple[str, Any], list[float]]) -> dict[str, Any]:
@@ -182,21 +244,24 @@ HIGH = [0.95, 0.965, 0.97]
 
 def test_verdicts_of_resampled_noise_turn_when_points_turn() -> None:
     def found(on_all: tuple[list[float], list[float]], on_some: tuple[list[float], ...]) -> str:
-        forms = {"all examples (Alg. 2)": on_all, "batches (Alg. 4)": on_some}
+        forms = dict(zip(RESAMPLED, (on_all, on_some), strict=True))
         values = {
             (f"epsilon = {e}, {form}", n): each
             for form, pair in forms.items()
             for e in (1, 5, 20)
             for n, each in zip((1, 16), pair, strict=True)
         }
-        verdict = noised_once(points("am-ssp/figure4", values))
-        assert verdict is not None
-        return verdict.outcome
+        return judged("Noise drawn once", points("am-ssp/figure4", values))
 
     assert found((LOW, HIGH), (LOW, HIGH)) == "held"
     assert found((LOW, LOW), (LOW, HIGH)) == "in part"
     assert found((HIGH, LOW), (LOW, LOW)) == "did not hold"
-    assert noised_once({}) is None
+    assert judged("Noise drawn once", {}) == "not tested"
+
+
+def judged(words: str, figures: dict[str, Any]) -> str:
+    (claim,) = [claim for claim in listed.CLAIMS if claim.words.startswith(words)]
+    return claim.test.judge(Evidence((), figures)).outcome
 
 
 @pytest.mark.parametrize(("behind", "expected"), [(0, "held"), (2, "in part"), (4, "did not hold")])
@@ -205,41 +270,15 @@ def test_comparable_fails_only_where_public_users_are_behind(behind: int, expect
     people = {("public users, raw, 1000", e): HIGH if k < behind else LOW
               for k, e in enumerate(epsilons)}  # fmt: skip
     films = {("metadata", e): LOW for e in epsilons}
-    verdict = as_good_as_metadata(
-        points("dp-cmf/figure5", people) | points("dp-cmf/figure1", films)
-    )
-    assert verdict is not None
-    assert verdict.outcome == expected
-    assert as_good_as_metadata(points("dp-cmf/figure5", people)) is None
-
-
-def test_what_the_sampler_loses_is_said_and_never_judged() -> None:
-    """Its guarantee is not established, and the paper says no margin."""
-    series = "SGLD, printed conversion"
-    values = {(series, 100.0): HIGH, (series, 250.0): LOW, (series, "inf"): LOW}
-    verdict = lost_by_the_sampler(points("fast-dpmf/figure5", values))
-    assert verdict is not None
-    assert verdict.outcome == "not measured"
-    # .95 - .90, .965 - .91, .97 - .92: .0517, and 4.302653 standard errors
-    for said in (
-        "+0.0517 ± 0.0072 at ε = 100 as printed",
-        "+0.0000 ± 0.0000 at ε = 250 as printed",
-    ):
-        assert said in verdict.found
-    assert "add/remove" not in verdict.found
-    assert lost_by_the_sampler({}) is None
-
-
-def test_no_other_verdict_stands_on_the_page() -> None:
-    """A claim of another kind would have no second code: there is one, on designs of our own, and
-    it is withdrawn."""
-    stated = [
-        line
-        for title in TITLES
-        for line in sections().get(title, "").splitlines()
-        if line[:2] == "- "
-    ]
-    assert len(stated) == len(CLAIMS) + len(OF_FIGURES)
+    both = points("dp-cmf/figure5", people) | points("dp-cmf/figure1", films)
+    assert judged("1,000 public users", both) == expected
+    assert judged("1,000 public users", points("dp-cmf/figure5", people)) == "not tested"
+    one = {
+        name: [{**row, "seeds": [1], "each": row["each"][:1]} for row in rows]
+        for name, rows in both.items()
+    }
+    assert judged("1,000 public users", one) == "not tested"  # one seed has no interval
+    assert len(dp_cmf.EPSILONS) == len(epsilons)
 
 
 def groups() -> set[tuple[str, str, str]]:
@@ -264,11 +303,9 @@ def test_a_headline_is_what_its_rows_say(kind: str, data: str, group: str) -> No
             continue
         if system not in rest and "," not in system:
             ahead.append(sign_of(own, values) > 0)
-    part = sections()[f"{data}: {kind}"]
-    alone, _, beside = part.partition("where half of the people are public")
-    said = "**The default is ahead of every other system measured here" in (
-        beside if group == "people" else alone
-    )
+    people = f"{data}, where half of the people are public"
+    part = sections()[people if group == "people" else f"{data}: {kind}"]
+    said = "**The default is ahead of every other system measured here" in part
     assert ahead
     assert said == all(ahead)
 
@@ -282,6 +319,6 @@ def test_the_default_is_ahead_of_every_line_on_one_model_where_the_page_says_so(
         if "," in system and own is not None:
             signs_by_data.setdefault((kind, data), []).append(sign_of(own, values))
     assert ("ratings", "ml-1m") in signs_by_data
-    for (kind, data), found in signs_by_data.items():
-        said = "ahead of all these lines, in every form" in sections()[f"{data}: {kind}"]
+    for (_, data), found in signs_by_data.items():
+        said = "ahead of all these lines, in every form" in sections()[f"{data}, on one model"]
         assert said == all(sign > 0 for sign in found)

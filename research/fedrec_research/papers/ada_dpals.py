@@ -1,5 +1,4 @@
-"""Figures and tables of Ada-DPALS (Krichene et al. 2023), re-made; `PAPER` declares them,
-`PUBLISHED` is what the paper says of them.
+"""Figures and tables of Ada-DPALS (Krichene et al. 2023), re-made; `PAPER` declares them.
 
 A row is one point: figure, metric, series of the legend, x, mean over split seeds (the noise's seed
 being the split's), its standard error, every seed's value, and the guarantee. Of the panels of
@@ -9,7 +8,7 @@ that are all the same; sampling items of a user, and descent without privacy, ar
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from itertools import product
 from typing import Any
 
@@ -36,48 +35,6 @@ from fedrec_research.trials import Row
 ALS = "ALS (not private)"
 IMPROVEMENT = "least improvement over DPALS (tail)"
 _SIMPLE = {True: ("global mean", "item mean", "item + user bias"), False: ("popularity",)}
-
-PUBLISHED: Mapping[str, Mapping[str, Any]] = {
-    "figure1": {
-        "how": "printed in Sec. 5; the curves have no printed values",
-        "order, best first": ("Ada-DPALS", TAIL, UNIFORM),
-    },
-    "figure2": {
-        "how": "printed in Sec. 5; the curves have no printed values",
-        "order, best first": ("Ada-DPALS", TAIL, UNIFORM),
-    },
-    "figure3": {
-        "how": "printed in Sec. 5",
-        "best mu": ("1/4", "1/2"),
-        "mu = 1": "a clear degradation",
-    },
-    "figure4": {
-        "how": "printed in Sec. 5",
-        "rare buckets": "better with larger mu",
-        "most frequent bucket": "worse with larger mu",
-    },
-    "figure5": {
-        "how": "printed in App. C",
-        "mu = 0": "poor, most at small epsilon",
-        "best mu": "1/2 by theory, varies by case",
-    },
-    "figure7": {
-        "how": "printed in Sec. 5, of ML-20M",
-        "share of events of the most frequent tenth": 0.86,
-    },
-    "figure8": {
-        "how": "printed in D.2, of ML-10M at epsilon 1; buckets as numbered there",
-        "improvement is at least, by bucket": {0: 0.216, 1: 0.237, 3: 0.228, 4: 0.084},
-    },
-    "figure9": {"how": "printed in D.2", "best mu": "1/4, and 1/4 to 1/2 stays good"},
-    "figure10": {"how": "printed in D.3", "order, most overlap first": (ada("1/3"), TAIL)},
-    "tables": {
-        "how": "Tables 3 and 4 of ML-20M",
-        "frequent films": "privacy changes little",
-        "rare films": "Ada-DPALS is closer to ALS",
-    },
-}
-"""What the paper prints. Its curves were not read off their axes."""
 
 
 def _point(
@@ -208,7 +165,6 @@ PAPER = Paper(
         "figure10": _overlap,
         "tables": _neighbours,
     },
-    published=PUBLISHED,
     no_data=("figure5",),
 )
 """The paper's Figures 1-10 and Tables 3-4 (2, 4b, 8b, 9: clicks); 6 is Figure 2 on another data

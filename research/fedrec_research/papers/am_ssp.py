@@ -1,5 +1,4 @@
-"""Figures of AM-SSP (Krichene et al. 2024), re-made; `PAPER` declares them, `PUBLISHED` is what the
-paper says of them.
+"""Figures of AM-SSP (Krichene et al. 2024), re-made; `PAPER` declares them.
 
 A row is one point: figure, metric, series of the legend, x, mean over split seeds (the noise's seed
 being the split's), its standard error, every seed's value, and the guarantee. Guarantees are per
@@ -11,9 +10,8 @@ metadata.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from itertools import product
-from typing import Any
 
 from fedrec.data.kinds import KINDS
 from fedrec.encoders import items as encoder
@@ -43,57 +41,6 @@ from fedrec_research.trials import Row, trial
 
 EPOCHS = (1, 10, 100, 1_000)
 ALS = "ALS (not private)"
-
-PUBLISHED: Mapping[str, Mapping[str, Any]] = {
-    "figure1": {
-        "how": "printed in 4.2, of ML-10M; the curves have no printed values",
-        "order, best first": ("AM-SSP", "DP-CMF and AM-DPSGD", LOOPBACK.label),
-        "AM-SSP ahead of DP-CMF, RMSE by epsilon": {1: 0.025, 20: 0.0123},
-        "DP-SGD": "worse at epsilon 20 than the others at 5",
-    },
-    "figure2": {
-        "how": "printed in 4.2 and E.1, of ML-20M; the curves have no printed values",
-        "features": "help AM-SSP and harm AM-DPSGD",
-        "Recall@20 of DP-SGD at epsilon 20": 0.206,
-        "all others at epsilon 1": "better than that",
-    },
-    "figure3": {
-        "how": "printed in 4.3, of ML-10M on one P100",
-        "seconds of AM-DPSGD over AM-SSP": "about 100",
-    },
-    "figure4": {
-        "how": "printed in 4.4, of ML-10M",
-        "more resamples": "worse, the more so the smaller epsilon",
-    },
-    "figure5": {
-        "how": "printed in App. C",
-        "visits per item": "more than 100 for batches up to a few thousand",
-    },
-    "figure6": {
-        "how": "printed in App. C",
-        "c = d^2": (
-            "SSP is cheaper in a large region, by orders of magnitude for batches of 100 to 1,000"
-        ),
-        "c = d": "SSP is dearer, unless epochs are very many",
-    },
-    "figure8": {
-        "how": "printed in E.2, of ML-20M",
-        "seconds of AM-DPSGD over AM-SSP": "about 1,000",
-    },
-    "figure9": {
-        "how": "printed in E.3, of ML-10M",
-        "rare buckets": "AM-DPSGD and AM-SSP far ahead of DP-ALS",
-        "AM-SSP against AM-DPSGD": "better on frequent, worse on rare items",
-    },
-    "figure9b": {
-        "how": "printed in E.3, of ML-20M",
-        "AM-DPSGD": "worst in all buckets",
-        "AM-SSP over DP-ALS": "most on rare items",
-    },
-}
-"""What the paper prints.
-
-Its curves were not read off their axes, and it prints no hyper-parameters by epsilon."""
 
 
 def _points(work: Work) -> list[int]:
@@ -286,7 +233,6 @@ PAPER = Paper(
         "figure9": _slices,
         "figure9b": _slices,
     },
-    published=PUBLISHED,
     timed=("figure3", "figure6", "figure8"),
 )
 """The paper's Figures 1-6, 8 and 9 (2, 8, 9b: clicks)."""

@@ -1,5 +1,4 @@
-"""Figures of DP-CMF (Curmei et al. 2023), re-made; `PAPER` declares them, `PUBLISHED` is what the
-paper says of them.
+"""Figures of DP-CMF (Curmei et al. 2023), re-made; `PAPER` declares them.
 
 A row is one point: figure, metric, series of the legend, x, mean over split seeds (the noise's seed
 being the split's), its standard error, every seed's value, and the guarantee. Beside the paper's
@@ -10,7 +9,7 @@ data in the place of random start vectors.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from itertools import product
 from operator import attrgetter
@@ -59,40 +58,6 @@ PARTS = tuple(
     Curve(kind, {"sides": ["metadata"], "categories": list(names)})
     for kind, names in CATEGORIES.items()
 )
-
-PUBLISHED: Mapping[str, Mapping[str, Any]] = {
-    "figure1": {
-        "how": "printed in 4.2 and 4.2.1, of ML-10M; the curves have no printed values",
-        "order, best first": (
-            ALL.label,
-            "public users",
-            "similar items or metadata",
-            LOOPBACK.label,
-        ),
-        "share of the gap to non-private ALS that sides close, at most": 0.6,
-        "buckets 2 to 4 at epsilon 1": "the order of bucket 1 is reversed: metadata gains most",
-        "share of ratings by bucket": {1: 0.866, 2: 0.094, 3: 0.03, 4: 0.01},
-    },
-    "figure2": {
-        "how": "printed in 4.2.1",
-        "share of entries in bucket 1": {"public-users": 0.9, "metadata": 0.37},
-    },
-    "figure3": {
-        "how": "printed in 4.2.2",
-        "cast": "alone brings most of what all metadata brings, for head and tail",
-    },
-    "figure4": {
-        "how": "printed in 4.2.2",
-        "k": "more neighbours are better",
-        "order, best first": ("inner-product", "cosine"),
-    },
-    "figure5": {
-        "how": "printed in 4.2.2",
-        "users": "more are better, and 1,000 do what the best metadata does",
-        "order, best first": ("raw", "binary"),
-    },
-}
-"""What the paper prints. Its curves were not read off their axes."""
 
 
 def _privacy_utility(work: Work) -> list[Line]:
@@ -229,6 +194,5 @@ PAPER = Paper(
         "figure4": _similarity,
         "figure5": _people,
     },
-    published=PUBLISHED,
 )
 """The paper's figures; 1 and 3 with their panels (b)."""

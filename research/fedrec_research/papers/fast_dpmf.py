@@ -1,5 +1,4 @@
-"""Figures of fast DP matrix factorisation (Liu, Wang, Smola 2015), re-made: `PAPER`, and in
-`PUBLISHED` the paper's words.
+"""Figures of fast DP matrix factorisation (Liu, Wang, Smola 2015), re-made; `PAPER` declares them.
 
 Figure 5 sets the published sampler, whose guarantee is not established, beside its sound sibling
 (`recipe = "noisy-descent"`) at the same epsilons. Hyper-parameters of
@@ -13,10 +12,9 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, replace
 from itertools import product
-from typing import Any
 
 import numpy as np
 
@@ -40,32 +38,6 @@ PASSES = 40
 CONVERSIONS = ("add/remove", "printed")
 DESCENT = "noisy descent, ours"
 """The series of `recipe = "noisy-descent"`, whose guarantee holds."""
-
-PUBLISHED: Mapping[str, Mapping[str, Any]] = {
-    "figure2": {
-        "how": "printed in 6.3",
-        "order, fastest first": ("SGD", "SGLD"),
-        "SGD over GraphChi and GraphLab": "2 to 3 times",
-    },
-    "figure3": {
-        "how": "printed in 6.1, Netflix, 15 passes, 32 virtual cores",
-        "seconds by dimension": {128: 48.0, 256: 63.0, 512: 83.0},
-        "ratings per pass": 99e6,
-    },
-    "figure4": {
-        "how": "printed in 6.3",
-        "SGLD at d = 16": "good samples; worse convergence the larger the model",
-    },
-    "figure5": {
-        "how": "printed in 6.5 and 6.6, Netflix and Yahoo, K = 16, tau = 100 and 200",
-        "accuracy": (
-            "a modest decrease; almost none at an epsilon below 1 per rating, which is 200 per "
-            "user where users have at most 200 ratings"
-        ),
-        "epsilon 250 per user": "a typical user's personal epsilon is a 25th of it",
-    },
-}
-"""What the paper prints. Its curves were not read off their axes."""
 
 
 def _convergence(work: Work) -> list[Line]:
@@ -253,7 +225,6 @@ PAPER = Paper(
         "figure4": _sixteen,
         "figure5": _privacy_utility,
     },
-    published=PUBLISHED,
     timed=("figure2", "figure3"),
 )
 """The paper's figures; 1 shows a property of its data."""

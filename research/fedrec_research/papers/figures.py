@@ -15,6 +15,7 @@ from typing import Any
 
 from fedrec.errors import SettingsError
 from fedrec.storage import finite
+from fedrec_research.claims.listed import published
 from fedrec_research.papers.paper import Paper, Work
 from fedrec_research.papers.paper_data import provenance
 from fedrec_research.papers.starts import Start, heading, started
@@ -71,7 +72,7 @@ def run(
             "rows": [line.row(figure, work.seeds) for line in lines],
             "data": asdict(provenance(named, figure, start)),
             "code": code(),
-            "published": which.published.get(figure, {}),
+            "published": dict(published(named, figure)),
         }
     content = {"paper": named, "quick": quick, "overrides": list(overrides), "figures": figures}
     return dict(finite(content))

@@ -132,7 +132,7 @@ Figure = Callable[[Work], list[Line]]
 @dataclass(frozen=True)
 class Paper:
     """name: for people. figures: by name; `research/scenarios/PREFIX_NAME.toml` is the scenario of
-    each. published: what the paper says.
+    each.
 
     timed: figures that show seconds. planted: overrides that make the small planted set fit.
     no_data: figures that need none. fixed: the only keys that an override may change, where the
@@ -142,7 +142,6 @@ class Paper:
     name: str
     prefix: str
     figures: Mapping[str, Figure]
-    published: Mapping[str, Mapping[str, Any]]
     timed: tuple[str, ...] = ()
     planted: tuple[str, ...] = ()
     no_data: tuple[str, ...] = ()

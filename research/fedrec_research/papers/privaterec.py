@@ -16,7 +16,6 @@ from typing import Any
 
 from fedrec.news.attention import gaussian_plan, gaussian_plan_as_printed
 from fedrec.privacy.guarantee import Guarantee
-from fedrec.report.news import TABLES
 from fedrec_research.news import Method, news_row
 from fedrec_research.news_paper import (
     BASES,
@@ -41,36 +40,6 @@ _OTHER_DATA = (
     "NOT the paper's data (MIND and NewsFeeds): this is a click log of ml-1m. Compare orders, not "
     "values. plm-nr has no language model here: its rows are an SVD of the films' metadata."
 )
-
-PUBLISHED: Mapping[str, Mapping[str, Any]] = {
-    "table1": {
-        "how": "printed in Table 1, of MIND, served without noise: AUC in percent",
-        **{
-            f"{p.model}, {p.method}": round(100 * p.metrics["AUC"], 2)
-            for p in TABLES
-            if math.isinf(p.serving)
-        },
-    },
-    "table2": {
-        "how": "printed in Table 2, of MIND, served at epsilon 10: AUC in percent",
-        **{
-            f"{p.model}, {p.method}": round(100 * p.metrics["AUC"], 2)
-            for p in TABLES
-            if p.serving == 10
-        },
-    },
-    "figure4": {
-        "how": "the curves have no printed values",
-        "AUC": "falls with the epsilon of serving",
-    },
-    "figure5": {"how": "the curves have no printed values", "best p by B": {5: 0.5, 3: 0.2}},
-    "figure6": {
-        "how": "printed in the text, of NewsFeeds",
-        "AUC of PrivateRec at epsilon 5, in percent": 61.35,
-    },
-    "figure7": {"how": "the curves have no printed values", "best B": 3},
-}
-"""What the paper prints."""
 
 
 @dataclass(frozen=True)
@@ -145,7 +114,6 @@ def of_news_paper(result: Mapping[str, Any]) -> Iterator[tuple[str, Row]]:
                     "data": {"words": _OTHER_DATA},
                     "code": result.get("code", ""),
                     "note": " ".join([*_said(result), *_blind(points, found)]),
-                    "published": PUBLISHED[name],
                 },
             )
 
@@ -218,7 +186,6 @@ PAPER = Paper(
     name="PrivateRec",
     prefix="privaterec",
     figures={name: partial(_figure, name) for name in POINTS},
-    published=PUBLISHED,
     fixed=("figure.seeds", "data.path"),  # seeds draw noise and initialisation
     divided_once=True,
 )

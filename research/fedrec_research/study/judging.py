@@ -10,8 +10,8 @@ from typing import Literal
 
 from fedrec.evaluation.intervals import Interval
 
-Outcome = Literal["held", "in part", "did not hold", "withdrawn", "not measured"]
-OUTCOMES: tuple[Outcome, ...] = ("held", "in part", "did not hold", "withdrawn", "not measured")
+Outcome = Literal["held", "in part", "did not hold", "not tested"]
+OUTCOMES: tuple[Outcome, ...] = ("held", "in part", "did not hold", "not tested")
 
 
 @dataclass(frozen=True)
@@ -24,48 +24,56 @@ class Verdict:
 
 @dataclass(frozen=True)
 class Point:
-    """A difference at one epsilon of one study, or of one reading of the claim; above zero where
-    the claim says it is."""
+    """A difference at one place of one study, or of one reading of the claim; above zero where the
+    claim says it is."""
 
     study: str
-    epsilon: float
+    at: float | str
     gain: Interval
 
 
-def judged(points: Sequence[Point]) -> Verdict:
-    """With words for every study or reading; "not measured" where there are no points."""
+def judged(points: Sequence[Point], axis: str = "ε") -> Verdict:
+    """With words for every study or reading; "not tested" where there are no points."""
     if not points:
-        return Verdict("not measured", "")
+        return Verdict("not tested", "")
     won = sum(point.gain.above for point in points)
-    outcome: Outcome = "held" if won == len(points) else "in part" if won else "did not hold"
+    outcome = of_counts(won, len(points))
     names = dict.fromkeys(point.study for point in points)
     return Verdict(
         outcome,
-        # a sentence for each: in one they would be too long to read
-        ". ".join(f"{name}: {_words([p for p in points if p.study == name])}" for name in names),
+        "; ".join(
+            f"{name}: {_words([p for p in points if p.study == name], axis)}" for name in names
+        ),
     )
 
 
-def _words(points: Sequence[Point]) -> str:
-    """ "ahead at ε = 1, 5 (by 0.0031 ± 0.0011 or more), not told apart at ε = 0.5"."""
+def of_counts(won: int, of: int) -> Outcome:
+    """All, some or none."""
+    return "held" if won == of else "in part" if won else "did not hold"
+
+
+def _words(points: Sequence[Point], axis: str) -> str:
+    """ "ahead at ε 1,5 (≥0.0031±0.0011), level at 0.5": the least lead, or the largest lag."""
     verdicts = (
-        ("ahead", "or more", [p for p in points if p.gain.above]),
-        ("behind", "or less", [p for p in points if p.gain.below]),
-        ("not told apart", "", [p for p in points if not (p.gain.above or p.gain.below)]),
+        ("ahead", "≥", [p for p in points if p.gain.above]),
+        ("behind", "≤", [p for p in points if p.gain.below]),
+        ("level", "", [p for p in points if not (p.gain.above or p.gain.below)]),
     )
     said = []
     for words, bound, chosen in verdicts:
         if chosen:
             near = min(chosen, key=lambda p: p.gain.mean)
-            by = f" (by {margin(near.gain)} {bound})" if bound else ""
-            said.append(
-                f"{words} at ε = "
-                f"{', '.join(f'{e:g}' for e in dict.fromkeys(p.epsilon for p in chosen))}{by}"
-            )
+            by = f" ({bound}{margin(near.gain)})" if bound else ""
+            places = dict.fromkeys(_at(p.at) for p in chosen)
+            said.append(f"{words} at {axis} {','.join(places)}{by}")
     return ", ".join(said)
 
 
+def _at(place: float | str) -> str:
+    return f"{place:g}" if isinstance(place, int | float) else place
+
+
 def margin(gain: Interval) -> str:
-    """0.0031 ± 0.0011, without its sign."""
-    half = f" ± {gain.half:.4f}" if math.isfinite(gain.half) else ""
+    """0.0031±0.0011, without its sign."""
+    half = f"±{gain.half:.4f}" if math.isfinite(gain.half) else ""
     return f"{abs(gain.mean):.4f}{half}"
