@@ -31,12 +31,15 @@ def open_folder(
     at: Path | None = None,
 ) -> Iterator[Path]:
     """The scenario's run folder for this choice, fresh, or as an interrupted run left it where
-    `resume`; nobody else's until the block ends. at: the folder itself.
+    `resume`; nobody else's until the block ends. Its name holds that of the scenario and of the
+    method that was asked for. at: the folder itself.
 
     Raises RunError where there is nothing to resume, where the folder belongs to another scenario
     or another process is at work in it, or where it cannot be written.
     """
-    named = f"{name}-{scenario.digest()[:10]}{choice.suffix}"
+    asked = "recipe" in scenario.model_fields_set and scenario.recipe not in name
+    method = f"-{scenario.recipe}" if asked else ""
+    named = f"{name}{method}-{scenario.digest()[:10]}{choice.suffix}"
     folder = at or Path(scenario.run.directory) / named
     settings = finite(scenario.model_dump(mode="json"))  # as it will be read
     if resume and not (folder / SETTINGS).exists():

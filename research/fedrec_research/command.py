@@ -23,7 +23,7 @@ HOME = Path(__file__).parents[1]
 MEASUREMENTS: Mapping[str, tuple[str, str]] = {
     "quality": ("quality.quality", "seeds"),
     "ablation": ("quality.ablation", "seeds"),
-    "clicks": ("quality.clicks", "seeds"),
+    "clicks": ("quality.clicks", "seeds epsilons overrides"),
     "simple": ("quality.simple", "seeds users items epsilons overrides"),
     "sizes": ("quality.sizes", "seeds users items epsilons"),
     "public-prior": ("quality.public_prior", "seeds epsilons overrides"),

@@ -13,14 +13,12 @@ goes on from there.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from fedrec.errors import SettingsError
-from fedrec.evaluation.intervals import interval
-from fedrec.report.news import TABLES
 from fedrec.storage import finite
 from fedrec_research.news import Method, news_row
 from fedrec_research.trials import Asked, Row, code, paragraph
@@ -33,13 +31,6 @@ PADDINGS = (0.0, 0.1, 0.2, 0.3, 0.5, 0.7)
 BASES = (1, 3, 5, 10, 32)
 """Figure 7's."""
 _METRICS = ("auc", "mrr", "ndcg@5", "ndcg@10")
-_IN_THE_PAPER = {
-    "centralized": "centralized",
-    "fedrec": "FedRec",
-    "dp-fedrec": "DP-FedRec",
-    "printed": "PrivateRec",
-    "local": "PrivateRec",
-}
 _PRIVATE = ("local", "printed", "dp-fedrec")
 
 
@@ -157,112 +148,3 @@ def ignores_history(found: Row) -> bool:
 
 def _mean(values: Sequence[float]) -> float:
     return float(np.mean(values))
-
-
-class Shown:
-    """What the page shows of a result: words for its template."""
-
-    models = MODELS
-    paddings = PADDINGS
-    bases = BASES
-    served = SERVED
-
-    def __init__(self, result: Row) -> None:
-        self.found: Row = result["methods"]
-        self.first: Row = next(iter(self.found.values()))
-
-    @property
-    def seeds(self) -> int:
-        """Number of seeds behind the first row; rows that were made before they were kept have
-        one."""
-        return len(self.first.get("seeds", [1]))
-
-    @property
-    def figures(self) -> Mapping[int, Mapping[Any, Sequence[Method]]]:
-        """Runs by figure and line."""
-        each = {m.name: (m,) for m in FIGURE_4}
-        return {4: each, 5: FIGURE_5, 6: FIGURE_6, 7: FIGURE_7}
-
-    def made(self, figure: int) -> bool:
-        """Whether some run was made for it."""
-        lines = self.figures[figure].values()
-        return any(m.name in self.found for some in lines for m in some)
-
-    def tables(self) -> Iterator[tuple[str, Method, Row]]:
-        """Rows of Tables 1 and 2: model, run, and what was found."""
-        for model in MODELS:
-            for m in tables_of(model):
-                if m.name in self.found:
-                    yield model, m, self.found[m.name]
-
-    def label(self, model: str, method: Method, row: Row) -> str:
-        """Return the label of a row of the tables."""
-        words = f"{model.upper()}, {method.variant}, {method.epsilon:g}"
-        words += "" if row["guarantee"]["established"] else ", NOT ESTABLISHED"
-        return words + (", IGNORES THE HISTORY" if ignores_history(row) else "")
-
-    def every(self, row: Row, served: str) -> str:
-        """All metrics at one epsilon of serving."""
-        return " / ".join(
-            f"{_percent(row['served'][served][name])}{_half(row, served, name)}"
-            for name in _METRICS
-        )
-
-    def published(self, model: str, method: Method, serving: float) -> str:
-        """All metrics that the paper prints, or a dash."""
-        name = _IN_THE_PAPER[method.variant]
-        wanted = (model, name, method.epsilon, serving)
-        rows = [p for p in TABLES if (p.model, p.method, p.training, p.serving) == wanted]
-        return " / ".join(map(_percent, rows[0].metrics.values())) if rows else "–"
-
-    def cell(self, method: Method, served: float = math.inf) -> str:
-        """AUC of a run, or a dash."""
-        key = f"{served}"
-        auc = self.auc(method, key)
-        half = _half(self.found[method.name], key, "auc") if auc is not None else ""
-        return "–" if auc is None else f"{_percent(auc)}{half}"
-
-    def auc(self, method: Method, served: str = "inf") -> float | None:
-        """None where the run was not made."""
-        name = method.name
-        return float(self.found[name]["served"][served]["auc"]) if name in self.found else None
-
-    def pairs(self) -> list[str]:
-        """`local` and DP-FedRec at every epsilon of training, in words."""
-        at = ((model, e) for model in MODELS for e in (1.0, 5.0, 10.0, 20.0))
-        return self._beside(
-            (
-                f"{m.upper()} at ε = {e:g}:",
-                _method("local", e, m),
-                _method("dp-fedrec", e, m),
-                "inf",
-            )
-            for m, e in at
-        )
-
-    def pairs_served(self) -> list[str]:
-        """`local` and FedRec of each model, served at ε = 10, in words."""
-        return self._beside(
-            (m.upper(), _method("local", 10.0, m), _method("fedrec", math.inf, m), "10.0")
-            for m in MODELS
-        )
-
-    def _beside(self, pairs: Iterator[tuple[str, Method, Method, str]]) -> list[str]:
-        found = [
-            (words, self.auc(ours, e), self.auc(theirs, e)) for words, ours, theirs, e in pairs
-        ]
-        return [
-            f"{words} {_percent(ours)} and {_percent(theirs)}"
-            for words, ours, theirs in found
-            if ours is not None and theirs is not None
-        ]
-
-
-def _half(row: Row, served: str, metric: str) -> str:
-    """Half of the interval over seeds, where there are several."""
-    values = row.get("each", {}).get(served, {}).get(metric, ())
-    return f" ± {_percent(interval(values).half)}" if len(values) > 1 else ""
-
-
-def _percent(value: float) -> str:
-    return f"{100 * value:.1f}"

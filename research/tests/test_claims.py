@@ -18,7 +18,11 @@ from fedrec_research.study.judging import OUTCOMES
 HOME = Path(__file__).parents[1]
 FOUND = listed.evidence(HOME / "results")
 JUDGED = listed.verdicts(FOUND)
-WORDS = {"figures.md and study.md": (("figures.md", "study.md"), 12_000)}
+WORDS = {
+    "figures.md and study.md": (("figures.md", "study.md"), 12_000),
+    "quality.md": (("quality.md",), 3_000),
+    "papers.md": (("papers.md",), 3_000),
+}
 
 
 def test_no_claim_is_without_a_verdict_and_a_reason() -> None:

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 from fedrec.errors import SettingsError
-from fedrec_research import drawing
 from fedrec_research.quality import public_prior, simple
 from fedrec_research.trials import Asked
 
@@ -45,7 +44,6 @@ def test_the_default_is_measured_with_and_without_tags_beside_every_control(
     assert first > 2 * others["popularity"]["test"][0]
     assert others["public sides alone"]["test"][0] > 2 * others["popularity"]["test"][0]
     assert all(0 < row[fold][0] < 1 for row in others.values() for fold in ("validation", "test"))
-    assert "non-private ALS" in drawing.render("measured/public_prior", result=table)
 
 
 def test_no_folder_is_refused() -> None:
@@ -65,6 +63,3 @@ def test_what_planted_public_sides_gain_or_cost_is_told_of_ratings_and_clicks(
         with_them, without = cell["with"][0], cell["without"][0]
         told = without - with_them if cell["metric"] == "rmse" else with_them / without - 1
         assert cell["gain"][0] == pytest.approx(told)
-    shown = drawing.render("measured/public_prior_planted", result={"seeds": [1], "cells": cells})
-    assert "| nothing |" in shown
-    assert "| much |" in shown

@@ -54,8 +54,3 @@ def test_what_lists_share_is_counted_over_pairs_and_draws() -> None:
     assert found["same_reader"] == pytest.approx((2 + 1 + 2) / 3)
     alone = three_readers.shared(lists[:1])
     assert alone["same_reader"] is None
-    both = three_readers.pooled([found, alone])
-    assert both["most"] == 4
-    assert both["mean"] == pytest.approx((9 / 6 + 4 / 3) / 2)
-    assert both["draws_of_few"] == 0.25
-    assert both["same_reader"] == found["same_reader"]

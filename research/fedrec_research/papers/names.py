@@ -20,7 +20,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from fedrec.errors import RunError
-from fedrec.storage import finite
+from fedrec.storage import finite, read_json
 from fedrec_research.trials import Asked, Row, trial
 
 NAMES = (
@@ -77,14 +77,17 @@ def command_row(scenario: str, keys: tuple[str, ...]) -> Row:
         )
         seconds = time.perf_counter() - started
         after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    if done.returncode:
-        raise RunError(f"{scenario} {' '.join(keys)}: {done.stderr.strip()[-200:]}", "See above.")
-    found = json.loads(done.stdout)
+        if done.returncode:
+            said = done.stderr.strip()[-200:]
+            raise RunError(f"{scenario} {' '.join(keys)}: {said}", "See above.")
+        found = json.loads(done.stdout)
+        method = read_json(Path(found["run_dir"]) / "settings.json")["recipe"]
     metric = "rmse" if "rmse" in found["metrics"] else "auc"
     beside = "global mean" if metric == "rmse" else "popularity"
     return dict(
         finite(
             {
+                "method": method,
                 "metric": metric,
                 "value": found["metrics"][metric],
                 "beside": beside,

@@ -4,8 +4,9 @@
 Of a data set with its own test events all of the given train events train every row, as is usual
 for these data sets (He et al. 2020), and are the history that users are solved from and that lists
 leave out: nothing is chosen by test. Ratings become clicks where they are at least `LIKED`, and are
-split at random, 80% to train. EASE's ridge alone is chosen here, on validation events (a tenth of
-train, or the split's own); where its catalogue is cut to the most frequent items the row says so.
+split at random, 80% to train, or by time (`--set split.kind=`). EASE's ridge alone is chosen here,
+on validation events (a tenth of train, or the split's own); where its catalogue is cut to the most
+frequent items the row says so.
 Where the data has public item features the default has them, and is shown without them besides: no
 other row knows them. NDCG@20 and Recall@20 over the full catalogue; private rows are means over
 noise seeds, with their range.
@@ -15,9 +16,9 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
 import numpy as np
@@ -27,7 +28,15 @@ from scipy import sparse
 from fedrec.data.features import PublicFeatures
 from fedrec.data.interactions import Dataset, Interactions
 from fedrec.data.read import read
-from fedrec.data.splits import Fold, Split, check_no_leak, given, random_split
+from fedrec.data.splits import (
+    Fold,
+    Split,
+    check_no_leak,
+    given,
+    leave_last_out,
+    random_split,
+    temporal,
+)
 from fedrec.errors import SettingsError
 from fedrec.evaluation.als import (
     CLICK_ALPHA,
@@ -50,11 +59,17 @@ from fedrec.settings import load
 from fedrec_research.runner import fitted, peak_rss_mb
 from fedrec_research.trials import Asked, Row
 
-EPSILONS = (1.0, 5.0, 20.0)
+EPSILONS = (0.5, 1.0, 5.0, 20.0, 200.0)
 SEEDS = (101, 102, 103)
 K = 20
 LIKED = 4.0
 SIMPLE = ("dp-item-item", "dp-popularity")
+RANDOM = "random"
+SPLITS: Mapping[str, Callable[[Interactions], Split]] = {
+    RANDOM: partial(random_split, seed=1),
+    "temporal": partial(temporal, seed=1),
+    "leave-last-out": partial(leave_last_out, seed=1),
+}
 
 
 @dataclass(frozen=True)
@@ -83,25 +98,29 @@ def run(asked: Asked) -> Row:
 
     Raises DataError on bad data, SettingsError on clicks without test events of their own.
     """
-    work = _work(asked.path)
+    kind = _split_of(asked.overrides)
+    work = _work(asked.path, kind)
     seeds = asked.seeds_of(SEEDS)
-    epsilons = EPSILONS[1:2] if asked.quick else EPSILONS
+    epsilons = EPSILONS[2:3] if asked.quick else asked.epsilons or EPSILONS
     iterations = 2 if asked.quick else ITERATIONS
     lines = [("", "default", True), *((f"{name}, ", name, True) for name in SIMPLE)]
     if work.features is not None:
         lines.insert(1, ("without features, ", "default", False))
     asked_rows = {
-        f"{words}epsilon {e:g}": (private_row, asked.path, recipe, features, e)
+        f"{words}epsilon {e:g}": (private_row, asked.path, kind, recipe, features, e)
         for words, recipe, features in lines
         for e in epsilons
     }
     rows = asked.by_seed(asked_rows, seeds)
-    silent = asked.by_seed({"": (private_row, asked.path, "default", True, math.inf)}, seeds[:1])
+    silent = asked.by_seed(
+        {"": (private_row, asked.path, kind, "default", True, math.inf)}, seeds[:1]
+    )
     exact = _exact_als(work, iterations)
     peer = _implicit_als(work, iterations)
     sizes = {"users": work.train.num_users, "items": work.train.num_items}
     return {
         "data": {**sizes, "train": len(work.train), "test": len(work.test)},
+        "split": work.split.kind,
         "trained_on": work.trained_on,
         "popularity, not private": work.measure(same_for_everyone(work.counts)),
         **{name: _summary(found, seeds) for name, found in rows.items()},
@@ -116,12 +135,23 @@ def run(asked: Asked) -> Row:
 
 
 @lru_cache(maxsize=1)
-def _work(data: str) -> _Work:
-    return _divided(read(data), data)
+def _work(data: str, kind: str) -> _Work:
+    return _divided(read(data), data, kind)
 
 
-def _divided(dataset: Dataset, named: str) -> _Work:
-    """All given train events and the given test; or likes, split at random."""
+def _split_of(overrides: Sequence[str]) -> str:
+    """The kind of split. Raises SettingsError on another key or kind."""
+    told = dict(said.split("=", 1) for said in overrides)
+    kind = told.pop("split.kind", RANDOM)
+    if told or kind not in SPLITS:
+        raise SettingsError(
+            f"clicks takes no {', '.join(overrides)}", f"Use split.kind={'|'.join(SPLITS)}."
+        )
+    return kind
+
+
+def _divided(dataset: Dataset, named: str, kind: str) -> _Work:
+    """All given train events and the given test; or likes, split at random or by time."""
     rated = dataset.interactions.rated
     if dataset.given_test is not None and not rated:
         events = dataset.interactions
@@ -148,10 +178,12 @@ def _divided(dataset: Dataset, named: str) -> _Work:
     likes = replace(
         liked, values=np.ones(len(liked), np.float32), kind="clicks", value_range=(0.0, 1.0)
     )
-    split = random_split(likes, seed=1)
+    split = SPLITS[kind](likes)
     said = (
         f"80% of the ratings of at least {LIKED:g}, as clicks, drawn at random (split seed 1), "
         "which are the users' history too"
+        if kind == RANDOM
+        else f"ratings of at least {LIKED:g}, as clicks, but for the latest ({kind})"
     )
     features = dataset.features if dataset.features and dataset.features.bags else None
     return _Work(split.train, split.test.targets, split, said, features)
@@ -187,14 +219,18 @@ def _ease(work: _Work) -> dict[str, Any]:
     }
 
 
-def private_row(data: str, recipe: str, features: bool, epsilon: float, seed: int) -> Row:
+def private_row(
+    data: str, kind: str, recipe: str, features: bool, epsilon: float, seed: int
+) -> Row:
     """A recipe, as `fedrec simulate` makes it, on the train events, with and without features."""
-    work = _work(data)
+    work = _work(data, kind)
     events = work.train
     known = work.features if features else None
     sizes = (events.num_users, events.num_items, events.kind, events.value_range)
     scenario = load(None, [f"recipe={recipe}", f"privacy.epsilon={epsilon}", f"seed={seed}"])
-    found = fitted(scenario, PublicFacts(*sizes, known, Streams(seed)), events)
+    timed = events.times is not None and work.split.follows
+    facts = PublicFacts(*sizes, known, Streams(seed), timed=timed)
+    found = fitted(scenario, facts, events)
     scores = _scores(found.model, events)
     shuffled = work.measure(of_another_user(scores, events.num_users))
     measured = work.measure(scores)

@@ -1,4 +1,5 @@
-"""research/docs/quality.md: the kept results as tables, each with the command that makes it."""
+"""research/docs/quality.md: one table for each data set and split, the commands of the papers'
+names, and where every other measurement is kept."""
 
 from __future__ import annotations
 
@@ -8,10 +9,7 @@ from pathlib import Path
 
 from fedrec.storage import read_json
 from fedrec_research import drawing
-from fedrec_research.news_paper import Shown
-from fedrec_research.quality import serving_lists, simple, sizes
-from fedrec_research.quality.news_popularity import BARE, LIST
-from fedrec_research.quality.three_readers import MOST, pooled
+from fedrec_research.quality import tables
 
 
 def write(target: Path, results: Path) -> None:
@@ -19,21 +17,20 @@ def write(target: Path, results: Path) -> None:
 
     Raises RunError on a damaged file."""
     text = resources.files(__package__).joinpath("sections.toml").read_text(encoding="utf-8")
-    sections = [
-        {**section, "result": read_json(path), "file": path.name}
-        for section in tomllib.loads(text)["sections"]
-        if (path := results / f"{section['result']}.json").exists()
-    ]
+    found = tables.tables(results)
+    names = results / "names.json"
     drawing.write(
         target,
         "quality",
-        sections=sections,
-        news_paper=Shown,
-        pooled=pooled,
-        BARE=BARE,
-        LIST=LIST,
-        MOST=MOST,
-        K=serving_lists.K,
-        simple=simple,
-        sizes=sizes,
+        tables=found,
+        header=("", *(drawing.shown(e) for e in tables.EPSILONS)),
+        untimed=not any(one.split in tables.BY_TIME for one in found),
+        blank=sum(one.blank for one in found),
+        behind=tables.behind(results),
+        names=read_json(names)["rows"] if names.exists() else [],
+        others=[
+            one
+            for one in tomllib.loads(text)["measured"]
+            if (results / f"{one['result']}.json").exists()
+        ],
     )

@@ -91,16 +91,5 @@ def shared(lists: Int32s) -> Row:
     }
 
 
-def pooled(rows: Sequence[Row]) -> Row:
-    """Several threes as one: means, and the most of any."""
-    own = [row["same_reader"] for row in rows if row["same_reader"] is not None]
-    return {
-        "mean": float(np.mean([row["mean"] for row in rows])),
-        "most": max(row["most"] for row in rows),
-        "draws_of_few": float(np.mean([row["draws_of_few"] for row in rows])),
-        "same_reader": float(np.mean(own)) if own else None,
-    }
-
-
 def _common(one: Int32s, other: Int32s) -> int:
     return len(np.intersect1d(one[one >= 0], other[other >= 0]))
