@@ -62,7 +62,7 @@ def _all_improve(figure: str, epsilon: float, buckets: Sequence[int], metric: st
 
 
 def _neighbours(rare: bool) -> Test:
-    """Of six neighbours by ALS, how many each private model finds, over the frequent or the rare
+    """Number of six neighbours by ALS that each private model finds, over the frequent or the rare
     films of the tables."""
 
     def judge(evidence: Evidence) -> Verdict:

@@ -143,7 +143,7 @@ def at_least(reading: str, bounds: Mapping[float, tuple[Spot, float]], axis: str
 
 
 def _known(points: Sequence[Point], axis: str) -> Verdict:
-    """As `judged`, but that one seed, which has no interval, tells nothing."""
+    """Verdict as `judged` gives it; one seed has no interval and tells nothing."""
     if points and not any(math.isfinite(point.gain.half) for point in points):
         said = " / ".join(f"{point.gain.mean:+.4f}" for point in points)
         return Verdict("not tested", f"one seed has no interval; differences {said}")

@@ -10,7 +10,6 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-import re
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -127,16 +126,3 @@ def heading(name: str) -> str:
     shows."""
     with path_of(name).open(encoding="utf-8") as file:
         return file.readline().removeprefix("# ").strip()
-
-
-def how_chosen(name: str) -> str:
-    """What the scenario file's comment says of how settings were chosen; empty where it says
-    nothing."""
-    with path_of(name).open(encoding="utf-8") as file:
-        comment = [line.strip() for line in file if line.startswith("# ")][1:]
-    said = " ".join(line[2:] for line in comment if not line.startswith("#   "))
-    return " ".join(
-        sentence
-        for sentence in re.split(r"(?<=[.:])\s+(?=[A-Z])", said)
-        if re.search(r"[Ss]ettings|chosen|search|tunes|rewrite|Found by", sentence)
-    )

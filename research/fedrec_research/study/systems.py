@@ -188,21 +188,6 @@ def tried(system: System) -> str:
     return "-".join(str(count) for count in dict.fromkeys(system.tried))
 
 
-def agreement(first: System, second: System) -> str:
-    """What two systems have in common, in words."""
-    if first.model is None or second.model is None:
-        return ""
-    pairs = [
-        (_WORDS[f.name], getattr(first.model, f.name), getattr(second.model, f.name))
-        for f in fields(Model)
-    ]
-    return ", ".join(
-        f"{word} {_shown(a)}" if isinstance(a, str) else f"{_shown(a)} {word}"
-        for word, a, b in pairs
-        if a == b
-    )
-
-
 def _shown(value: object) -> str:
     return (
         {True: "with", False: "without"}.get(value, str(value))
