@@ -4,6 +4,7 @@ it runs on devices."""
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, Literal, Protocol
@@ -11,6 +12,7 @@ from typing import Any, Literal, Protocol
 from fedrec.data.kinds import Kind
 from fedrec.errors import DataError, SettingsError
 from fedrec.factorization.facts import PublicFacts
+from fedrec.factorization.held_out import RELEASE, EvaluatedRecipe, evaluated_steps
 from fedrec.factorization.rankers import Model
 from fedrec.federation.hostile_clients import on_checked_grid
 from fedrec.federation.messages import ClientStep, Curated, Question, Recipe, State
@@ -85,6 +87,7 @@ class RecipeFacts(PublicFacts):
         three: Of three aggregators, whom epsilon is calibrated for; None where one is trusted.
         hostile_clients: Whether three check clients.
         limits: Shares of users by their personal epsilon.
+        evaluation_share: Of mu^2, for what people say of the model at the end.
 
     >>> from fedrec.privacy.guarantee import Guarantee
     >>> from fedrec.randomness import Streams
@@ -99,6 +102,7 @@ class RecipeFacts(PublicFacts):
     three: Literal["one-corrupt", "outsiders"] | None = None
     hostile_clients: Literal["trusted-sites", "checked"] = "trusted-sites"
     limits: Limits = field(default_factory=dict)
+    evaluation_share: float = 0.0
 
     def plan(self, shares: Mapping[str, float]) -> Plan:
         """The guarantee divided over releases by their shares of mu^2, which sum to 1: only a
@@ -115,6 +119,9 @@ class RecipeFacts(PublicFacts):
         Raises:
             ValueError: A share is not positive and finite, or there is none.
         """
+        if told := self.evaluation_share:
+            left = (1 - told) / math.fsum(shares.values())
+            shares = {name: left * share for name, share in shares.items()} | {RELEASE: told}
         plan = calibrate(self.guarantee, shares)
         return (
             plan
@@ -171,6 +178,7 @@ def prepare(scenario: Scenario, facts: PublicFacts) -> Prepared:
         three=None if privacy.aggregation == "trusted" else privacy.calibrate_for,
         hostile_clients=privacy.hostile_clients,
         limits=limits,
+        evaluation_share=privacy.evaluation_share,
     )
     made = known.build(known.chosen(scenario), whole)
     if not isinstance(made, Prepared):
@@ -178,6 +186,9 @@ def prepare(scenario: Scenario, facts: PublicFacts) -> Prepared:
             f'the builder of recipe "{known.name}" returned a {type(made).__name__}',
             "Return fedrec.Prepared(...).",
         )
+    if privacy.evaluation_share:
+        evaluated = EvaluatedRecipe(made.recipe, made.plan, facts)
+        made = replace(made, recipe=evaluated, steps=evaluated_steps(made.steps))
     if limits:
         made = replace(
             made,
@@ -240,7 +251,7 @@ def client_steps(recipe: str, kind: Kind | Literal["news"]) -> Mapping[str, Clie
             "The server's operator must correct it.",
         )
     steps: Mapping[str, ClientStep] = known.client_steps(known.chosen(scenario), kind)
-    return steps
+    return evaluated_steps(steps) if scenario.privacy.evaluation_share else steps
 
 
 def guarantee_of(privacy: PrivacySettings, *, users: int = 0) -> Guarantee:

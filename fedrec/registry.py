@@ -106,6 +106,8 @@ class RecipeSpec:
         whole_users: Whether users are protected, not single ratings, and accounting is exact.
         compares_published: Whether the published recipe may run beside it.
         curated: Whether it needs everybody's data at one trusted curator.
+        evaluates: Whether devices can be sent its model, so that people may say how good it is
+            (`privacy.evaluation_share`).
         check: Why other choices of a scenario contradict each other, empty where they do not.
         implied: A scenario's tables with what they leave to the recipe.
 
@@ -128,6 +130,7 @@ class RecipeSpec:
     whole_users: bool = True
     compares_published: bool = False
     curated: bool = False
+    evaluates: bool = False
     check: Callable[[Any], str] = lambda scenario: ""
     implied: Callable[[dict[str, Any]], dict[str, Any]] = lambda content: content
 

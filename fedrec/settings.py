@@ -270,6 +270,13 @@ class Scenario(Table):
             )
         if found := known.check(self):
             raise ValueError(found)
+        if self.privacy.evaluation_share and not (
+            known.evaluates and self.privacy.unit == "user" and self.privacy.accountant == "gdp"
+        ):
+            raise ValueError(
+                f'privacy.evaluation_share has no effect with recipe = "{self.recipe}" and unit '
+                f'"{self.privacy.unit}": devices are not asked about such a model; leave it out'
+            )
         if not self.learns_news:
             self._require_read(known)
         return self
@@ -371,15 +378,12 @@ class Scenario(Table):
     def unsaid(self) -> set[str]:
         """Keys of [privacy] that are left out of what is sent and hashed; so is what a run does not
         use."""
+        later = ("personal_epsilons", "evaluation_share")
+        plain = {*LOCAL, *(key for key in later if not getattr(self.privacy, key))}
         if self.privacy.aggregation == "trusted":
-            return set(LOCAL | OF_THREE) | (
-                set() if self.privacy.personal_epsilons else {"personal_epsilons"}
-            )
-        return {"personal_epsilons"} | set(
-            LOCAL | {"hostile_clients"}
-            if self.privacy.hostile_clients == "trusted-sites"
-            else LOCAL
-        )
+            return plain | OF_THREE
+        trusted = self.privacy.hostile_clients == "trusted-sites"
+        return plain | {"hostile_clients"} if trusted else plain
 
     def digest(self) -> str:
         """SHA-256 of everything but where results and budgets go and what is allowed.

@@ -88,6 +88,7 @@ class LocalUsers:
             num_items=len(terms.items),
             value_range=terms.value_range,
             kind=kind,
+            times=None if self.events.times is None else self.events.times[kept],
             user_words=self.events.user_words,
             item_words=id_words(terms.items),
         )
@@ -164,7 +165,8 @@ def write_shard(
         "items": interactions.items,
         "values": interactions.values,
     }
-    words = {} if interactions.user_words is None else {"user_words": interactions.user_words}
+    more = {"user_words": interactions.user_words, "times": interactions.times}
+    words = {name: array for name, array in more.items() if array is not None}
     names = {"item_ids": _packed(item_ids), "user_ids": _packed(user_ids)}
     low, high = (float(bound).hex() for bound in interactions.value_range)
     metadata = {"format": SHARD_FORMAT, "kind": interactions.kind, "lowest": low, "highest": high}
@@ -215,10 +217,13 @@ def _events(
         words.dtype != np.uint64 or len(words) + 1 != len(arrays["user_ptr"])
     ):
         raise ValueError("user_words must be one uint64 for each user")
+    times = arrays.get("times")
+    if times is not None and (times.dtype != np.int64 or times.shape != arrays["items"].shape):
+        raise ValueError("times must be one int64 for each event")
     low = float.fromhex(metadata["lowest"])
     high = float.fromhex(metadata["highest"])
     columns = arrays["user_ptr"], arrays["items"], arrays["values"]
-    return Interactions(*columns, num_items, (low, high), kind, user_words=words)  # type: ignore[arg-type]
+    return Interactions(*columns, num_items, (low, high), kind, times, user_words=words)  # type: ignore[arg-type]
 
 
 def _checked(events: Interactions) -> Interactions:

@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from fedrec import __version__
+from fedrec.factorization.held_out import evaluation_of
 from fedrec.factorization.released import arrays_of, manifest_of
 from fedrec.federation.messages import State
 from fedrec.privacy.accounting import Opinions
@@ -130,6 +131,7 @@ def model_files(
     """
     model = recipe.model(state)
     numbers = packed_arrays(arrays_of(model))
+    told_by_people = evaluation_of(recipe, state)
     about = {
         "recipe": scenario.recipe,
         "fedrec": told.version,
@@ -138,6 +140,7 @@ def model_files(
         "plan": plan.digest(),
         "items": list(public.items),
         **({} if told.took_part is None else {"rounds": list(told.took_part)}),
+        **({} if told_by_people is None else {"evaluation": told_by_people.as_dict()}),
     }
     digest = hashlib.sha256(numbers).hexdigest()
     files = {ARRAYS: numbers, MANIFEST: json_bytes(manifest_of(model, digest, about))}

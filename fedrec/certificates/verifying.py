@@ -35,6 +35,7 @@ from fedrec.certificates.writing import (
 )
 from fedrec.data.features import PublicFeatures
 from fedrec.errors import FedRecError, RunError
+from fedrec.factorization.held_out import evaluation_of
 from fedrec.federation.messages import Question, Release, State
 from fedrec.federation.releases import priced
 from fedrec.federation.wire import digest_of, pack_release, unpack_release
@@ -72,7 +73,8 @@ class Verified:
     where none did. same_code: whether this package's code is that of the certificate. difference:
     largest between the released numbers and the recomputed ones, 0 where all bytes are the same.
     bundle: whether the serving bundle beside the model follows from it, False where it is one of
-    news, None where there is none. sha256: of the certificate: compare it with the one that the
+    news, None where there is none. evaluation: what people said of the model, "" where nobody was
+    asked. sha256: of the certificate: compare it with the one that the
     publisher states.
     """
 
@@ -87,6 +89,7 @@ class Verified:
     same_code: bool
     difference: float
     bundle: bool | None
+    evaluation: str = ""
 
     @property
     def proved(self) -> tuple[str, ...]:
@@ -103,6 +106,11 @@ class Verified:
         ]
         if self.bundle:
             told.append("The serving bundle beside it follows from the model.")
+        if self.evaluation:
+            told.append(
+                "One of these releases says how good the model is on rows that it was not trained "
+                f"on: {self.evaluation}."
+            )
         if not self.guarantee.established:
             told.append(f"The guarantee is not established: {self.guarantee.note}.")
         return (*told, *(one.words for one in self.signed if one.pin))
@@ -260,6 +268,7 @@ def _verified(folder: Path, given: Path, *, up_to_rounding: bool) -> Verified:
         content["code"] == code_digest(),
         off,
         bundled,
+        "" if (said := evaluation_of(side.recipe, state)) is None else said.words,
     )
 
 

@@ -86,6 +86,9 @@ class Metrics:
             self.registry, "fedrec_events_unknown", "Events of items that the catalogue lacks"
         )
         self._events = LateGauge(self.registry, "fedrec_events", "Events of this site, all")
+        self._quality = LateGauge(
+            self.registry, "fedrec_model_quality", "What people said of the newest model", "part"
+        )
         self.state = PartyState(self.registry, party=party)
         for phase in OUTCOMES.get(party, ("released", "short", "failed")):
             self._rounds.labels(phase)
@@ -136,6 +139,12 @@ class Metrics:
         """Events of the newest run that its catalogue did not name, and all."""
         self._unknown().set(unknown)
         self._events().set(events)
+
+    def evaluated(self, said: Mapping[str, float]) -> None:
+        """Parts of what people said of the newest model: its value, the ends of its interval,
+        everybody's, and how many they are."""
+        for part, value in said.items():
+            self._quality(part).set(value)
 
     def serve(self, host: str, port: int) -> Endpoint:
         """`served` of this party's registry."""

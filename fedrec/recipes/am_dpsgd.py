@@ -249,6 +249,7 @@ SPEC = RecipeSpec(
     name="am-dpsgd",
     build=build,
     client_steps=client_steps,
+    evaluates=True,
     kinds=("ratings",),
     read=whole_scenario,
     keys=KEYS | {"encoder_steps", "example_share", "gradient_radius"},

@@ -190,6 +190,7 @@ SPEC = RecipeSpec(
     name="default",
     build=build,
     client_steps=client_steps,
+    evaluates=True,
     cohorts=("ratings",),
     read=whole_scenario,
     keys=frozenset({"encoder"}),

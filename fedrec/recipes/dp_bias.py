@@ -327,4 +327,10 @@ def client_steps(settings: NoSettings, kind: Kind | Literal["news"]) -> Mapping[
     return CLIENT_STEPS
 
 
-SPEC = RecipeSpec(name="dp-bias", build=build, client_steps=client_steps, kinds=("ratings",))
+SPEC = RecipeSpec(
+    name="dp-bias",
+    build=build,
+    client_steps=client_steps,
+    evaluates=True,
+    kinds=("ratings",),
+)

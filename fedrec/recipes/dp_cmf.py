@@ -79,6 +79,7 @@ SPEC = RecipeSpec(
     name="dp-cmf",
     build=build,
     client_steps=client_steps,
+    evaluates=True,
     read=whole_scenario,
     keys=KEYS,
     collective=True,

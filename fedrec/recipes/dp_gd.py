@@ -166,6 +166,7 @@ SPEC = RecipeSpec(
     name="dp-gd",
     build=build,
     client_steps=client_steps,
+    evaluates=True,
     read=whole_scenario,
     keys=KEYS | {"biases", "user_radius", "weight_exponent"},
 )

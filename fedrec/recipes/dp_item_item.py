@@ -97,4 +97,10 @@ def client_steps(settings: NoSettings, kind: Kind | Literal["news"]) -> Mapping[
     return clicks.CLIENT_STEPS
 
 
-SPEC = RecipeSpec(name="dp-item-item", build=build, client_steps=client_steps, kinds=("clicks",))
+SPEC = RecipeSpec(
+    name="dp-item-item",
+    build=build,
+    client_steps=client_steps,
+    evaluates=True,
+    kinds=("clicks",),
+)

@@ -80,4 +80,10 @@ def client_steps(settings: NoSettings, kind: Kind | Literal["news"]) -> Mapping[
     return CLIENT_STEPS
 
 
-SPEC = RecipeSpec(name="dp-popularity", build=build, client_steps=client_steps, kinds=("clicks",))
+SPEC = RecipeSpec(
+    name="dp-popularity",
+    build=build,
+    client_steps=client_steps,
+    evaluates=True,
+    kinds=("clicks",),
+)

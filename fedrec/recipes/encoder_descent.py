@@ -93,6 +93,7 @@ SPEC = RecipeSpec(
     name="encoder-descent",
     build=build,
     client_steps=client_steps,
+    evaluates=True,
     read=whole_scenario,
     keys=choices.KEYS
     | {"biases", "encoder_steps", "gradient_radius", "own_vectors", "user_radius"},

@@ -46,6 +46,7 @@ SPEC = RecipeSpec(
     name="noisy-descent",
     build=build,
     client_steps=client_steps,
+    evaluates=True,
     kinds=("ratings",),
     read=settings_of,
     keys=KEYS,

@@ -101,6 +101,7 @@ SPEC = RecipeSpec(
     name="published",
     build=build,
     client_steps=client_steps,
+    evaluates=True,
     read=whole_scenario,
     keys=KEYS,
     whole_users=False,

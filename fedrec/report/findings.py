@@ -238,6 +238,8 @@ def _details(run: Run) -> Iterator[str]:
         if outcome is not run.outcome and outcome.verdicts:
             promise = statement.promise_in_short(trained.prepared.plan.guarantee)
             yield f"{name}{promise}: {in_one_line(outcome.verdicts)}"
+    for name, said in run.evaluation.items():
+        yield f"What people say of rows that the model was not trained on, {name}: {said.words}."
     for name, words in run.limits.items():
         yield f"{name}: {words}."
     ranked = run.outcome.ranking.users if run.outcome.ranking else run.sizes.able

@@ -29,6 +29,7 @@ from fedrec.evaluation.controls import (
     rating_verdicts,
     rating_verdicts_by_popularity,
 )
+from fedrec.evaluation.estimates import Estimate
 from fedrec.evaluation.ranking import RankingReport, evaluate_ranking
 from fedrec.evaluation.ratings import RatingMetrics, by_popularity, rating_metrics
 from fedrec.evaluation.toplists import (
@@ -39,6 +40,7 @@ from fedrec.evaluation.toplists import (
     same_for_everyone,
 )
 from fedrec.factorization.facts import list_vectors
+from fedrec.factorization.held_out import evaluation_of
 from fedrec.factorization.rankers import Model, predictor_of, ranker_of
 from fedrec.federation.coding import deflated
 from fedrec.federation.protocol import Terms
@@ -305,6 +307,19 @@ class Run:
             int(np.count_nonzero(np.diff(test.user_ptr))),
             counts,
         )
+
+    @cached_property
+    def evaluation(self) -> dict[str, Estimate]:
+        """What people said of the main model, and what they would say without noise; empty where
+        nobody was asked. Of partitions no process has all that is exact."""
+        recipe = self.main.prepared.recipe
+        said = evaluation_of(recipe, self.main.state)
+        if said is None:
+            return {}
+        if self.partitioned is not None:
+            return {"released": said}
+        exact: Estimate = recipe.exactly(self.main.state, self.split.train)  # type: ignore[attr-defined]  # `evaluation_of` found it
+        return {"released": said, "exact": exact}
 
     @property
     def words_of_data(self) -> list[str]:

@@ -261,8 +261,10 @@ class FinishedRun:
             for e, (_, outcome) in done.published.items()
         ]
         rounds = done.main.rounds
+        evaluation = {name: one.as_dict() for name, one in done.evaluation.items()}
         return {
             "metrics": done.outcome.metrics(),
+            **({"evaluation": evaluation} if evaluation else {}),
             "guarantee": guarantee,
             **stated,
             "noise": done.scenario.privacy.noise,
@@ -289,6 +291,7 @@ class FinishedRun:
         said = done.words_of_data
         return [
             *([f"data       {'; '.join(said)}"] if said else []),
+            *(f"{name:<10} {one.words}" for name, one in done.evaluation.items()),
             *cautions(
                 done.budget,
                 [

@@ -197,6 +197,16 @@ class PrivacySettings(Table):
         "checks what they share; checked: aggregators refuse what is longer than its bound, which "
         "costs 2% of every release's mu^2 and a coarser grid",
     )
+    evaluation_share: float = Field(
+        0.0,
+        ge=0,
+        le=0.5,
+        description=(
+            "of ratings and clicks: share of mu^2 for a last release, in which people say how good "
+            "the model is on a row each that it was not trained on; 0.01 tells NDCG@20 of 10,000 "
+            "people to about .01 at epsilon 5; 0: nobody is asked"
+        ),
+    )
     personal_epsilons: dict[str, float] = Field(
         default_factory=dict,
         description="limits that users chose, each with the announced share of users whose limit "

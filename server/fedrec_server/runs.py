@@ -19,6 +19,7 @@ import math
 import os
 import secrets
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -214,6 +215,14 @@ class Runs:
             self.state / "runs.json",
             {"format": FORMAT, "runs": [asdict(entry) for entry in self._entries]},
         )
+
+
+def evaluation_in(folder: Path) -> dict[str, Any]:
+    """What people said of the model of a training, as its manifest has it; {} where nobody was
+    asked, or there is no model."""
+    with suppress(RunError):
+        return dict(read_json(folder / "model" / "manifest.json").get("evaluation", {}))
+    return {}
 
 
 def run_folder(state: Path) -> Path:

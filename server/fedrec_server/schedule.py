@@ -18,7 +18,7 @@ from fedrec.errors import RunError, SettingsError
 from fedrec.operations.clock import steady
 from fedrec.storage import UnreadableError, read_json, write_json
 from fedrec_server.run_record import only_one
-from fedrec_server.runs import Runs, TrainingRun
+from fedrec_server.runs import Runs, TrainingRun, evaluation_in
 
 REQUEST = "train-again.json"
 _UNITS_S = {"s": 1.0, "m": 60.0, "h": 3_600.0, "d": 86_400.0, "w": 604_800.0}
@@ -144,12 +144,14 @@ def words_of(runs: Runs) -> str:
         return ""
     when = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(last.finished_s))
     version = f"version {last.version}" if last.version else f"no bundle to serve: {last.refused}"
+    said = evaluation_in(runs.folder(last.run))
     count = sum(1 for run in runs.entries if run.guarantee is not None)
     together = "1 training" if count == 1 else f"{count} trainings together"
     lines = [
         f"trained  {last.run}, finished {when}",
         f"model    {runs.state / 'model'}, {version}",
         f"promise  {last.total}, of {together}",
+        *([f"quality  {said['words']}"] if said else []),
         (
             "again    --again trains once more now; --every 7d stays up and trains whenever the "
             "model is that old"

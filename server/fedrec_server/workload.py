@@ -31,6 +31,7 @@ from fedrec.storage import write_bytes
 from fedrec_server.aggregation import Aggregation
 from fedrec_server.gathering import Gathering
 from fedrec_server.rounds import KeptRound, check, run_rounds
+from fedrec_server.runs import evaluation_in
 from fedrec_server.settings import ServerSettings
 from fedrec_server.settings_tables import PublicTable
 from fedrec_server.stopping import Sleep
@@ -239,6 +240,11 @@ class Ratings:
         trainings = host.trainings
         endpoint = host.aggregation.endpoint
         assert endpoint is not None  # `check`
+        if told.users and self.scenario.privacy.evaluation_share:
+            raise SettingsError(
+                "privacy.evaluation_share: light devices do not answer its question yet",
+                "Leave it out, or the table devices.",
+            )
         published = Publication(Path(told.folder)) if told.users else None
         everybody = (
             DeviceClients(clients, endpoint, published, told.users, told.window_s, sleep=host.sleep)
@@ -281,6 +287,11 @@ class Ratings:
                 took_s=line.seconds,
                 sha256=line.release_sha256,
             )
+        if said := evaluation_in(trainings.folder):
+            trainings.say(f"quality  {said['words']}")
+            logs.say(logging.getLogger(__name__), f"evaluated: {said['words']}")
+            parts = {name: said[name] for name in ("everybody", "people")}
+            host.metrics.evaluated({**said["model"], **parts})
         if published:
             published.withdraw()
 

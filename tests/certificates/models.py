@@ -37,8 +37,14 @@ NEWS = [
     "privacy.unit=user",
 ]
 DEPLOYED = {
-    "ratings": [*SMALL, "recipe=dp-bias"],
-    "three-party": [*SMALL, "recipe=dp-bias", "privacy.aggregation=three-party"],
+    "ratings": [*SMALL, "recipe=dp-bias", "privacy.evaluation_share=0.05"],
+    "three-party": [
+        *SMALL,
+        "recipe=dp-item-item",
+        "data.kind=clicks",
+        "privacy.evaluation_share=0.05",
+        "privacy.aggregation=three-party",
+    ],
     "news": [*NEWS, "news.variant=central", "news.rounds=2"],
 }
 

@@ -76,7 +76,14 @@ def test_a_simulated_model_follows_from_its_certificate(case: str, tmp_path: Pat
 
 @pytest.fixture(scope="module")
 def certified(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return simulated(tmp_path_factory.mktemp("certified"), [*SMALL, "recipe=dp-bias"])
+    keys = [*SMALL, "recipe=dp-bias", "privacy.evaluation_share=0.1"]
+    return simulated(tmp_path_factory.mktemp("certified"), keys)
+
+
+def test_what_people_said_follows_from_the_last_release(certified: Path) -> None:
+    found = verify(certified)
+    assert found.evaluation == read_json(certified / "manifest.json")["evaluation"]["words"]
+    assert any(found.evaluation in words for words in found.proved)
 
 
 def test_no_changed_byte_holds(certified: Path, tmp_path: Path) -> None:
@@ -148,6 +155,12 @@ def _less_spent(model: Path) -> None:
     write_json(model / "serving.json", served)
 
 
+def _a_better_evaluation(model: Path) -> None:
+    manifest = read_json(model / "manifest.json")
+    manifest["evaluation"]["model"]["value"] *= 0.9
+    write_json(model / "manifest.json", manifest)
+
+
 def _two_promises(model: Path) -> None:
     """Of which one reader of JSON takes the first, another one the last."""
     text = (model / "manifest.json").read_text()
@@ -163,6 +176,7 @@ FORGERIES: dict[str, tuple[Any, str]] = {
     "counts": (_exact_counts, "popularity.safetensors differs"),
     "epsilon of answers": (_a_smaller_promise_of_answers, "promises more than the plan"),
     "epsilon spent": (_less_spent, "promises more than the plan"),
+    "evaluation": (_a_better_evaluation, "names another evaluation"),
     "key twice": (_two_promises, "manifest.json is not canonical"),
 }
 
@@ -272,7 +286,7 @@ def test_the_command_ends_with_6_where_a_certificate_does_not_hold(
     assert guarded(["verify", str(certified), "--json"]) == 0
     said = json.loads(capsys.readouterr().out)
     assert said["difference"] == 0
-    assert len(said["proved"]) == 2
+    assert len(said["proved"]) == 3
     model = copied(certified, tmp_path / "model")
     _another_model(model)
     assert guarded(["verify", str(model)]) == 6
@@ -404,6 +418,6 @@ def test_a_seeded_training_gets_no_certificate_by_changing_its_labels(
 ) -> None:
     model = copied(certified, tmp_path / "model")
     settings = parsed(model)["settings"]
-    sealed(model, settings={**settings, "privacy": {"noise": "seeded"}})
+    sealed(model, settings={**settings, "privacy": {**settings["privacy"], "noise": "seeded"}})
     with pytest.raises(RunError, match="experiment"):
         verify(model)

@@ -163,6 +163,8 @@ RECIPES: dict[str, list[str]] = {
     "dp-popularity, clicks": ["recipe=dp-popularity"],
     "dp-item-item, clicks": ["recipe=dp-item-item"],
     "dp-cmf, clicks": ["recipe=dp-cmf", "model.dimension=3", "model.steps=1"],
+    "dp-bias, evaluated": ["recipe=dp-bias", "privacy.evaluation_share=0.2"],
+    "dp-item-item, clicks, evaluated": ["recipe=dp-item-item", "privacy.evaluation_share=0.2"],
 }
 USER_LEVEL = [name for name in RECIPES if "example" not in name]
 every_recipe = pytest.mark.parametrize("name", list(RECIPES))

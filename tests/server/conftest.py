@@ -48,6 +48,7 @@ RECIPES = {
     "published": [*SMALL, "model.encoder=features"],
     "published, id only": SMALL,
     "published, one step": [*SMALL, "model.steps=1"],
+    "evaluated": ["recipe=dp-bias", "privacy.evaluation_share=0.1"],
 }
 
 

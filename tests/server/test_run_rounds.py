@@ -26,7 +26,10 @@ NewWorld = Callable[..., Any]
 
 
 @pytest.mark.parametrize(
-    "recipe", slow_but(["published"], ["default", "published", "published, id only"])
+    "recipe",
+    slow_but(
+        ["published", "evaluated"], ["default", "published", "published, id only", "evaluated"]
+    ),
 )
 def test_every_state_equals_the_loopbacks_byte_for_byte(recipe: str, new_world: NewWorld) -> None:
     world = new_world(recipe)

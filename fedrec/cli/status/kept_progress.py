@@ -12,7 +12,7 @@ from fedrec.errors import FedRecError
 from fedrec.privacy.guarantee import Guarantee
 from fedrec_aggregator.settings import AggregatorSettings
 from fedrec_client.settings import ClientSettings
-from fedrec_server.runs import run_folder
+from fedrec_server.runs import evaluation_in, run_folder
 
 
 @dataclass(frozen=True)
@@ -24,6 +24,7 @@ class KnownProgress:
     epsilon_left: float | None = None
     last_success_s: float | None = None
     phase: str = ""
+    evaluation: str = ""
 
 
 def kept_by_aggregator(settings: AggregatorSettings) -> KnownProgress:
@@ -57,7 +58,8 @@ def kept_by_server(state: Path) -> KnownProgress:
         if not lines.exists():
             return KnownProgress(phase=phase)
         last = json.loads(lines.read_text().splitlines()[-1])
+        said = evaluation_in((state / "model").resolve().parent).get("words", "")
         return KnownProgress(
-            int(last["round"]), int(last["enrolled"]), None, lines.stat().st_mtime, phase
+            int(last["round"]), int(last["enrolled"]), None, lines.stat().st_mtime, phase, said
         )
     return KnownProgress()

@@ -223,7 +223,9 @@ def _server(settings: ServerSettings) -> PartyStanding:
     )
     if kept.phase == "finished" and not found.running and not found.told:
         row = replace(row, why=_FINISHED)
-    return _with_metrics(row, found, settings.metrics)
+    row = _with_metrics(row, found, settings.metrics)
+    said = f"the model that serves: {kept.evaluation}" if kept.evaluation else ""
+    return replace(row, why="; ".join(filter(None, (row.why, said))))
 
 
 def _client(settings: ClientSettings) -> PartyStanding:
