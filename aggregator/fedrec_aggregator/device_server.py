@@ -192,7 +192,7 @@ def application(intake: DeviceIntake, *, body_s: float = 60.0) -> Starlette:
 
     async def posted(request: Request) -> tuple[bytes, str]:
         """The body and the secret, which is looked at first: of strangers nothing is taken."""
-        secret = _secret(request)
+        secret = request.headers.get("authorization", "").removeprefix("Bearer ")
         await asyncio.to_thread(intake.require_admitted, secret)
         try:
             async with asyncio.timeout(body_s):
@@ -241,10 +241,6 @@ async def _body(request: Request) -> bytes:
         if len(content) > MAX_DEVICE_BYTES:
             raise refused(Refusal.TOO_LARGE, f"a device sends at most {MAX_DEVICE_BYTES} bytes")
     return bytes(content)
-
-
-def _secret(request: Request) -> str:
-    return request.headers.get("authorization", "").removeprefix("Bearer ")
 
 
 def _refusal(refusal: RefusedError, status: int = 403) -> Response:

@@ -11,7 +11,7 @@ from typing import Any
 from fedrec.errors import FedRecError
 from fedrec.federation.protocol import STATEMENT, Refusal, SignedStatement, refused, signed_bytes
 from fedrec.operations.signatures import sign
-from fedrec_aggregator.chain import Charge, LedgerLink, RoundReleased
+from fedrec_aggregator.chain import Charge, RoundReleased
 from fedrec_aggregator.ledger import ReleaseLedger
 from fedrec_aggregator.outputs import MAGIC, output_head
 
@@ -34,7 +34,9 @@ def statement_of(ledger: ReleaseLedger, run: str) -> str:
         "run": run,
         "plan": plan.digest(),
         "since": {"number": own[0], "head": "" if since is None else since.head},
-        "entries": [_sha256(link) for link in links[own[0] :]],
+        "entries": [
+            (hashlib.sha256(link.content.encode()).hexdigest()) for link in links[own[0] :]
+        ],
         "charges": [links[k].content for k in own if isinstance(links[k].entry, Charge)],
         "rounds": [rounds[number] for number in sorted(rounds)],
         "head": links[-1].head,
@@ -59,10 +61,6 @@ def _head_of_output(ledger: ReleaseLedger, entry: RoundReleased) -> Mapping[str,
     except FedRecError:
         content = b""
     return {"output": output_head(content).hex()} if content.startswith(MAGIC) else {}
-
-
-def _sha256(link: LedgerLink) -> str:
-    return hashlib.sha256(link.content.encode()).hexdigest()
 
 
 def signed_statement(

@@ -266,7 +266,10 @@ def _parts(exposure: Exposure, plan: Plan, view: View) -> list[_Part]:
                     block,
                     without,
                     inside,
-                    _std(block, view.unknown_std(stds[spec.name], plan), isometric=spec.isometric),
+                    (
+                        view.unknown_std(stds[spec.name], plan)
+                        * block.form.relative_std(block.width, isometric=spec.isometric)
+                    ),
                 )
             )
     return parts
@@ -285,11 +288,6 @@ def _part(block: BlockSpec, without: Int64s, inside: Int64s, std: Float64s) -> _
         np.asarray(added * block.step, np.float64),
         np.broadcast_to(std[columns], added.shape),
     )
-
-
-def _std(block: BlockSpec, std: float, *, isometric: bool) -> Float64s:
-    """(columns,) noise std of each number of a row."""
-    return std * block.form.relative_std(block.width, isometric=isometric)
 
 
 def _one_round(

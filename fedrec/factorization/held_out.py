@@ -112,12 +112,12 @@ def sent(model: Model, *, name: str) -> dict[str, npt.NDArray[np.generic]]:
     return {f"{place}{array}": np.nan_to_num(numbers) for array, numbers in told.items()}
 
 
-def sent_model(public: Arrays, *, name: str) -> Model | None:
-    """The model that `sent` put into a question; None where there is none of this name."""
+def sent_model(public: Arrays, *, name: str) -> Model:
+    """The model that `sent` put into a question.
+
+    Raises StopIteration where there is none: a client's rehearsal fails, and it refuses."""
     told = {array.removeprefix(f"{name}."): numbers for array, numbers in public.items()
             if array.startswith(f"{name}.")}  # fmt: skip
-    if not told:
-        return None
     kind = next(iter(told)).partition(".")[0]
     arrays = {array.removeprefix(f"{kind}."): numbers for array, numbers in told.items()}
     if f"{_RANGE}.0" in arrays:
@@ -202,10 +202,13 @@ def longest(columns: int, *, paired: bool) -> float:
     return math.sqrt(1 + paired + centred / 4)
 
 
+def _paired(question: Question) -> bool:
+    return any(name.startswith("serving.") for name in question.public)
+
+
 def reports_of(question: Question, rows: Float64s) -> Reports:
     """A bounded report for each row of numbers."""
-    paired = any(name.startswith("serving.") for name in question.public)
-    divided = rows / longest(rows.shape[1], paired=paired)
+    divided = rows / longest(rows.shape[1], paired=_paired(question))
     pointer = np.zeros(len(rows) + 1, np.int64)
     blocks = [RealBlock(np.ones(len(rows)), divided)]
     return bounded(pointer, np.zeros(0, np.int32), blocks, question.releases, scaling="clip")
@@ -214,11 +217,9 @@ def reports_of(question: Question, rows: Float64s) -> Reports:
 def report_evaluation(question: Question, mine: Interactions) -> Reports:
     """Block "evaluation": the numbers of each user."""
     model = sent_model(question.public, name="model")
-    if model is None:
-        raise ValueError("the question names no model")
+    serving = sent_model(question.public, name="serving") if _paired(question) else None
     with np.errstate(all="ignore"):  # of arrays that a false server made up
-        rows = measured(mine, model, sent_model(question.public, name="serving"))
-    return reports_of(question, rows)
+        return reports_of(question, measured(mine, model, serving))
 
 
 @dataclass(frozen=True)

@@ -64,7 +64,7 @@ def settings_of(
         steps=gradients * (chosen.steps or (6 if epsilon < 3 else 12 if epsilon < 15 else 16)),
         rate=chosen.learning_rate or 0.3,
         user_ridge=chosen.user_ridge or 2.0,
-        item_ridge=chosen.item_ridge or _ridge(epsilon),
+        item_ridge=chosen.item_ridge or (60.0 if epsilon < 0.75 else 20.0 if epsilon < 3 else 10.0),
         start_std=0.02 if chosen.biases else 1.0,
         biases=chosen.biases,
     )
@@ -75,10 +75,6 @@ def settings_of(
         identity=0.7 * chosen.own_vectors,
         gradient_radius=chosen.gradient_radius,
     )
-
-
-def _ridge(epsilon: float) -> float:
-    return 60.0 if epsilon < 0.75 else 20.0 if epsilon < 3 else 10.0
 
 
 def click_settings(scenario: RecipeScenario) -> click_descent.ClickDescentSettings:

@@ -203,7 +203,7 @@ def report_content(run: Run) -> ReportContent:
     departures, example = (
         departed(run, questions) if trusted else departed_in_shares(run, questions)
     )
-    metric = _headline(run)
+    metric = _SHOWN[run.split.train.kind][0].format(k=max(run.scenario.evaluation.cutoffs))
     return ReportContent(
         title=(
             f"The {run.scenario.recipe} recipe on "
@@ -250,10 +250,6 @@ def _details(run: Run) -> Iterator[str]:
 def _named(metric: str) -> str:
     """Return the metric's name as people write it: RMSE, MAE, NDCG@20, recall@20."""
     return metric if metric.startswith("recall") else metric.upper()
-
-
-def _headline(run: Run) -> str:
-    return _SHOWN[run.split.train.kind][0].format(k=max(run.scenario.evaluation.cutoffs))
 
 
 def _ndcg(run: Run) -> str:
