@@ -20,7 +20,7 @@ from pydantic import AfterValidator, Field, ValidationError, model_validator
 from fedrec.data.kinds import KINDS
 from fedrec.errors import SettingsError
 from fedrec.registry import ALIASES, BUILT_IN, RecipeSpec, find, fitting, outside, reading, require
-from fedrec.settings_tables import Table, apply, load_content
+from fedrec.settings_tables import Table, apply, keys_alike, load_content
 from fedrec.settings_tables.data import (
     CompareSettings,
     DataSettings,
@@ -491,7 +491,9 @@ def validated(content: dict[str, Any], *, source: str) -> Scenario:
     try:
         return Scenario.model_validate(content)
     except ValidationError as failure:
-        first = failure.errors()[0]
+        errors = failure.errors()
+        # a key in the wrong spelling may also be missing in the right one
+        first = min(errors, key=lambda error: error["type"] != "extra_forbidden")
         key = ".".join(str(part) for part in first["loc"]) or "scenario"
         found = "" if isinstance(first["input"], dict | Scenario) else f", found {first['input']!r}"
         message = first["msg"].removeprefix("Value error, ")
@@ -546,20 +548,6 @@ def _remedy(error: Mapping[str, Any], key: str) -> str:
 
 
 def nearest_keys(name: str) -> list[str]:
-    """Keys of a scenario that a mistyped one may stand for, the likeliest first: of the same last
-    part, or spelt alike."""
-    last = name.rpartition(".")[2]
-    if last in ELSEWHERE:
-        return [ELSEWHERE[last]]
-    known = list[str]()
-    for table, field in Scenario.model_fields.items():
-        kind = field.annotation
-        inside = kind.model_fields if isinstance(kind, type) and issubclass(kind, Table) else None
-        known += [table] if inside is None else [f"{table}.{key}" for key in inside]
-    tables = sorted({key.partition(".")[0] for key in known if "." in key})
-    if "." not in name and (near := get_close_matches(name, tables, n=1, cutoff=0.8)):
-        return near
-    same = [key for key in known if key.rpartition(".")[2] == last]
-    alike = get_close_matches(name, known, n=1, cutoff=0.8)
-    lasts = get_close_matches(last, [key.rpartition(".")[2] for key in known], n=1, cutoff=0.75)
-    return same or alike or [key for key in known if key.rpartition(".")[2] in lasts]
+    """Keys of a scenario that a mistyped one may stand for, the likeliest first."""
+    known = ELSEWHERE.get(name.rpartition(".")[2])
+    return [known] if known else keys_alike(Scenario, name)

@@ -4,10 +4,9 @@ file's own folder, one line per mistake."""
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping, Sequence
-from difflib import get_close_matches
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal, TypeVar, cast, get_args
+from typing import Annotated, Any, ClassVar, Literal, TypeVar, cast
 
 from pydantic import (
     AfterValidator,
@@ -23,7 +22,7 @@ from fedrec.operations import logs
 from fedrec.operations.addresses import Address
 from fedrec.operations.certificates import Role
 from fedrec.operations.pins import of_role, read_pins
-from fedrec.settings_tables import Table, read_toml
+from fedrec.settings_tables import Table, keys_alike, read_toml
 
 log = logging.getLogger(__name__)
 _Settings = TypeVar("_Settings", bound=BaseModel)
@@ -289,16 +288,6 @@ def _moved(content: dict[str, Any], tables: Sequence[str], last: str, now: str) 
     return {now if key == last else key: value for key, value in content.items()}
 
 
-def _names(settings: Any) -> Iterator[str]:
-    """Names of all keys of a table and of the tables in it."""
-    if isinstance(settings, type) and issubclass(settings, BaseModel):
-        for name, field in settings.model_fields.items():
-            yield name
-            yield from _names(field.annotation)
-    for part in get_args(settings):
-        yield from _names(part)
-
-
 def checked(
     content: dict[str, Any], settings: type[_Settings], *, folder: Path, source: str
 ) -> _Settings:
@@ -311,14 +300,13 @@ def checked(
     except ValidationError as failure:
         errors = failure.errors()
         # a key in the wrong spelling is also missing in the right one: the spelling is the cause
-        unknown = [error for error in errors if error["type"] == "extra_forbidden"]
-        first = (unknown or errors)[0]
+        first = min(errors, key=lambda error: error["type"] != "extra_forbidden")
         key = ".".join(str(part) for part in first["loc"]) or "the file"
         hidden = isinstance(first["input"], dict | BaseModel) or "token" in key
         found = "" if hidden else f", found {first['input']!r}"
-        if unknown:
-            near = get_close_matches(str(first["loc"][-1]), set(_names(settings)), n=1)
-            meant = f"Did you mean {near[0]}? " if near else ""
+        if first["type"] == "extra_forbidden":
+            near = keys_alike(settings, ".".join(x for x in first["loc"] if isinstance(x, str)))
+            meant = f"Did you mean {' or '.join(near)}? " if near else ""
             raise SettingsError(
                 f"{source}: there is no key {key}", f"{meant}docs/deploy.md has a complete file."
             ) from None

@@ -6,9 +6,10 @@ from __future__ import annotations
 
 import copy
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from difflib import get_close_matches
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from pydantic import BaseModel, ConfigDict, model_validator
 
@@ -43,6 +44,31 @@ class Table(BaseModel):
         return {
             name for name in type(self).model_fields if getattr(self, name) != getattr(plain, name)
         }
+
+
+def keys_of(settings: Any, table: str = "") -> Iterator[str]:
+    """Dotted names of all keys of a table and of the tables in it."""
+    if isinstance(settings, type) and issubclass(settings, BaseModel):
+        for name, field in settings.model_fields.items():
+            yield table + name
+            yield from keys_of(field.annotation, f"{table}{name}.")
+    for part in get_args(settings):
+        yield from keys_of(part, table)
+
+
+def keys_alike(settings: type[BaseModel], name: str) -> list[str]:
+    """Keys that a mistyped one may stand for, the likeliest first: of its own table and spelt
+    alike, of the same last part in another, or the nearest in any."""
+    own, _, last = name.rpartition(".")
+    lasts = {key: key.rpartition(".")[2] for key in keys_of(settings)}
+    beside = {word: key for key, word in lasts.items() if key.rpartition(".")[0] == own}
+    # 0.8 and 0.75: one letter in five or four is wrong; 0.6: two letters of three are swapped
+    near = [beside[word] for word in get_close_matches(last, beside, n=1, cutoff=0.8)]
+    if found := dict.fromkeys(near + [key for key, word in lasts.items() if word == last]):
+        return list(found)
+    words = get_close_matches(last, lasts.values(), n=1, cutoff=0.75)
+    near = [beside[word] for word in get_close_matches(last, beside, n=1, cutoff=0.6)]
+    return [key for key, word in lasts.items() if word in words] or near
 
 
 def load_content(path: Path) -> dict[str, Any]:
