@@ -383,10 +383,12 @@ class _HeadOfThree:
         self.ledger._keep_of_three(self.place, head)
 
 
-def read_seen(path: Path) -> LedgerHead:
-    """How far this client has seen the aggregator's ledger. Raises RunError as `read_entries`."""
+def read_seen(path: Path, place: int | None = None) -> LedgerHead:
+    """How far this client has seen the aggregator's ledger, or of three that of a place. Raises
+    RunError as `read_entries`."""
+    where = "aggregator" if place is None else f"aggregators WHERE place = {place:d}"
     with reading(path) as database:
-        found = database.execute("SELECT number, head FROM aggregator").fetchone()
+        found = database.execute(f"SELECT number, head FROM {where}").fetchone()
         return LedgerHead(*found) if found else LedgerHead()
 
 

@@ -2,11 +2,15 @@
 spoils one thing."""
 
 import re
+import shutil
 import sqlite3
+import ssl
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -21,6 +25,7 @@ from fedrec.data.planted import PlantedShape, planted
 from fedrec.data.planted_news import PlantedNewsShape, planted_news
 from fedrec.errors import FedRecError
 from fedrec.factorization.facts import PublicFacts
+from fedrec.federation.protocol import LedgerHead
 from fedrec.news.topics import public_vectors
 from fedrec.news.trained import Catalogue
 from fedrec.operations.certificates import (
@@ -50,6 +55,7 @@ from fedrec_client.store import write_shard
 from fedrec_server.public_news import write_public_news
 from fedrec_server.round_service import RoundService
 from fedrec_server.settings_tables import LinkTable
+from fedrec_server.watching import SeenLedger
 from tests.threads import serving
 from tests.waiting import HANG_S
 
@@ -564,3 +570,57 @@ def test_no_user_is_named(site: Site) -> None:
     said = table(site.examine())
     assert "6 users" in said
     assert "person-" not in said
+
+
+def test_a_run_that_the_aggregators_limit_does_not_leave_is_named_at_the_server(
+    running: Site,
+) -> None:
+    (running.folder / "scenario.toml").write_text("[privacy]\nepsilon = 8.0\n")
+    found = running.examine(reach=True, server=True, scenario=True)
+    assert verdicts(found, "failure") == [("server", "aggregator")]
+    assert "epsilon 8 does not fit the aggregator's limit of epsilon 7" in words(
+        found, "server", "aggregator"
+    )
+
+
+def test_a_ledger_on_either_side_that_went_back_is_named_by_both_and_looking_keeps_nothing(
+    running: Site,
+) -> None:
+    """The aggregator's: less than client and server have seen of it. The client's: less than the
+    aggregator has seen."""
+    seen = LedgerHead(3, "ab" * 32)
+    path = running.folder / "client" / "ledger.sqlite"
+    ledger = ClientLedger(path, limit=Guarantee(5.0, 1e-5))
+    ledger.keep_ledger_head(seen)
+    ledger.close()
+    memory = SeenLedger(running.folder / "server" / "aggregator-ledger.json")
+    memory.path.parent.mkdir()
+    memory.keep_ledger_head(seen)
+    for _ in range(2):
+        found = running.examine(reach=True, client=True, server=True)
+        for party in ("client", "server"):
+            assert "does not hold the 3 entries" in words(found, party, "aggregator")
+    shutil.rmtree(path.parent)
+    ledger = ClientLedger(path, limit=Guarantee(5.0, 1e-5))
+    ledger.charge("run-0", 0, "0" * 64, calibrate(Guarantee(1.0, 1e-5), {"first": 1.0}), ["first"])
+    ledger.close()
+    assert ("client", "aggregator") in verdicts(running.examine(reach=True, client=True), "ok")
+    shutil.rmtree(path.parent)
+    found = running.examine(reach=True, client=True)
+    assert "has 0 entries, it had 1" in words(found, "client", "aggregator")
+
+
+def test_a_port_that_speaks_https_is_named_before_its_owner_is_blamed(site: Site) -> None:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    certificates = site.folder / "certificates"
+    context.load_cert_chain(certificates / "server.pem", certificates / "server-key.pem")
+    with ThreadingHTTPServer(("127.0.0.1", 0), BaseHTTPRequestHandler) as web:
+        web.socket = context.wrap_socket(web.socket, server_side=True)
+        thread = threading.Thread(target=web.serve_forever)
+        thread.start()
+        site.write({"127.0.0.1:1": f"127.0.0.1:{web.server_port}"})
+        found = site.examine(reach=True, client=True)
+        web.shutdown()
+        thread.join()
+    assert "speaks no gRPC" in words(found, "client", "server")
+    assert "https port" in words(found, "client", "server")

@@ -4,16 +4,20 @@ reaches the others."""
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
 from fedrec.cli.doctor import machine
 from fedrec.cli.doctor.certificates import authority, certificate, holder_of
 from fedrec.cli.doctor.machine import Check, Doubt, judged
+from fedrec.cli.ledgers import account
 from fedrec.errors import FedRecError, UnreachableError
+from fedrec.federation.protocol import OWN_HEADS, HeadMemory, LedgerHead, OwnLedger, follow
 from fedrec.operations.addresses import proxy_words
 from fedrec.operations.certificates import Role
 from fedrec.operations.party_settings import AggregatorAccess
+from fedrec.recipes import guarantee_of
 from fedrec.settings import Scenario
 from fedrec.transport.aggregator_client import (
     RemoteReleaseEndpoint,
@@ -25,11 +29,15 @@ from fedrec.transport.channel import Access
 from fedrec.transport.rounds_client import greet
 from fedrec.transport.three_party_client import RemotePeer
 from fedrec_aggregator.main import peer_access
+from fedrec_aggregator.settings import AggregatorSettings
 from fedrec_aggregator.settings import load as load_aggregator
 from fedrec_aggregator.settings_tables import TlsSettings
+from fedrec_client.ledger import read_seen
 from fedrec_client.opened import read_site
 from fedrec_client.settings import ClientSettings
 from fedrec_client.settings import load as load_client
+from fedrec_server.aggregation import memories
+from fedrec_server.runs import require_affordable
 from fedrec_server.serving.settings import load as load_serving
 from fedrec_server.settings import ServerSettings
 from fedrec_server.settings import load as load_server
@@ -74,6 +82,7 @@ def aggregator_checks(
             "private files",
             lambda: machine.private([tls.key, settings.state / "ledger.sqlite"]),
         )
+    yield judged("aggregator", "clients", lambda: _listed(settings))
     yield judged("aggregator", "disk", lambda: machine.disk(settings.state))
     yield judged("aggregator", "ledger", lambda: machine.release_ledger(settings, clock()))
     if scenario:
@@ -86,6 +95,12 @@ def aggregator_checks(
             f"aggregator {peer.place}",
             lambda peer=peer: _peer_answers(peer_access(settings, peer), clock),  # type: ignore[misc]
         )
+
+
+def _listed(settings: AggregatorSettings) -> str | Doubt:
+    if settings.clients or settings.any_client:
+        return f"{len(settings.clients)} listed{', any other too' if settings.any_client else ''}"
+    return Doubt("no client is listed, so none may report", "List them in [[clients]].")
 
 
 def client_checks(
@@ -128,7 +143,14 @@ def client_checks(
     if scenario and settings.privacy.unit == "user":
         yield judged("client", "limit", lambda: machine.client_limit(settings, scenario.privacy))
     if reach:
-        yield from _reached("client", settings.name, ways)
+        places = [*range(3)] if settings.aggregators else [None]
+        for place, (called, way) in zip(places, ways.items(), strict=False):
+            access = Access(**way.called_by(settings.name))
+            yield judged(
+                "client",
+                called,
+                lambda access=access, place=place: _reports_to(access, settings, place),  # type: ignore[misc]
+            )
         yield judged("client", "server", lambda: server_answers(settings, clock))
 
 
@@ -191,7 +213,13 @@ def server_checks(
         yield judged("server", "link's certificate", lambda: certificate(*own, **shown))  # type: ignore[arg-type]
         yield judged("server", "link's key", lambda: machine.private([own[1]]))
     if reach:
-        yield from _reached("server", "server", ways)
+        for seen, (called, way) in zip(memories(settings), ways.items(), strict=False):
+            access = Access(**way.called_by("server"))
+            yield judged(
+                "server",
+                called,
+                lambda access=access, seen=seen: _releases_of(access, seen, scenario),  # type: ignore[misc]
+            )
 
 
 # --- what they have in common ---
@@ -222,14 +250,6 @@ def proxied(party: str, ways: Mapping[str, AggregatorAccess]) -> Iterator[Check]
                 f"{remedy[:1].upper()}{remedy[1:]}",
             )
             yield judged(party, f"proxy to {called}", lambda doubt=doubt: doubt)  # type: ignore[misc]
-
-
-def _reached(party: str, name: str, ways: Mapping[str, AggregatorAccess]) -> Iterator[Check]:
-    """Whether each answers, shows the pinned key, knows this party and its key, and speaks this
-    version of the messages or an adjacent one."""
-    for called, way in ways.items():
-        access = Access(**way.called_by(name))
-        yield judged(party, called, lambda access=access: _aggregator_answers(access, party))  # type: ignore[misc]
 
 
 def _peer_answers(access: Access, clock: Clock) -> str | Doubt:
@@ -268,20 +288,56 @@ def _own_files(
         yield judged(party, "authority", lambda: authority(ca, now_s=clock()))
 
 
-def _aggregator_answers(access: Access, party: str) -> str:
-    """Asks it as the party itself will, without a word of a person: a client that is not listed, or
-    whose key is another than the known one, is refused here as it would be in a round."""
+@dataclass
+class _Seen:
+    """How far a ledger was seen; what is looked at now is not kept."""
+
+    head: LedgerHead
+
+    def ledger_head(self) -> LedgerHead:
+        return self.head
+
+    def keep_ledger_head(self, head: LedgerHead) -> None:
+        self.head = head
+
+
+_ASKING = Retry(patience_s=0.0, deadline_s=_TIMEOUT_S)
+
+
+def _reports_to(access: Access, settings: ClientSettings, place: int | None) -> str:
+    """Asks it as the client itself will, without a word of a person: one that is not listed, whose
+    key is another than the known one, or a ledger on either side that went back, is refused here as
+    it would be in a round."""
+    serves = _serves(access)
+    path = account.ledger_path(settings)
+    heads = [entry.head for entry in account.of_client(settings).entries]
+    own = OwnLedger(len(heads), tuple(heads[-OWN_HEADS:]))
+    seen = _Seen(read_seen(path, place) if path.exists() else LedgerHead())
+    with RemoteReportEndpoint(access, retry=_ASKING) as reports:
+        reports.enroll([])
+        follow(lambda since: reports.growth(since, own), seen)
+    return f"{serves}, and takes this client"
+
+
+def _releases_of(access: Access, memory: HeadMemory, scenario: Scenario | None) -> str:
+    """Asks it as the server itself will: whether its ledger went back, and whether its limit leaves
+    the scenario's run."""
+    serves = _serves(access)
+    with RemoteReleaseEndpoint(access, retry=_ASKING) as releases:
+        budget = releases.budget()
+        if scenario:
+            require_affordable(guarantee_of(scenario.privacy), budget)
+        follow(releases.growth, _Seen(memory.ledger_head()))
+    return f"{serves}, and takes this server"
+
+
+def _serves(access: Access) -> str:
+    """Whether it answers, shows the pinned key and speaks this version of the messages or an
+    adjacent one."""
     if not healthy(access, timeout_s=_TIMEOUT_S):
         raise UnreachableError(
             f"{access.address} answers, but does not serve", "Look into the aggregator's log."
         )
-    asking = Retry(patience_s=0.0, deadline_s=_TIMEOUT_S)
-    if party == "client":
-        with RemoteReportEndpoint(access, retry=asking) as reports:
-            reports.enroll([])
-    else:
-        with RemoteReleaseEndpoint(access, retry=asking) as releases:
-            releases.budget()
     how = (
         "without TLS"
         if access.insecure
@@ -289,7 +345,7 @@ def _aggregator_answers(access: Access, party: str) -> str:
         if access.pin
         else "its certificate is vouched for"
     )
-    return f"{access.address} serves, {how}, and takes this {party}"
+    return f"{access.address} serves, {how}"
 
 
 def _shown(tls: TlsSettings, now_s: float, pins: str) -> str | Doubt:
