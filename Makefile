@@ -73,7 +73,7 @@ upgrade: install
 	git archive $(FROM) | tar -x -C .rehearsal/source
 	$(call from_wheel,.rehearsal,.)
 	$(call from_wheel,.rehearsal/old,.rehearsal/source)
-	FEDREC_BIN=$(CURDIR)/.rehearsal/bin FEDREC_OLD=$(CURDIR)/.rehearsal/old/bin $(BIN)/python -m pytest tests/deploy/test_rehearsal.py -k upgraded
+	FEDREC_BIN=$(CURDIR)/.rehearsal/bin FEDREC_OLD=$(CURDIR)/.rehearsal/old/bin FEDREC_OLD_PAGE=$(CURDIR)/.rehearsal/source/docs/deploy.md $(BIN)/python -m pytest tests/deploy/test_rehearsal.py -k upgraded
 
 # the image's packages: locked with hashes, listed (CycloneDX), and looked up among known weaknesses (asks the network)
 lock: install

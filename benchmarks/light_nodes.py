@@ -14,6 +14,7 @@ from pathlib import Path
 import grpc
 
 from fedrec.federation.protocol import Answer
+from fedrec.federation.round_messages import KEY, PROTOCOL
 from fedrec.transport.rounds_api import rounds_pb2 as pb
 from fedrec.transport.rounds_client import SERVICE, Assembly, packed, pieces
 from fedrec_client.requests import answering
@@ -42,7 +43,7 @@ async def _live(address: str, keys: Path, name: str, arriving: asyncio.Semaphore
         async with grpc.aio.secure_channel(address, credentials, _OPTIONS) as channel:
             call = channel.stream_stream(
                 f"/{SERVICE}/Take", pb.Piece.SerializeToString, pb.Piece.FromString
-            )()
+            )(metadata=((KEY, str(PROTOCOL)),))
             try:
                 async with arriving:
                     await call.initial_metadata()

@@ -142,11 +142,10 @@ def _busy(cause: str) -> Exception:
 
 @dataclass(frozen=True)
 class Call:
-    """One call that was let in. version: of the messages, as `versions.spoken`."""
+    """One call that was let in."""
 
     place: TrafficShare
     context: Any
-    version: int = PROTOCOL
 
     @property
     def caller(self) -> str:
@@ -262,9 +261,9 @@ class Calls:
                 metadata = dict(context.invocation_metadata() or ())
                 await context.send_initial_metadata(((KEY, str(PROTOCOL)),))
                 peer = self.roster.admit(context.auth_context(), metadata, method.role)
-                version = spoken(metadata.get(KEY), who=f"the {peer.role} {peer.name}")
+                spoken(metadata.get(KEY), who=f"the {peer.role} {peer.name}")
                 with self._traffic.enter(peer) as place:
-                    return await answer(Call(place, context, version))
+                    return await answer(Call(place, context))
             except RefusedError as refusal:
                 await self._refuse(context, refusal)
             except BudgetExceededError as refusal:

@@ -91,13 +91,10 @@ class Aggregator:
 
     # --- the clients' side ---
 
-    def client_endpoint(
-        self, sender: str, *, max_users: int | None = None, names_quorum: bool = True
-    ) -> ReportEndpoint:
+    def client_endpoint(self, sender: str, *, max_users: int | None = None) -> ReportEndpoint:
         """What the client of that name may do. max_users: it may enrol; None for what the limits
-        say. names_quorum: false for a client of version 1 of the messages, whose reports name the
-        question alone."""
-        return _ClientEndpoint(self, sender, max_users, names_quorum)
+        say."""
+        return _ClientEndpoint(self, sender, max_users)
 
     def enroll(self, sender: str, tokens: Sequence[bytes], *, max_users: int | None = None) -> int:
         """Make users known, all or none; returns how many this sender has. Raises RefusedError
@@ -125,12 +122,10 @@ class Aggregator:
                 self.ledger.enroll(sender, new)
             return self.ledger.enrolled_by(sender)
 
-    def report(
-        self, sender: str, run: str, round: int, batch: bytes, *, names_quorum: bool = True
-    ) -> Receipt:
+    def report(self, sender: str, run: str, round: int, batch: bytes) -> Receipt:
         """Check, clip and count a batch.
 
-        A bad one is a receipt, never an exception. names_quorum: as in `client_endpoint`."""
+        A bad one is a receipt, never an exception."""
         users = min(max(announced_users(batch), 1), self.limits.max_users_per_batch)
         collection = self._rounds.get((run, round))
         if collection is None:
@@ -143,7 +138,7 @@ class Aggregator:
             checked = opening_checks.check(
                 batch,
                 collection.question.releases,
-                report_digest(collection.digest, collection.quorum if names_quorum else 0),
+                report_digest(collection.digest, collection.quorum),
                 self.limits,
                 sender=sender,
                 owners=self.ledger.owners(),
@@ -446,7 +441,6 @@ class _ClientEndpoint:
     aggregator: Aggregator
     sender: str
     max_users: int | None
-    names_quorum: bool
 
     def enroll(self, tokens: Sequence[bytes]) -> int:
         return self.aggregator.enroll(self.sender, tokens, max_users=self.max_users)
@@ -456,6 +450,4 @@ class _ClientEndpoint:
         return self.aggregator.growth(since)
 
     def report(self, run: str, round: int, batch: bytes) -> Receipt:
-        return self.aggregator.report(
-            self.sender, run, round, batch, names_quorum=self.names_quorum
-        )
+        return self.aggregator.report(self.sender, run, round, batch)

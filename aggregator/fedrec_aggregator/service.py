@@ -221,7 +221,7 @@ class AggregatorService:
                 call.place.reserve(first.total_bytes)
             async with asyncio.timeout(self._bounds.upload_timeout_s):
                 batch = await _gathered(first, call.context)
-            endpoint = self.core.client_endpoint(call.caller, names_quorum=call.version > 1)
+            endpoint = self.core.client_endpoint(call.caller)
             receipt = await self._calls.in_threads(
                 self._report_threads, call, endpoint.report, first.run, first.round, batch
             )

@@ -120,9 +120,7 @@ class ThreePartyAggregator(Aggregator):
         """What the client of that name may do. max_users: as in `client_endpoint`."""
         return _ShareEndpoint(self, sender, max_users)
 
-    def report(
-        self, sender: str, run: str, round: int, batch: bytes, *, names_quorum: bool = True
-    ) -> Receipt:
+    def report(self, sender: str, run: str, round: int, batch: bytes) -> Receipt:
         """Hold the shares of every user that is the sender's.
 
         A bad batch is a receipt, never an exception."""

@@ -159,6 +159,8 @@ def _answered(
     try:
         request = read()
     except RefusedError as refusal:  # public words: only the message was looked at
+        if refusal.code == Refusal.WRONG_PROTOCOL:
+            logs.say_failure(log, "another-version", refusal)
         return _refusal(client, refusal.code, refusal.cause)
     except PrivacyError as failure:
         return _refusal(client, Refusal.WRONG_PLAN, failure.cause)

@@ -88,7 +88,7 @@ def client(
     """Run a client: the data of one person, or of a site where each person is a unit of privacy of
     its own.
 
-    It joins the server's rounds through Flower, but runs only the code installed here. Before a
+    It joins the rounds of the server and runs only the code installed here. Before a
     report leaves, its ledger is charged; a plan, a round or an aggregator that it must not trust is
     refused with a reason.
 

@@ -171,10 +171,7 @@ class AggregatedLink:
                     f"the aggregator opened round {opening.round} with a quorum of "
                     f"{status.quorum}, asked for was {opening.quorum}"
                 ),
-                (
-                    "Upgrade the aggregator: one of version 1 keeps none. Until then "
-                    "rounds.min_share = 0 leaves it to its minimum cohort."
-                ),
+                "Look what runs there. rounds.min_share = 0 leaves it to its minimum cohort.",
             )
         if status.phase is Phase.OPEN:
             answers = self._asked(opening, invitation)

@@ -29,6 +29,9 @@ know.
         version 1 reports without it, and is counted; an aggregator of version 1 keeps no quorum, so
         a server that wants one refuses it. Blocks with folds: a question that has one is refused by
         a client of version 1 as malformed, and nothing is charged
+    3   rounds between server and clients by our own gRPC service. In version 2 Flower's SuperLink
+        carried them over HTTP/1.1, so these two are upgraded together: a client says that its
+        server is older, and the server names the clients that are missing
 
 Arrays that come over a network as the content of an .npy file, read with suspicion.
 """
@@ -48,7 +51,7 @@ import numpy.typing as npt
 from fedrec.errors import RefusedError
 from fedrec.federation.protocol import Refusal
 
-PROTOCOL = 2
+PROTOCOL = 3
 """The version that this installation speaks."""
 FIRST = 1
 """Of a party that says no number."""

@@ -364,6 +364,9 @@ def meaning(error: Any, address: str, party: str = "aggregator") -> ProtocolErro
         return ProtocolError(details, remedy)
     if status is grpc.StatusCode.RESOURCE_EXHAUSTED and "larger than max" in details:
         return refused(Refusal.TOO_LARGE, f"the message is larger than the {party} takes")
+    if status is grpc.StatusCode.UNIMPLEMENTED:
+        cause = f"the {party} at {address} does not know this call: its fedrec is older"
+        return refused(Refusal.WRONG_PROTOCOL, cause, "Upgrade fedrec there.")
     if status in _LOST:
         return UnreachableError(
             f"no answer from the {party} at {address} ({status.name}: {details})",

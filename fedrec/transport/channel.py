@@ -151,7 +151,14 @@ def handshake(access: Access, *, timeout_s: float, protocol: str = "h2") -> x509
     context = tls(access, protocol=protocol)
     try:
         for _ in range(_HANDSHAKES):
-            certificate, welcome = _greet(where, context, access, timeout_s)
+            certificate, spoken, welcome = _greet(where, context, access, timeout_s)
+            if protocol == "h2" and spoken != "h2":
+                cause = f"{where} speaks no gRPC"
+                remedy = (
+                    f"Check {access.setting('address')}: it may be an https port. A server before "
+                    "version 3 of the messages spoke by Flower: upgrade fedrec there."
+                )
+                raise RefusedError(Refusal.WRONG_PROTOCOL.value, cause, remedy)
             if welcome or protocol != "h2":  # of the others, the caller speaks first
                 return certificate
             time.sleep(_PAUSE_S)
@@ -186,18 +193,19 @@ def handshake(access: Access, *, timeout_s: float, protocol: str = "h2") -> x509
 
 def _greet(
     where: Address, context: ssl.SSLContext, access: Access, timeout_s: float
-) -> tuple[x509.Certificate, bool]:
-    """The certificate, and whether the aggregator goes on talking: in TLS 1.3 it hangs up on a
-    wrong client after the handshake."""
+) -> tuple[x509.Certificate, str | None, bool]:
+    """The certificate, the protocol that was agreed, and whether the aggregator goes on talking: in
+    TLS 1.3 it hangs up on a wrong client after the handshake."""
     with (
         socket.create_connection((where.host, where.port), timeout=timeout_s) as plain,
         context.wrap_socket(plain, server_hostname=where.host) as line,
     ):
         certificate = x509.load_der_x509_certificate(line.getpeercert(binary_form=True) or b"")
         examine(certificate, access)
+        agreed = line.selected_alpn_protocol()
         with suppress(ConnectionResetError, ssl.SSLEOFError):
-            return certificate, line.selected_alpn_protocol() == "h2" and bool(line.recv(1))
-        return certificate, False
+            return certificate, agreed, agreed == "h2" and bool(line.recv(1))
+        return certificate, agreed, False
 
 
 def examine(certificate: x509.Certificate, access: Access) -> None:

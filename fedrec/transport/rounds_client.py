@@ -20,9 +20,9 @@ from typing import Any
 import grpc
 from google.protobuf.message import DecodeError
 
-from fedrec.errors import FedRecError, UnreachableError
+from fedrec.errors import FedRecError, RefusedError, UnreachableError
 from fedrec.federation.protocol import Refusal, refused
-from fedrec.federation.round_messages import RoundMessage
+from fedrec.federation.round_messages import KEY, PROTOCOL, RoundMessage
 from fedrec.operations import logs
 from fedrec.transport.aggregator_api.methods import FRAME_BYTES
 from fedrec.transport.aggregator_client import meaning
@@ -133,9 +133,7 @@ class RoundsConnection:
         calling = channel.stream_stream(
             f"/{SERVICE}/Take", pb.Piece.SerializeToString, pb.Piece.FromString
         )
-        self._call = call = calling(
-            iter(replies.get, None), metadata=self.access.metadata("client")
-        )
+        self._call = call = calling(iter(replies.get, None), metadata=_metadata(self.access))
         if stop.is_set():
             call.cancel()
         try:
@@ -172,14 +170,19 @@ class RoundsConnection:
         if said.cause != self._last_cause:
             self._last_cause = said.cause
             away = isinstance(said, UnreachableError)
+            far = isinstance(said, RefusedError) and said.code == Refusal.WRONG_PROTOCOL
             logs.say(
                 log,
-                "server-away" if away else "server-not-trusted",
+                "another-version" if far else "server-away" if away else "server-not-trusted",
                 level=logging.WARNING,
                 address=self.access.address,
                 cause=said.cause,
                 remedy=said.remedy,
             )
+
+
+def _metadata(access: Access) -> tuple[tuple[str, str], ...]:
+    return (*access.metadata("client"), (KEY, str(PROTOCOL)))
 
 
 def greet(access: Access, *, timeout_s: float) -> float:
@@ -191,9 +194,7 @@ def greet(access: Access, *, timeout_s: float) -> float:
             f"/{SERVICE}/Greet", pb.GreetRequest.SerializeToString, pb.GreetReply.FromString
         )
         try:
-            reply = calling(
-                pb.GreetRequest(), timeout=timeout_s, metadata=access.metadata("client")
-            )
+            reply = calling(pb.GreetRequest(), timeout=timeout_s, metadata=_metadata(access))
         except grpc.RpcError as error:
             raise meaning(error, access.address, access.party) from None
     return float(reply.time_s)

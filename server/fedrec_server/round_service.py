@@ -26,7 +26,7 @@ import grpc
 
 from fedrec.errors import RefusedError, SettingsError
 from fedrec.federation.protocol import Answer, Refusal, refused
-from fedrec.federation.round_messages import RoundMessage
+from fedrec.federation.round_messages import KEY, RoundMessage, spoken
 from fedrec.operations import logs
 from fedrec.operations.addresses import Address
 from fedrec.operations.certificates import Identity, pins
@@ -42,6 +42,13 @@ from fedrec_server.settings_tables import LinkTable
 
 MOST_CONNECTIONS = 4
 """Of one client: one that was started again may still hold its earlier one."""
+
+_SAID: Mapping[str, str] = {
+    Refusal.MALFORMED: "answer-unreadable",
+    Refusal.TOO_LARGE: "answer-unreadable",
+    Refusal.WRONG_PROTOCOL: "another-version",
+}
+"""Refusals that the log has, by its events."""
 
 _OPTIONS: Mapping[str, int] = {
     "grpc.max_receive_message_length": MESSAGE_BYTES,
@@ -126,6 +133,7 @@ class RoundService:
         self._replies = dict[str, Received]()
         self._names = count()
         self._arriving = 0
+        self._far = set[str]()
         self.address = ""
 
     def __enter__(self) -> Self:
@@ -201,7 +209,7 @@ class RoundService:
 
     async def _begun(self) -> grpc.aio.Server:
         server = grpc.aio.server(options=tuple(_OPTIONS.items()))
-        server.add_generic_rpc_handlers((self._handler(),))
+        server.add_generic_rpc_handlers((self._handler(), _Others(self._guarded(self._unknown))))
         table = self._table
         try:
             port = (
@@ -241,10 +249,15 @@ class RoundService:
     def _guarded(self, act: Callable[[str, Any], Any]) -> Callable[[Any, Any], Any]:
         async def guarded(_: object, context: Any) -> Any:
             try:
-                return await act(self._client(context), context)
+                client = self._client(context)
+                said = dict(context.invocation_metadata() or ()).get(KEY)
+                spoken(said, who=f"client {client}")
+                return await act(client, context)
             except RefusedError as refusal:
-                if refusal.code in (Refusal.MALFORMED, Refusal.TOO_LARGE):
-                    logs.say_failure(log, "answer-unreadable", refusal)
+                if refusal.code in _SAID and refusal.cause not in self._far:
+                    logs.say_failure(log, _SAID[refusal.code], refusal)
+                if refusal.code == Refusal.WRONG_PROTOCOL:
+                    self._far.add(refusal.cause)  # it calls again every few seconds
                 trailing = (CODE_KEY, refusal.code), (REMEDY_KEY, refusal.remedy.encode())
                 await context.abort(grpc.StatusCode.FAILED_PRECONDITION, refusal.cause, trailing)
             except TimeoutError:
@@ -277,6 +290,10 @@ class RoundService:
 
     async def _greet(self, client: str, context: Any) -> pb.GreetReply:
         return pb.GreetReply(time_s=time.time())
+
+    async def _unknown(self, client: str, context: Any) -> None:
+        cause = f"client {client} makes a call that this server does not know"
+        raise refused(Refusal.WRONG_PROTOCOL, cause, "Run the same version of fedrec at both.")
 
     async def _take(self, name: str, context: Any) -> None:
         with self._connected(name) as (client, news):
@@ -369,6 +386,17 @@ class RoundService:
             client = self._clients[name]
             if client.message is not None and client.message[0] == about:
                 client.message = None
+
+
+class _Others(grpc.GenericRpcHandler):  # type: ignore[misc]
+    """Calls of other names, such as Flower's, by which clients of version 2 came."""
+
+    def __init__(self, answer: Callable[[Any, Any], Any]) -> None:
+        self._answer = answer
+
+    def service(self, handler_call_details: object) -> Any:
+        """See gRPC."""
+        return grpc.stream_unary_rpc_method_handler(self._answer)
 
 
 async def _other_than(last: str, client: _Client, news: asyncio.Event) -> tuple[str, bytes]:

@@ -16,6 +16,7 @@ import pytest
 
 from fedrec.errors import RefusedError
 from fedrec.federation.protocol import Phase
+from fedrec.federation.round_messages import KEY, PROTOCOL
 from fedrec.transport.aggregator_api import aggregator_pb2 as pb
 from fedrec.transport.aggregator_api import methods
 from fedrec.transport.aggregator_client import (
@@ -109,7 +110,7 @@ def test_sigterm_lets_an_upload_finish_and_ends_with_success(
                 methods.REPORT.path,
                 methods.REPORT.request.SerializeToString,
                 methods.REPORT.reply.FromString,
-            ).future(iter(rest.get, None), timeout=HANG_S)
+            ).future(iter(rest.get, None), timeout=HANG_S, metadata=((KEY, str(PROTOCOL)),))
             busy(
                 RemoteReportEndpoint(
                     access(told, certificates, "client-hospital"), retry=Retry(patience_s=0.0)

@@ -12,6 +12,7 @@ import pytest
 
 from fedrec.errors import RefusedError, UnreachableError
 from fedrec.federation.protocol import Phase, Refusal
+from fedrec.federation.round_messages import KEY, PROTOCOL
 from fedrec.transport.aggregator_api import aggregator_pb2 as pb
 from fedrec.transport.aggregator_api import methods
 from fedrec.transport.aggregator_client import RemoteReleaseEndpoint, RemoteReportEndpoint, Retry
@@ -27,7 +28,7 @@ class Uploads:
     def __init__(self, running: Any, name: str = "hospital") -> None:
         access = running.access("client", name)
         self.channel = open_channel(access)
-        self._metadata = access.metadata("client")
+        self._metadata = (*access.metadata("client"), (KEY, str(PROTOCOL)))
         self._end = threading.Event()
         self._calls = list[Any]()
 

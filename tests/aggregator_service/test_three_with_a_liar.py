@@ -15,7 +15,7 @@ from fedrec.errors import ProtocolError, RefusedError, UnreachableError
 from fedrec.federation.messages import train
 from fedrec.federation.protocol import Refusal
 from fedrec.federation.round_driver import AggregatedLink
-from fedrec.federation.round_messages import KEY
+from fedrec.federation.round_messages import KEY, PROTOCOL
 from fedrec.federation.wire import pack_release
 from fedrec.sharing.protocol import Standing
 from fedrec.transport.aggregator_client import RemoteReleaseEndpoint
@@ -174,7 +174,7 @@ def test_a_version_that_is_none_or_too_far_is_refused_by_the_name_of_who_says_it
 def test_an_aggregator_that_says_to_be_of_the_version_before_takes_nothing_from_the_promise(
     certificates: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    says(monkeypatch, "1")
+    says(monkeypatch, str(PROTOCOL - 1))
     with training(certificates, tmp_path) as (there, link, _):
         assert pack_release(link.answer(there.first)) == pack_release(
             there.loopback.answer(there.first)

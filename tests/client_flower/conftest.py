@@ -9,7 +9,7 @@ from fedrec.federation.coding import coded, deflated
 from fedrec.federation.messages import Question, ReleaseSpec
 from fedrec.federation.protocol import Answer, Invitation, Terms
 from fedrec.federation.reports import block
-from fedrec.federation.round_messages import RoundMessage
+from fedrec.federation.round_messages import RoundMessage, said
 from fedrec.federation.wire import pack_invitation, pack_terms, read_answer
 from fedrec.privacy.calibration import calibrate
 from fedrec.privacy.guarantee import Guarantee
@@ -50,7 +50,7 @@ class Post:
     terms: Terms = TERMS
 
     def join(self) -> RoundMessage:
-        return RoundMessage({"terms": deflated(pack_terms(self.terms))}, kind="join")
+        return RoundMessage(said(terms=deflated(pack_terms(self.terms))), kind="join")
 
     def ask(
         self,
@@ -61,7 +61,7 @@ class Post:
         header, plan = pack_invitation(
             Invitation("run", PLAN, Question(3, "step", public, (SPEC,)))
         )
-        return RoundMessage({"header": header, "plan": plan}, coded(public, earlier or {}), "ask")
+        return RoundMessage(said(header=header, plan=plan), coded(public, earlier or {}), "ask")
 
     def through(self, requests: Requests, message: RoundMessage) -> Answer:
         return self.answer(requests.answer(message))

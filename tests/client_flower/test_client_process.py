@@ -9,7 +9,7 @@ from prometheus_client import generate_latest
 
 from fedrec.errors import DataError, RunError, SettingsError
 from fedrec.federation.protocol import Answer, Refusal
-from fedrec.federation.round_messages import RoundMessage
+from fedrec.federation.round_messages import RoundMessage, said
 from fedrec.ledgers.file_lock import FileLock
 from fedrec.operations.metrics import Metrics
 from fedrec_client import main, worker_main
@@ -126,7 +126,7 @@ def test_a_worker_ends_when_nothing_is_asked_and_another_answers_the_next_messag
         assert worker.begin() == 2
         assert "fedrec_users_enrolled 2.0" in shown(metrics)
         for _ in range(2):
-            reply = worker.answer(RoundMessage({}, kind="join"))
+            reply = worker.answer(RoundMessage(said(), kind="join"))
             assert post.answer(reply).refusal == Refusal.MALFORMED
             until(lambda: worker.pid == 0, "it ends by itself")
 

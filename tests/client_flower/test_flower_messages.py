@@ -11,7 +11,7 @@ from flwr.app import ArrayRecord, ConfigRecord, Context, Message, Metadata, Reco
 
 from fedrec.errors import DataError, PrivacyError, RefusedError, UnreachableError
 from fedrec.federation.coding import deflated, encode, rounded_rows
-from fedrec.federation.round_messages import RoundMessage
+from fedrec.federation.round_messages import FIELD, PROTOCOL, RoundMessage, said
 from fedrec_client.requests import Requests
 from fedrec_client.store import HeldArrays
 from fedrec_server.flower import record_of
@@ -74,7 +74,7 @@ HOSTILE = {
 def test_a_hostile_array_is_refused_before_it_is_allocated(
     participant: Any, post: Any, case: str
 ) -> None:
-    message = RoundMessage({"ask": b"{}"}, {"V": HOSTILE[case]}, "tell")
+    message = RoundMessage(said(ask=b"{}"), {"V": HOSTILE[case]}, "tell")
     answer = post.through(Requests(participant), message)
     assert answer.refusal == "malformed"
     assert "array 'V'" in answer.cause
@@ -101,7 +101,7 @@ def test_an_array_that_is_not_the_announced_one_is_refused(participant: Any, pos
 def test_terms_that_unpack_to_more_than_a_quarter_of_what_a_question_may_hold_are_refused(
     participant: Any, post: Any
 ) -> None:
-    message = RoundMessage({"terms": deflated(b" " * 10**6)}, kind="join")
+    message = RoundMessage(said(terms=deflated(b" " * 10**6)), kind="join")
     assert (
         post.through(Requests(participant, max_public_bytes=100_000), message).refusal
         == "too-large"
@@ -213,7 +213,7 @@ MALFORMED = {
 def test_what_cannot_be_read_is_an_answer_with_a_refusal_and_no_crash(
     participant: Any, post: Any, kind: str, case: str
 ) -> None:
-    answer = post.through(Requests(participant), RoundMessage(MALFORMED[case], kind=kind))
+    answer = post.through(Requests(participant), RoundMessage(said(**MALFORMED[case]), kind=kind))
     assert answer.refusal in {"malformed", "wrong-plan"}
     assert answer.client == "library"
     assert not participant.terms
@@ -276,8 +276,8 @@ def test_a_message_of_flower_is_the_same_message(participant: Any, post: Any) ->
     [
         RecordDict(),
         RecordDict({"fedrec": ArrayRecord()}),
-        RecordDict({"fedrec": ConfigRecord({"terms": "text"})}),
-        RecordDict({"fedrec": ConfigRecord(), "public": ConfigRecord()}),
+        RecordDict({"fedrec": ConfigRecord({FIELD: PROTOCOL, "terms": "text"})}),
+        RecordDict({"fedrec": ConfigRecord({FIELD: PROTOCOL}), "public": ConfigRecord()}),
     ],
 )
 def test_a_message_of_flower_that_is_none_is_refused(

@@ -18,14 +18,23 @@ from tests.flower_grid import InProcessGrid, client_app
 
 @pytest.mark.parametrize(
     ("said", "heard"),
-    [(None, True), (1, True), (2, True), (3, True), (4, False), ("2", True), ("x", False)],
+    [
+        (None, False),
+        (PROTOCOL - 2, False),
+        (PROTOCOL - 1, True),
+        (PROTOCOL, True),
+        (PROTOCOL + 1, True),
+        (PROTOCOL + 2, False),
+        (str(PROTOCOL), True),
+        ("x", False),
+    ],
 )
 def test_a_client_answers_a_server_of_an_adjacent_version_only(
     said: object, heard: bool, participant: Recorder, post: Any
 ) -> None:
     message = post.join()
-    if said is not None:
-        message = replace(message, said={**message.said, FIELD: said})
+    kept = {name: value for name, value in message.said.items() if name != FIELD}
+    message = replace(message, said=kept if said is None else {**kept, FIELD: said})
     answer = post.through(Requests(participant), message)  # type: ignore[arg-type]
     assert (answer.refusal == "") == heard == bool(participant.terms)
     assert heard or (answer.refusal == Refusal.WRONG_PROTOCOL and "the server" in answer.cause)

@@ -181,8 +181,7 @@ def found(
         ) -> Federation:
             data = events(changed_user=changed_user)
             if "versions" in request.param:
-                # an aggregator that neither says nor reads a version
-                monkeypatch.setattr(calls, "KEY", "not-read")
+                monkeypatch.setattr(calls, "PROTOCOL", PROTOCOL - 1)
             founded = stack.enter_context(
                 _federation(request.param, tmp_path / str(next(count)), data, unwilling)
             )
@@ -226,7 +225,7 @@ def _federation(
             for node, participant in enumerate(participants, start=2)
         }
         if "versions" in transport:
-            nodes = {node: _of_version_1(app) for node, app in nodes.items()}
+            nodes = {node: _of_the_version_before(app) for node, app in nodes.items()}
         clients: Broadcast = (
             ClientBroadcast(GridPost(InProcessGrid(nodes)), 60.0)
             if "flower" in transport
@@ -235,19 +234,19 @@ def _federation(
         yield Federation(**vars(made), endpoint=endpoint, clients=clients)
 
 
-def _of_version_1(app: App) -> App:
-    """Neither side says its version to the other, as before messages had one: each takes the other
-    for version 1."""
+def _of_the_version_before(app: App) -> App:
+    """Each side takes the other for one of the version before."""
 
-    def silent(content: RecordDict) -> None:
+    def older(content: RecordDict) -> None:
         said = content[SAID]
         assert isinstance(said, ConfigRecord)
-        assert said.pop(FIELD) == PROTOCOL
+        assert said[FIELD] == PROTOCOL
+        said[FIELD] = PROTOCOL - 1
 
     def called(message: Message, context: Context) -> Message:
-        silent(message.content)
+        older(message.content)
         reply = app(message, context)
-        silent(reply.content)
+        older(reply.content)
         return reply
 
     return called

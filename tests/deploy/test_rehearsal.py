@@ -5,7 +5,7 @@ Settings and commands are the page's, but for folders, sizes and the program's p
 names the folder of another installation's `fedrec`, such as one of a wheel in a clean environment
 (`make rehearsal`). Without it this one's is rehearsed, and only in CI: it takes a minute and a half
 of a core. FEDREC_OLD names that of an earlier version, whose parties are upgraded one after the
-other (`make upgrade`). Needs root and iproute2.
+other (`make upgrade`), FEDREC_OLD_PAGE its docs/deploy.md. Needs root and iproute2.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from itertools import permutations
 from pathlib import Path
 
 import polars as pl
@@ -52,12 +53,12 @@ except OSError:
 """
 
 
-def command(start: str) -> list[str]:
+def command(start: str, page: str = PAGE) -> list[str]:
     """The command of the page that begins so, the shortest where there are several, without the
     word fedrec."""
     lines = {
         line
-        for block in re.findall(r"^```sh\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
+        for block in re.findall(r"^```sh\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
         for line in block.splitlines()
     }
     return shlex.split(
@@ -65,8 +66,8 @@ def command(start: str) -> list[str]:
     )[1:]
 
 
-def settings(name: str) -> str:
-    return re.search(rf"^```toml\n# {name}\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)[1]  # type: ignore[index]
+def settings(name: str, page: str = PAGE) -> str:
+    return re.search(rf"^```toml\n# {name}\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)[1]  # type: ignore[index]
 
 
 @dataclass
@@ -264,20 +265,23 @@ def _ip(stack: ExitStack, *words: str) -> None:
         )
 
 
-def _furnish(hosts: dict[str, Host], folder: Path) -> None:
+def _furnish(
+    hosts: dict[str, Host], folder: Path, program: Path = FEDREC, page: str = PAGE
+) -> None:
     """What the page takes for granted: certificates from an operator's own machine, settings, data
     of the sites and of the items."""
     office = Host(
         "office", folder / "office", hosts["server"].namespace, hosts["server"].hosts_file
     )
+    office.program = program
     for name in ("etc/fedrec", "home"):
         (office.folder / name).mkdir(parents=True)
     office.run(command("certs certificates --client hospital --client library --aggregator-host"))
     made = office.folder / "etc" / "fedrec" / "certificates"
     for name in HOSTS[:4]:
         _bring(made, hosts[name])
-    for file in ("serving.pem", "serving-key.pem"):
-        shutil.copy(made / file, hosts["server"].folder / "etc" / "fedrec" / file)
+    for file in made.glob("serving*.pem"):
+        shutil.copy(file, hosts["server"].folder / "etc" / "fedrec" / file.name)
     office.run(
         [
             "data",
@@ -295,16 +299,16 @@ def _furnish(hosts: dict[str, Host], folder: Path) -> None:
             stars=pl.col("rating").ceil(),
         )
         mine.write_csv(hosts[site].folder / "srv" / "ratings.csv")
-        hosts[site].write("client.toml", settings("client").replace("hospital", site))
-        hosts[site].write("scenario.toml", settings("scenario"))
+        hosts[site].write("client.toml", settings("client", page).replace("hospital", site))
+        hosts[site].write("scenario.toml", settings("scenario", page))
     items = pl.read_csv(planted / "items.csv").rename({"item": "book"})
     items = items.with_columns(book=pl.format(BOOK + "{}", "book"))
     items.write_csv(hosts["server"].folder / "srv" / "books.csv")
-    hosts["aggregator"].write("aggregator.toml", settings("aggregator"), min_cohort="50")
-    hosts["aggregator"].write("scenario.toml", settings("scenario"))
-    hosts["server"].write("server.toml", settings("server"), expected_users=str(USERS // 2))
-    hosts["server"].write("scenario.toml", settings("scenario"))
-    hosts["server"].write("serving.toml", settings("serving"))
+    hosts["aggregator"].write("aggregator.toml", settings("aggregator", page), min_cohort="50")
+    hosts["aggregator"].write("scenario.toml", settings("scenario", page))
+    hosts["server"].write("server.toml", settings("server", page), expected_users=str(USERS // 2))
+    hosts["server"].write("scenario.toml", settings("scenario", page))
+    hosts["server"].write("serving.toml", settings("serving", page))
     (hosts["library"].folder / "etc" / "fedrec" / "read.txt").write_text(
         "\n".join(f"{BOOK}{number}" for number in range(1, 9))
     )
@@ -436,40 +440,69 @@ def test_the_page_is_carried_out_on_five_hosts(hosts: dict[str, Host], tmp_path:
     _require_no_secret(hosts)
 
 
+@pytest.mark.parametrize(
+    "order", [*permutations(("aggregator", "server", "sites"))], ids=lambda order: "-".join(order)
+)
 def test_parties_of_an_earlier_version_are_upgraded_one_after_the_other(
-    hosts: dict[str, Host], tmp_path: Path
+    hosts: dict[str, Host], tmp_path: Path, order: tuple[str, ...]
 ) -> None:
-    """A training with each mixture of the two versions, in the page's order."""
+    """With the settings, certificates, ledgers and models of the earlier version, in every order: a
+    training after each step, or both sides say whose version is another. The earlier model answers
+    until there is another."""
     if not (old := os.environ.get("FEDREC_OLD")):
         pytest.skip("FEDREC_OLD names no earlier version: make upgrade FROM=...")
-    aggregator, server, hospital, library, _ = (hosts[name] for name in HOSTS)
-    _furnish(hosts, tmp_path)
-    parties = (aggregator, server, hospital, library)
-    for host in parties:
-        host.program = Path(old) / "fedrec"
-    words = {host.name: command("client --settings") for host in (hospital, library)}
-    words["aggregator"] = command("aggregator --settings")
-    running = {host.name: host.start(words[host.name]) for host in (aggregator, hospital, library)}
-    training = command("server --settings server.toml --scenario scenario.toml --again")
-    for number, upgraded in enumerate((None, aggregator, server, hospital)):
-        if upgraded:
-            if upgraded is not server:
-                upgraded.stop(running[upgraded.name])
-            upgraded.program = FEDREC
-            if upgraded is not server:
-                running[upgraded.name] = upgraded.start(words[upgraded.name])
-        trained = server.start(training if number else training[:-1])
-        assert trained.wait(HANG_S) == 0, (server.folder / "server.log").read_text()[-4_000:]
-        server.processes.remove(trained)
+    page = Path(os.environ["FEDREC_OLD_PAGE"]).read_text()
+    earlier = Path(old) / "fedrec"
+    server, aggregator = hosts["server"], hosts["aggregator"]
+    sites = [hosts["hospital"], hosts["library"]]
+    for host in hosts.values():
+        host.program = earlier
+    _furnish(hosts, tmp_path, earlier, page)
+    words = {host.name: command("client --settings", page) for host in sites}
+    words["aggregator"] = command("aggregator --settings", page)
+    running = {host.name: host.start(words[host.name]) for host in (aggregator, *sites)}
+    trainings = [_trained(server, command("server --settings server.toml", page)[:5])]
+    again = command("server --settings server.toml --scenario scenario.toml --again")
+    for step in order:
+        for host in sites if step == "sites" else [hosts[step]]:
+            if host is not server:
+                host.stop(running[host.name])
+            host.program = FEDREC
+            # the server runs while it trains only: a site finds the aggregator alone
+            host.examine(
+                "client" if host in sites else host.name,
+                expected=UNREACHABLE if host in sites else 0,
+            )
+            if host is not server:
+                running[host.name] = host.start(words[host.name])
+        if {server.program} == {site.program for site in sites}:
+            trainings.append(_trained(server, again))
+        else:
+            # parties of version 2 spoke by Flower: the newer one of the two says so
+            waiting = server.start(again)
+            for host in [server] if server.program == FEDREC else sites:
+                log = host.folder / ("server.log" if host is server else "client.log")
+                said = '"missing":"client hospital' if host is server else "another-version"
+                until(
+                    lambda log=log, said=said: said in log.read_text(),  # type: ignore[misc]
+                    f"{host.name} says {said}",
+                )
+            server.stop(waiting)
     aggregator.stop(running["aggregator"])
     kept = json.loads((server.folder / "var/lib/fedrec/server/runs.json").read_text())
-    assert len(kept["runs"]) == 4
+    assert len(kept["runs"]) == len(trainings)
     for host, file in ((aggregator, "aggregator.toml"), (server, "server.toml")):
         host.run(["ledger", "verify", file])
     charged = json.loads(aggregator.run(["ledger", "show", "aggregator.toml", "--json"]))
-    for site in (hospital, library):
+    for site in sites:
         own = json.loads(site.run(["ledger", "show", "client.toml", "--json"]))
         assert own["ledgers"][0]["spent"] == charged["ledgers"][0]["spent"]
+
+
+def _trained(server: Host, words: Sequence[str]) -> None:
+    training = server.start(words)
+    assert training.wait(HANG_S) == 0, (server.folder / "server.log").read_text()[-4_000:]
+    server.processes.remove(training)
 
 
 def _named_clients() -> list[str]:

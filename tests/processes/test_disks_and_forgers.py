@@ -21,6 +21,7 @@ from fedrec.cli.supervisor import Supervisor
 from fedrec.errors import RefusedError, RunError, UnreachableError
 from fedrec.federation.messages import BlockReports, Question, Reports
 from fedrec.federation.report_batches import Batch, pack_reports
+from fedrec.federation.round_messages import KEY, PROTOCOL
 from fedrec.federation.wire import question_digest, question_header, report_digest
 from fedrec.operations.addresses import Address
 from fedrec.operations.certificates import write_development_certificates
@@ -223,7 +224,7 @@ def _lie_about_lengths(access: Access, run: str) -> None:
             methods.REPORT.path, pb.ReportFrame.SerializeToString, pb.ReportReply.FromString
         )
         for code, sent in frames.items():
-            reply = call(iter(sent), timeout=HANG_S)
+            reply = call(iter(sent), timeout=HANG_S, metadata=((KEY, str(PROTOCOL)),))
             assert (reply.accepted, dict(reply.rejected)) == (
                 0,
                 {code if code == "too-large" else "malformed": 1},

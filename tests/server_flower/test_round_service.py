@@ -15,8 +15,9 @@ import pytest
 
 from fedrec.errors import RefusedError, SettingsError
 from fedrec.federation.protocol import Answer, Refusal, Terms
-from fedrec.federation.round_messages import RoundMessage
+from fedrec.federation.round_messages import KEY, PROTOCOL, RoundMessage
 from fedrec.operations.certificates import pins, write_development_certificates
+from fedrec.transport import rounds_client
 from fedrec.transport.aggregator_api.methods import FRAME_BYTES
 from fedrec.transport.channel import Access, open_channel
 from fedrec.transport.rounds_api import rounds_pb2 as pb
@@ -224,6 +225,47 @@ def test_a_client_sends_nothing_to_a_server_with_another_key_or_role(keys: Path)
         greet(access(keys, service.address), timeout_s=HANG_S)
 
 
+# --- versions ---
+
+
+@pytest.mark.parametrize("apart", [-2, 2])
+def test_both_sides_of_a_connection_say_which_of_two_far_versions_is_older(
+    keys: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, apart: int
+) -> None:
+    monkeypatch.setattr(rounds_client, "PROTOCOL", PROTOCOL + apart)
+    with RoundService(table(keys)) as service:
+        site = Site("library", access(keys, service.address, "client-library"))
+        site.start()
+        until(
+            lambda: said_by(caplog, "another-version") >= {"rounds_client", "round_service"},
+            "both say",
+        )
+        site.end()
+    upgraded = "here" if apart > 0 else "there (client library)"
+    lines = [record for record in caplog.records if record.getMessage() == "another-version"]
+    assert len(lines) == 2  # once at each, however often it calls
+    assert all(f"Upgrade fedrec {upgraded}" in record.fields["remedy"] for record in lines)  # type: ignore[attr-defined]
+    assert not site.heard
+
+
+def test_a_call_of_flower_is_one_of_a_client_of_the_version_before(
+    keys: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with (
+        RoundService(table(keys)) as service,
+        open_channel(access(keys, service.address, "client-library")) as channel,
+        pytest.raises(grpc.RpcError, match="client library speaks version"),
+    ):
+        channel.unary_unary("/flwr.proto.Fleet/CreateNode", None, None)(b"", timeout=HANG_S)
+    assert said_by(caplog, "another-version") == {"round_service"}
+
+
+def said_by(caplog: pytest.LogCaptureFixture, event: str) -> set[str]:
+    return {
+        record.name.rpartition(".")[2] for record in caplog.records if record.getMessage() == event
+    }
+
+
 # --- what a client may use ---
 
 
@@ -235,7 +277,7 @@ def line(
     with open_channel(access(keys, service.address, holder)) as channel:
         yield lambda sent: channel.stream_stream(
             f"/{SERVICE}/Take", pb.Piece.SerializeToString, pb.Piece.FromString
-        )(sent, timeout=HANG_S)
+        )(sent, timeout=HANG_S, metadata=((KEY, str(PROTOCOL)),))
 
 
 ANSWER = packed(answering(Answer("library", 1)))

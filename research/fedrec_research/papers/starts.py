@@ -22,7 +22,11 @@ from fedrec.settings_tables import apply, load_content
 from fedrec_research.papers.figure_settings import FigureSettings
 from fedrec_research.trials import Row, merged
 
-SCENARIOS = Path(__file__).parents[2] / "scenarios"
+SCENARIOS = next(
+    folder / "scenarios"
+    for folder in Path(__file__).parents[1:3]  # a wheel has them in the package, a clone beside it
+    if (folder / "scenarios").exists()
+)
 
 
 @dataclass(frozen=True)
