@@ -67,7 +67,7 @@ Training = Callable[
 ]
 BASIS = 5
 NEGATIVES = 4
-"""B and k of the paper's experiments."""
+"""B of the paper's experiments, and k of ours: its text says none."""
 THETA = 0.5
 GRADIENT_CLIP = 0.005
 VECTOR_CLIP = 0.001

@@ -217,16 +217,18 @@ def pages(
     docs: Annotated[Path, typer.Option(metavar="FOLDER", help="Where the pages go.")] = HOME
     / "docs",
 ) -> None:
-    """Write quality.md, study.md, figures.md and leaderboard.md, and their pictures."""
+    """Write papers.md, quality.md, study.md, figures.md and leaderboard.md, and their pictures."""
     from fedrec.storage import read_json
     from fedrec_research import drawing
     from fedrec_research.papers import page as figures_page
+    from fedrec_research.papers import summary
     from fedrec_research.quality import page
     from fedrec_research.study import page as study_page
 
     page.write(docs / "quality.md", results)
     study_page.write(docs / "study.md", results)
     figures_page.write(docs / figures_page.PAGE, results)
+    summary.write(docs / "papers.md", results)
     drawing.write(docs / "leaderboard.md", "leaderboard", **read_json(results / "leaderboard.json"))
 
 
