@@ -79,14 +79,32 @@ def sha256_of(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
+class DoubledKeyError(ValueError):
+    """A JSON object has one key twice, of which every parser keeps one in silence."""
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        keys = [key for key, _ in pairs]
+        twice = next(key for key in keys if keys.count(key) > 1)
+        raise DoubledKeyError(f"the key {twice!r} comes twice")
+    return found
+
+
+def _no_number(word: str) -> Any:
+    raise ValueError(f"{word} is no number")
+
+
+_STRICT = json.JSONDecoder(object_pairs_hook=_once, parse_constant=_no_number)
+
+
 def parsed_json(content: bytes | str) -> Any:
-    """Strict JSON: numbers that are numbers. Raises ValueError, also on what nests too deep."""
+    """Strict JSON: numbers that are numbers, each key once.
 
-    def refuse(word: str) -> Any:
-        raise ValueError(f"{word} is no number")
-
+    Raises ValueError, also on what nests too deep, DoubledKeyError on a doubled key."""
     try:
-        return json.loads(content, parse_constant=refuse)
+        return _STRICT.decode(content if isinstance(content, str) else content.decode("utf-8-sig"))
     except RecursionError:
         raise ValueError("it nests too deep") from None
 
@@ -171,10 +189,10 @@ def read_json(path: Path, kind: type = dict) -> Any:
     Raises RunError where the file is missing or holds none, UnreadableError where it may be
     whole."""
     try:
-        if isinstance(found := json.loads(bounded_bytes(path)), kind):
+        if isinstance(found := parsed_json(bounded_bytes(path)), kind):
             return found
         raise ValueError(f"it holds no JSON {'object' if kind is dict else 'list'}")
-    except (OSError, ValueError, RecursionError) as failure:
+    except (OSError, ValueError) as failure:
         raise unreadable(path, failure, "Start the run again without --resume.") from failure
 
 

@@ -239,9 +239,10 @@ class Dataset(Answering):
         >>> fedrec.Dataset.from_file(path)
         Dataset(clicks, 2 users, 2 items, 3 events)
         """
-        if not isinstance(path, str | os.PathLike):
+        empty = isinstance(path, str) and not path.strip()  # of a scenario, "" is planted data
+        if empty or not isinstance(path, str | os.PathLike):
             raise DataError(
-                f"a {type(path).__name__} is no path",
+                f"{path!r} is no path" if empty else f"a {type(path).__name__} is no path",
                 "Give the name of one file or folder, or Dataset.from_frame(frame).",
             )
         named = {"user": user, "item": item, "rating": rating, "timestamp": time}

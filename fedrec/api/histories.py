@@ -41,12 +41,13 @@ class Histories:
 
     columns: Mapping[str, str] = field(default_factory=dict)
 
-    def entries(self, history: Any) -> list[Entry]:
-        """Items and ratings, in the history's order; of a frame with times, oldest first.
+    def entries(self, history: Any, what: str = "history") -> list[Entry]:
+        """Items and ratings, in the history's order; of a frame with times, oldest first. what:
+        words for it.
 
         Raises DataError on a container that is none, or could mean two things."""
         if isinstance(history, str | bytes):
-            raise DataError(f"the history {history!r} is one text", _REMEDY)
+            raise DataError(f"the {what} {history!r} is one text", _REMEDY)
         if _is_frame(history):
             return self._of_frame(polars_frame(history, what="history"))
         if isinstance(history, Mapping):
@@ -67,7 +68,7 @@ class Histories:
                 "Give a frame with a column of items beside it, or dict(zip(items, ratings)).",
             )
         if not isinstance(history, Iterable) or hasattr(history, "tocsr"):
-            raise DataError(f"the history is a {type(history).__name__}", _REMEDY)
+            raise DataError(f"the {what} is a {type(history).__name__}", _REMEDY)
         items = [one_id(item) for item in history]
         _require_ids(items)
         return [(item, None) for item in items]
@@ -95,6 +96,12 @@ class Histories:
             raise DataError(
                 f"histories is a {type(histories).__name__}, not a mapping by user id",
                 "For example histories={'ann': ['3'], 'bob': []}.",
+            )
+        names = [str(user) for user in histories]
+        if len({*names}) < len(names):
+            twice = next(name for name in names if names.count(name) > 1)
+            raise DataError(
+                f"two users of histories are {twice!r}, one as text", "Give each an id of its own."
             )
         return {user: self.entries(history) for user, history in histories.items()}
 

@@ -128,7 +128,7 @@ class Released:
         return chosen if exclude is None else chosen & ~self._among(exclude, "exclude")
 
     def _among(self, given: Any, what: str) -> np.ndarray[Any, np.dtype[np.bool_]]:
-        own = [item for item, _ in self.histories.entries(given)]
+        own = [item for item, _ in self.histories.entries(given, f"argument {what}")]
         warn_of_unknown([own], self.rows, self.item_ids[0], what=f"argument {what}")
         chosen = np.zeros(len(self.item_ids), np.bool_)
         chosen[[self.rows[str(item)] for item in own if str(item) in self.rows]] = True

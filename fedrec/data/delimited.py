@@ -28,6 +28,7 @@ _FLOATED = r"^[+-]?[0-9]+(\.0*|(\.[0-9]+)?[eE]\+[0-9]+|\.[0-9]+[eE]-?[0-9]+)$"
 _QUOTED = r'^="([^"]*)"$'
 _UNDEFINED = {0x81, 0x8D, 0x8F, 0x90, 0x9D}
 _INTEGER = re.compile(r"[+-]?[0-9]+")
+ONE_KEY = "each key of a JSON object once"
 NO_VALUE = ("", "NA", "N/A", "#N/A", "NaN", "nan", "NaT", "NULL", "null", "None", "<NA>", r"\N")
 """What programs write where there is no value: R, pandas, spreadsheets and databases."""
 
@@ -142,8 +143,10 @@ def is_integer(text: str, *, low: int, high: int) -> bool:
 
 
 def is_number(text: str) -> bool:
-    """Whether the text is a finite number, with no blanks around it."""
+    """Whether the text is a finite number in ASCII, with no blanks around it."""
     try:
-        return math.isfinite(float(text)) and text.strip() == text and "_" not in text
+        # Python reads digits of all scripts, and 1_0 as 10; other readers of tables do not
+        plain = text.isascii() and text.strip() == text and "_" not in text
+        return plain and math.isfinite(float(text))
     except ValueError:
         return False

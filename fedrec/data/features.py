@@ -6,7 +6,6 @@ Features are public by type: they may go anywhere.
 from __future__ import annotations
 
 import hashlib
-import json
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -18,11 +17,12 @@ import numpy.typing as npt
 from scipy import sparse
 
 from fedrec.data.columns import require_named
-from fedrec.data.delimited import decoded
+from fedrec.data.delimited import ONE_KEY, decoded
 from fedrec.data.opening import lines_of, open_bytes
 from fedrec.errors import MalformedRowError
 from fedrec.numerics.segments import leading_eigenvectors
 from fedrec.randomness import Streams
+from fedrec.storage import DoubledKeyError, parsed_json
 
 _STOP_WORDS = """ the and his her with for who from she that their they are when has but after into
 out him them this two one not was which where while new have must all its """
@@ -368,8 +368,10 @@ def read_records(path: Path) -> dict[str, Record]:
 
 def _record(path: Path, line: int, text: str) -> Record:
     try:
-        found = json.loads(text)
-    except (json.JSONDecodeError, RecursionError):
+        found = parsed_json(text)
+    except DoubledKeyError as twice:
+        raise MalformedRowError(path, line, ONE_KEY, str(twice)) from None
+    except ValueError:
         found = None
     if not isinstance(found, dict) or not isinstance(found.get("movieId"), int | str):
         raise MalformedRowError(path, line, "a JSON object with a movieId", text.strip()[:80])

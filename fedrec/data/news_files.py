@@ -23,7 +23,6 @@ films file and `metadata.jsonl`; from any other data set.
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -59,6 +58,7 @@ from fedrec.data.opening import lines_of, open_bytes, require_file
 from fedrec.data.read import detect, read
 from fedrec.errors import DataError, DataWarning, MalformedRowError, warn
 from fedrec.randomness import Streams
+from fedrec.storage import parsed_json
 
 __all__ = ["Mind", "merge_news", "read_behaviors", "read_mind", "read_news", "splits_of"]
 
@@ -222,9 +222,9 @@ def _entities(path: Path, line: int, columns: list[str]) -> tuple[str, ...]:
     for text in columns:
         try:
             ids |= {
-                str(entity["WikidataId"]): None for entity in (json.loads(text) if text else [])
+                str(entity["WikidataId"]): None for entity in (parsed_json(text) if text else [])
             }
-        except (json.JSONDecodeError, RecursionError, TypeError, KeyError):
+        except (ValueError, TypeError, KeyError):
             raise MalformedRowError(
                 path, line, "a JSON list of entities with a WikidataId", text[:80]
             ) from None

@@ -43,6 +43,7 @@ from fedrec.data.table_batches import row_batches
 from fedrec.data.tables import AskedTable
 from fedrec.errors import DataError, RunError, SettingsError
 from fedrec.output_folders import clear, discard
+from fedrec.storage import parsed_json
 
 Told = Callable[[int, int], None]
 """Called with how many steps are done, and of how many (0 where nobody knows yet)."""
@@ -326,12 +327,12 @@ def _keep(work: Path, index: int, file: PartFile) -> PartFile:
 def _kept(work: Path, index: int) -> PartFile | None:
     """What an interrupted command finished of this part."""
     path = work / f"done-{index:05d}.json"
-    return PartFile(**json.loads(path.read_text())) if path.exists() else None
+    return PartFile(**parsed_json(path.read_bytes())) if path.exists() else None
 
 
 def _kept_report(work: Path, index: int) -> ReadReport | None:
     path = work / f"report-{index:05d}.json"
     if not path.exists():
         return None
-    content = json.loads(path.read_text())
+    content = parsed_json(path.read_bytes())
     return ReadReport(**content | {"notes": tuple(content["notes"])})

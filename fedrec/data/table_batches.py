@@ -26,7 +26,6 @@ from fedrec.data.table_files import (
     json_rows,
     other_unit,
     read_piece,
-    require_json_ids,
     table_files,
     typed,
 )
@@ -60,9 +59,8 @@ def _of_parquet(
 ) -> Iterator[tuple[pl.DataFrame, tuple[str, ...]]]:
     """Rows of Parquet, and of JSON lines, which are in memory as a whole."""
     names = list(columns.values())
-    whole = json_rows(file) if is_json_lines(file) else None
-    if whole is not None:
-        require_json_ids(file, whole, [columns["user"], columns["item"]])
+    ids = [columns["user"], columns["item"]]
+    whole = json_rows(file, ids) if is_json_lines(file) else None
     require_columns(file, parquet_names(file) if whole is None else whole.columns, names)
     units = _Units()
     start = 0

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-import json
 from codecs import BOM_UTF8
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
+from io import BytesIO
 from itertools import islice
 from pathlib import Path
 from typing import NoReturn
 
 import polars as pl
 
-from fedrec.data.delimited import AN_ID, FLOATED, NO_VALUE, decoded, is_number, plain_ids
+from fedrec.data.delimited import AN_ID, FLOATED, NO_VALUE, ONE_KEY, decoded, is_number, plain_ids
 from fedrec.data.item_tables import PARQUET
 from fedrec.data.opening import (
     FAULTS,
@@ -48,6 +49,7 @@ from fedrec.data.values import (
     times_of,
 )
 from fedrec.errors import DataError, MalformedRowError, SettingsError
+from fedrec.storage import DoubledKeyError, parsed_json
 
 _ONE_UNIT = "times of one unit"
 _HEADER = "a row of data"
@@ -63,7 +65,19 @@ _OBJECT = (
     "Write one JSON object a line: names and texts in double quotes, null for NaN, and no comma "
     "between lines."
 )
-_NO_IDS = {pl.Object: "Python objects", pl.Binary: "bytes", pl.Boolean: "true and false"}
+_ONE_TYPE = 'Write all ids of a key as text, "1", or all as integers, 1.'
+_HALF = "It is half of a surrogate pair, which is no character: write the id in UTF-8."
+_WORDS = {pl.Object: "Python objects", pl.Binary: "bytes", pl.Boolean: "true and false",
+          pl.Time: "times of day", pl.Duration: "durations"}  # fmt: skip
+_IDS = "ids are numbers or text", "Write each as text, for example by map(str)."
+_VALUES = {
+    "rating": ("ratings are numbers", "Name another column, or write each as a number."),
+    "timestamp": (
+        "times are numbers, dates or ISO text",
+        "Name another column, or write each in seconds.",
+    ),
+}
+"""What a column of a role holds, and what to do; other roles are ids."""
 
 
 @dataclass(frozen=True)
@@ -97,33 +111,57 @@ def is_json_lines(path: Path) -> bool:
     return suffix_of(path) in JSON_LINES
 
 
-def json_rows(path: Path) -> pl.DataFrame:
+def json_rows(path: Path, ids: Sequence[str]) -> pl.DataFrame:
     """The objects of a file of JSON lines as rows; a key that an object lacks is null there.
 
-    Raises MalformedRowError at the first line that is no object, DataError where a key holds values
-    of several types."""
+    ids: names of the columns of ids. Raises MalformedRowError at the first line that is no object,
+    has a key twice, or an id that would be made another: of 1 and "1", 472.0 among integers and
+    halves of surrogate pairs Polars makes one id of several. Raises DataError where another key
+    holds values of several types."""
     content = content_of(path).removeprefix(BOM_UTF8)
     require_text(path, content[:_PEEK_BYTES])
     if content.lstrip()[:1] == b"[":
         raise DataError(
             f"{path} is one JSON array", "Write one object a line: jq -c '.[]' FILE > FILE.jsonl."
         )
+    kinds = dict[str, type]()
+    for line, raw in enumerate(BytesIO(content), start=1):
+        if text := decoded(raw, path, line).strip():
+            _require_json_ids(path, line, _row_of(path, line, text), ids, kinds)
     try:
         return ndjson(content)
     except FAULTS as failure:
-        for line, text in enumerate(content.splitlines(), start=1):
-            found = decoded(text, path, line)[:80]
-            if not isinstance(_object(text), dict):
-                raise MalformedRowError(path, line, "one JSON object", found, _OBJECT) from None
         reason = str(failure).splitlines()[0]
         raise DataError(f"{path} cannot be read: {reason}", "Give each key one type.") from None
 
 
-def _object(text: bytes) -> object:
-    try:
-        return json.loads(text, parse_constant=int)  # which fails: NaN is no JSON
-    except (ValueError, RecursionError):
-        return None
+def _row_of(path: Path, line: int, text: str) -> dict[str, object]:
+    found = None
+    with suppress(ValueError):
+        try:
+            found = parsed_json(text)
+        except DoubledKeyError as twice:
+            raise MalformedRowError(path, line, ONE_KEY, str(twice)) from None
+    if not isinstance(found, dict):
+        raise MalformedRowError(path, line, "one JSON object", text[:80], _OBJECT)
+    return found
+
+
+def _require_json_ids(
+    path: Path, line: int, row: Mapping[str, object], names: Sequence[str], kinds: dict[str, type]
+) -> None:
+    """kinds: the type of each column's first id, which is added."""
+    for name in names:
+        if (value := row.get(name)) is None:
+            continue
+        first = kinds.setdefault(name, type(value))
+        if isinstance(value, float):
+            raise MalformedRowError(path, line, AN_ID, repr(value), FLOATED)
+        if type(value) is not first:
+            expected = f"{AN_ID}, of one type in all lines"
+            raise MalformedRowError(path, line, expected, repr(value), _ONE_TYPE)
+        if isinstance(value, str) and value.encode(errors="replace").decode() != value:
+            raise MalformedRowError(path, line, AN_ID, repr(value), _HALF)
 
 
 def table_files(path: Path) -> list[Path]:
@@ -282,25 +320,11 @@ def _finite(role: str) -> pl.Expr:
 def _read_columns(path: Path, columns: dict[str, str], written: Written) -> pl.DataFrame:
     names = list(columns.values())
     if not path.is_dir() and is_json_lines(path):
-        frame = json_rows(path)
+        frame = json_rows(path, [columns["user"], columns["item"]])
         require_columns(path, frame.columns, names)
-        require_json_ids(path, frame, [columns["user"], columns["item"]])
     else:
         frame = parquet(table_files(path), names)
     return typed(frame, columns, path, written)
-
-
-def require_json_ids(path: Path, frame: pl.DataFrame, names: Sequence[str]) -> None:
-    """One 472.0 among integers makes floats of all, and one of two that differ in the last digit.
-
-    Raises MalformedRowError at the first."""
-    if not any(frame[name].dtype.is_float() for name in names):
-        return
-    for line, text in enumerate(content_of(path).splitlines(), start=1):
-        row = _object(text)
-        for name in names:
-            if isinstance(row, dict) and isinstance(row.get(name), float):
-                raise MalformedRowError(path, line, AN_ID, repr(row[name]), FLOATED)
 
 
 def typed(
@@ -311,16 +335,19 @@ def typed(
 
     Raises DataError where ids are lists, records, bytes or objects, or ratings no numbers;
     MalformedRowError on ids that were floats, SettingsError on a form of text for what is none."""
-    for role in ("user", "item"):
-        _require_ids(frame[columns[role]])
+    for role, name in columns.items():
+        _require_kind(frame[name], role)
     ids = {
         role: ids if ids.dtype.is_integer() else ids.cast(pl.Categorical)
         for role, name in columns.items()
         if role in ("user", "item")
         for ids in [plain_ids(frame[name], path)]
     }
+    for name in (columns[role] for role in _VALUES if role in columns):
+        if frame[name].dtype in (pl.Categorical, pl.Enum):
+            frame = frame.with_columns(pl.col(name).cast(pl.String))
     require_text_forms(frame, columns, written)
-    others = {role: frame[columns[role]] for role in ("rating", "timestamp") if role in columns}
+    others = {role: frame[columns[role]] for role in _VALUES if role in columns}
     if "rating" in others and others["rating"].dtype != pl.String:
         with understood(path, "Ratings must be numbers; times numbers, dates or ISO text."):
             others["rating"] = others["rating"].cast(pl.Float32)
@@ -338,18 +365,19 @@ def require_text_forms(frame: pl.DataFrame, columns: Mapping[str, str], written:
             raise SettingsError(f"data.{key} is of {role}s in text, and {what}", "Leave it out.")
 
 
-def _require_ids(column: pl.Series) -> None:
-    if column.dtype.is_nested() or column.dtype.is_temporal() or column.dtype in _NO_IDS:
-        raise DataError(
-            f"the column {column.name!r} holds {_words(column.dtype)}, and ids are numbers or text",
-            "Write each as text, for example by map(str).",
-        )
-
-
-def _words(dtype: pl.DataType) -> str:
-    if dtype.is_temporal():
-        return "times"
-    return next((words for kind, words in _NO_IDS.items() if dtype == kind), "lists or records")
+def _require_kind(column: pl.Series, role: str) -> None:
+    """Raises DataError where a column holds values of a kind that its role has not."""
+    dtype = column.dtype
+    words = next((said for kind, said in _WORDS.items() if dtype == kind), "")
+    if dtype.is_nested():
+        words = "lists or records"
+    elif dtype == pl.Boolean and role == "rating":
+        words = ""  # they are 1 and 0
+    elif dtype in (pl.Date, pl.Datetime) and role != "timestamp":
+        words = "times"
+    if words:
+        right, remedy = _VALUES.get(role, _IDS)
+        raise DataError(f"the column {column.name!r} holds {words}, and {right}", remedy)
 
 
 def _read_text(layout: Layout, columns: dict[str, str], written: Written) -> pl.DataFrame:
@@ -374,14 +402,22 @@ def _read_text(layout: Layout, columns: dict[str, str], written: Written) -> pl.
     return frame.with_columns(own.cast(pl.Categorical) for own in ids)
 
 
+def _first_rows(path: Path) -> list[dict[str, object]]:
+    """The first objects of JSON lines; the reader says what is wrong with a line that is none."""
+    rows = list[object]()
+    with open_bytes(path) as file:
+        for raw in islice(lines_of(file), FIRST):
+            with suppress(ValueError):
+                rows.append(parsed_json(raw))
+    return [row for row in rows if isinstance(row, dict)]
+
+
 def column_names(path: Path, layout: Layout | None) -> list[str]:
     """Names of a file's columns, in its order."""
     if layout is not None:
         return list(layout.names)
     if not path.is_dir() and is_json_lines(path):
-        with open_bytes(path) as file:
-            rows = [_object(text) for text in islice(lines_of(file), FIRST)]
-        return list(dict.fromkeys(key for row in rows if isinstance(row, dict) for key in row))
+        return list(dict.fromkeys(key for row in _first_rows(path) for key in row))
     try:
         return parquet_names(table_files(path)[0])
     except DataError:
@@ -396,9 +432,7 @@ def first_values(
     if layout is not None:
         rows = (dict(zip(layout.names, row, strict=False)) for _, row in rows_of(layout))
     elif not path.is_dir() and is_json_lines(path):
-        with open_bytes(path) as file:
-            objects = [_object(text) for text in islice(lines_of(file), FIRST)]
-        rows = [row for row in objects if isinstance(row, dict)]
+        rows = _first_rows(path)
     else:
         first = table_files(path)[:1]
         frame = of_parquet(first, lambda rows: rows.select(names).head(FIRST).collect())

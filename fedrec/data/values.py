@@ -32,6 +32,10 @@ _COMMA = r"^[+-]?([0-9]+|[0-9]{1,3}(\.[0-9]{3})+)(,[0-9]+)?$"
 _DAYS = ("%d.%m.%Y", "%d/%m/%Y", "%m/%d/%Y", "%d-%m-%Y", "%Y/%m/%d", "%Y.%m.%d", "%d.%m.%y")
 _CLOCKS = ("", " %H:%M", " %H:%M:%S", " %I:%M %p", " %I:%M:%S %p")
 _CORRECT = "Correct the line, or drop it."
+_PLAIN = (
+    "Correct the line, or drop it. If the whole column is so, write plain numbers in it, 4 for 4/5 "
+    "or ★★★★, or name another."
+)
 
 
 def numbers_of(column: pl.Series, decimal: str) -> pl.Series:
@@ -98,6 +102,8 @@ def _number_fault(text: str, decimal: str) -> tuple[str, str]:
         return ("" if right else "a number with a decimal comma"), ""
     if is_number(text):
         return "", ""
+    if is_number(text.strip()):
+        return "a number without blanks around it", "Remove the blanks of the column."
     if re.search(_COMMA, text.strip()):
         return "a number with a point before its decimals", (
             "Write numbers without separators of thousands; if a comma stands before decimals, say "
@@ -105,7 +111,7 @@ def _number_fault(text: str, decimal: str) -> tuple[str, str]:
         )
     if text.lower() in ("true", "false", "yes", "no"):
         return "a finite number", "Write 1 for what is true and 0 for what is not."
-    return "a finite number", ""
+    return "a finite number", _PLAIN
 
 
 def time_fault(text: str, first: str, form: str = "") -> tuple[str, str]:
@@ -175,7 +181,8 @@ def times_of(column: pl.Series, form: str = "") -> Times:
         return Times(seconds, ZONED if zoned else UNZONED if instants else "")
     if not column.dtype.is_numeric():
         numbers = column.cast(pl.Float64, strict=False)
-        if numbers.null_count() > column.null_count():
+        # the first says what all are, so that the row that differs is the one that is refused
+        if numbers.drop_nulls().is_empty() or numbers[column.is_not_null().arg_max() or 0] is None:
             return _dates(column)
         column = numbers
     written = column.cast(pl.Float64)

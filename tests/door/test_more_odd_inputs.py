@@ -37,7 +37,7 @@ CASES: dict[str, tuple[Callable[[], Any], str]] = {
         frame(log(stars=U), rating="stars", click_threshold=True),
         "click_threshold = True is no number",
     ),
-    "marks for times": (frame(log(when=[True] * 100), time="when"), "expected a time"),
+    "marks for times": (frame(log(when=[True] * 100), time="when"), "holds true and false"),
     "links of items to themselves": (
         frame(log(), similar_items={"item": ALL, "similar": ALL}),
         "links every item to itself alone",
