@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import os
+import re
 import sys
 import traceback
 import warnings
@@ -75,12 +76,49 @@ VERBS = (
     "fedrec.cli.ledgers.verbs:app",
 )
 """Where this package's verbs are, in the order of --help."""
+_PLAIN_NUMBER = re.compile(r"[!-^`-~]*")
+"""No blanks, no underscore, no digits of other scripts: Python reads 1_0 as 10."""
 _command = functools.cache(typer.main.get_command)
 """All verbs as click has them: their signatures are read once in a process."""
 
 
+def _require_plain(command: Any) -> None:
+    """Make a verb, or all verbs of a group, refuse what click takes in silence: an option twice, of
+    which it keeps the last; an empty word, which names planted data or this folder; 1_0 for 10."""
+    for own in getattr(command, "commands", {}).values():
+        _require_plain(own)
+    parse = command.parse_args
+
+    def parse_args(context: Any, words: list[str]) -> Any:
+        given, _, order = command.make_parser(context).parse_args(args=[*words])
+        for own in order:
+            name = own.opts[0] if own.param_type_name == "option" else str(own.metavar)
+            found = given[own.name]
+            texts = found if isinstance(found, tuple | list) else [found]
+            twice = not getattr(own, "multiple", True) and order.count(own) > 1
+            if own.name == "overrides":
+                keys = [text.partition("=")[0].strip() for text in texts]
+                twice = len({*keys}) < len(keys)
+            if twice and not own.is_flag:
+                raise SettingsError(f"{name} says one thing twice", "Leave one of them out.")
+            for text in texts:
+                if text == "" and own.name != "overrides":
+                    raise SettingsError(f"{name} is empty", "Say what, or leave it out.")
+                number = {*own.type.name.strip("<>").split()} & {"float", "integer"}
+                if number and isinstance(text, str) and not _PLAIN_NUMBER.fullmatch(text):
+                    raise SettingsError(f"{name} is a number, found {text!r}", "Give digits alone.")
+        return parse(context, words)
+
+    command.parse_args = parse_args
+
+
 class Grouped(typer.core.TyperGroup):
     """The command, whose help has the verbs in groups."""
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**settings)
+        for own in self.commands.values():
+            _require_plain(own)
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         """A section for each group."""

@@ -29,6 +29,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fedrec.arrays import Float64s, Int64s
+from fedrec.errors import PrivacyError
 from fedrec.privacy.discrete_gaussian import sample
 
 _SMALLEST_STD = 4.0  # in grid steps: below, the proof's random rounding would eat the noise
@@ -38,14 +39,15 @@ def noise_std(*, radius: float, mu: float, coarsest_step: float) -> float:
     """The real std that makes a release of L2 sensitivity `radius` on grids up to `coarsest_step`
     mu-GDP; 0 for infinite mu.
 
-    Raises ValueError where the grid is too coarse for that noise.
+    Raises PrivacyError where the grid is too coarse for that noise.
     """
     if math.isinf(mu):
         return 0.0
     std = math.sqrt((radius / mu) ** 2 + 8 * coarsest_step**2)
     if std < _SMALLEST_STD * coarsest_step:
-        raise ValueError(
-            f"noise of std {std:g} needs a grid finer than {coarsest_step:g}: use more bits"
+        raise PrivacyError(
+            f"noise of std {std:g} needs an integer grid finer than {coarsest_step:g}",
+            "So large an epsilon protects nothing: use a smaller one, or inf and no noise.",
         )
     return std
 

@@ -32,9 +32,11 @@ class Table(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _no_marks_for_numbers(cls, raw: Any) -> Any:
-        """True would be taken for 1."""
+        """True would be taken for 1, and the text 1_0 for 10."""
         for name, field in cls.model_fields.items() if isinstance(raw, dict) else ():
-            if isinstance(raw.get(name), bool) and field.annotation in _NUMBERS:
+            found = raw.get(name)
+            odd = isinstance(found, str) and ("_" in found or not found.isascii())
+            if (isinstance(found, bool) or odd) and field.annotation in _NUMBERS:
                 raise ValueError(f"{name} is a number, found {raw[name]!r}")
         return raw
 

@@ -19,10 +19,8 @@ from fedrec.cli.main import EXIT_CODES, guarded
 
 SMALL = "--set data.preset=small"
 COLUMNS = "--set data.columns.user=who --set data.columns.item=what"
-RATED = (
-    f"--set data.path=log.csv {COLUMNS} --set data.columns.rating=stars --set "
-    "data.rating_range=[1,5]"
-)
+FROM = f"--set data.path=log.csv {COLUMNS} --set data.columns.rating=stars"
+RATED = f"{FROM} --set data.rating_range=[1,5]"
 
 
 @dataclass(frozen=True)
@@ -184,11 +182,11 @@ BAD = [
     "Did you mean 'table'?", f"data describe log.csv --set data.format=table {COLUMNS}"),
     Bad(f"data describe log.csv {COLUMNS} --set data.columns.rating=stars", 2, "no rating_range",
     "[1, 5]", f"data describe log.csv {RATED}"),
-    Bad(f"data describe log.csv {RATED} --set data.rating_range=[5,1]", 2, "is no scale", "[1, 5]",
+    Bad(f"data describe log.csv {FROM} --set data.rating_range=[5,1]", 2, "is no scale", "[1, 5]",
     f"data describe log.csv {RATED}"),
-    Bad(f"data describe log.csv {RATED} --set data.rating_range=[1,3]", 3, "a rating in [1, 3]",
+    Bad(f"data describe log.csv {FROM} --set data.rating_range=[1,3]", 3, "a rating in [1, 3]",
         "clip", (
-        f"data describe log.csv {RATED} --set data.rating_range=[1,3] --set "
+        f"data describe log.csv {FROM} --set data.rating_range=[1,3] --set "
         "data.out_of_range=clip"
     )),
     Bad("data describe twice.csv --set data.rating_range=[1,5]", 3, "twice.csv, line 3",

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from fedrec.errors import PrivacyError
 from fedrec.privacy import discrete_gaussian, gaussian
 from fedrec.privacy.accounting import delta_of, epsilon_of
 from fedrec.privacy.guarantee import Guarantee, non_private
@@ -75,7 +76,7 @@ def test_the_lattice_is_paid_for(mu: float, step: float) -> None:
 
 def test_a_grid_that_the_noise_would_drown_in_is_refused() -> None:
     assert gaussian.noise_std(radius=1.0, mu=math.inf, coarsest_step=1.0) == 0.0
-    with pytest.raises(ValueError, match="finer"):
+    with pytest.raises(PrivacyError, match="finer"):
         gaussian.noise_std(radius=1.0, mu=10.0, coarsest_step=1.0)
 
 
