@@ -8,6 +8,7 @@ import hashlib
 import json
 import os
 import stat
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
@@ -79,16 +80,12 @@ def sha256_of(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-class DoubledKeyError(ValueError):
-    """A JSON object has one key twice, of which every parser keeps one in silence."""
-
-
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """An object with each key once: of a doubled one parsers keep one in silence."""
     found = dict(pairs)
     if len(found) < len(pairs):
-        keys = [key for key, _ in pairs]
-        twice = next(key for key in keys if keys.count(key) > 1)
-        raise DoubledKeyError(f"the key {twice!r} comes twice")
+        twice = Counter(key for key, _ in pairs).most_common(1)[0][0]
+        raise ValueError(f"the key {twice!r} comes twice")
     return found
 
 
@@ -102,7 +99,7 @@ _STRICT = json.JSONDecoder(object_pairs_hook=_once, parse_constant=_no_number)
 def parsed_json(content: bytes | str) -> Any:
     """Strict JSON: numbers that are numbers, each key once.
 
-    Raises ValueError, also on what nests too deep, DoubledKeyError on a doubled key."""
+    Raises ValueError, also on what nests too deep."""
     try:
         return _STRICT.decode(content if isinstance(content, str) else content.decode("utf-8-sig"))
     except RecursionError:

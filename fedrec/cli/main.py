@@ -23,7 +23,15 @@ import typer
 
 from fedrec import __version__
 from fedrec.cli.flags import one_blas_thread
-from fedrec.errors import DataWarning, FedRecError, RunError, SettingsError, extra_of, install
+from fedrec.errors import (
+    DataWarning,
+    FedRecError,
+    RunError,
+    SettingsError,
+    extra_of,
+    install,
+    warn,
+)
 
 EXIT_CODES = {
     0: "done",
@@ -95,12 +103,12 @@ def _require_plain(command: Any) -> None:
             name = own.opts[0] if own.param_type_name == "option" else str(own.metavar)
             found = given[own.name]
             texts = found if isinstance(found, tuple | list) else [found]
-            twice = not getattr(own, "multiple", True) and order.count(own) > 1
-            if own.name == "overrides":
-                keys = [text.partition("=")[0].strip() for text in texts]
-                twice = len({*keys}) < len(keys)
-            if twice and not own.is_flag:
-                raise SettingsError(f"{name} says one thing twice", "Leave one of them out.")
+            keys = [str(text).partition("=")[0].strip() for text in texts]
+            if own.name == "overrides" and len({*keys}) < len(keys):
+                warn(DataWarning("--set says one key twice: the last counts"))
+            single = not (getattr(own, "multiple", True) or getattr(own, "is_flag", False))
+            if single and order.count(own) > 1:
+                raise SettingsError(f"{name} is given twice", "Leave one of them out.")
             for text in texts:
                 if text == "" and own.name != "overrides":
                     raise SettingsError(f"{name} is empty", "Say what, or leave it out.")
@@ -117,8 +125,7 @@ class Grouped(typer.core.TyperGroup):
 
     def __init__(self, **settings: Any) -> None:
         super().__init__(**settings)
-        for own in self.commands.values():
-            _require_plain(own)
+        _require_plain(self)
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         """A section for each group."""

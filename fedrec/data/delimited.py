@@ -8,6 +8,7 @@ import re
 from codecs import BOM_UTF8
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -16,6 +17,7 @@ import polars as pl
 from fedrec.arrays import Int32s
 from fedrec.data.opening import lines_of, open_bytes, understood
 from fedrec.errors import MalformedRowError
+from fedrec.storage import parsed_json
 
 Ids = npt.NDArray[np.integer]
 
@@ -28,7 +30,10 @@ _FLOATED = r"^[+-]?[0-9]+(\.0*|(\.[0-9]+)?[eE]\+[0-9]+|\.[0-9]+[eE]-?[0-9]+)$"
 _QUOTED = r'^="([^"]*)"$'
 _UNDEFINED = {0x81, 0x8D, 0x8F, 0x90, 0x9D}
 _INTEGER = re.compile(r"[+-]?[0-9]+")
-ONE_KEY = "each key of a JSON object once"
+_OBJECT = (
+    "Write one JSON object a line: each name once, names and texts in double quotes, null for NaN, "
+    "and no comma between lines."
+)
 NO_VALUE = ("", "NA", "N/A", "#N/A", "NaN", "nan", "NaT", "NULL", "null", "None", "<NA>", r"\N")
 """What programs write where there is no value: R, pandas, spreadsheets and databases."""
 
@@ -49,6 +54,17 @@ def decoded(raw: bytes, path: Path, line: int) -> str:
             "If that reads well, the file is Windows-1252 (Latin-1): save it as UTF-8, for example "
             f"by iconv -f WINDOWS-1252 -t UTF-8 {path.name} > new.",
         ) from None
+
+
+def json_object(path: Path, line: int, text: str) -> dict[str, Any]:
+    """The object that a line is. Raises MalformedRowError where it is none, or has a key twice."""
+    why = ""
+    try:
+        if isinstance(found := parsed_json(text), dict):
+            return found
+    except ValueError as failure:
+        why = f" ({failure})"
+    raise MalformedRowError(path, line, f"one JSON object{why}", text.strip()[:80], _OBJECT)
 
 
 def title_lines(path: Path) -> Iterator[tuple[int, str]]:

@@ -17,12 +17,11 @@ import numpy.typing as npt
 from scipy import sparse
 
 from fedrec.data.columns import require_named
-from fedrec.data.delimited import ONE_KEY, decoded
+from fedrec.data.delimited import decoded, json_object
 from fedrec.data.opening import lines_of, open_bytes
 from fedrec.errors import MalformedRowError
 from fedrec.numerics.segments import leading_eigenvectors
 from fedrec.randomness import Streams
-from fedrec.storage import DoubledKeyError, parsed_json
 
 _STOP_WORDS = """ the and his her with for who from she that their they are when has but after into
 out him them this two one not was which where while new have must all its """
@@ -367,12 +366,7 @@ def read_records(path: Path) -> dict[str, Record]:
 
 
 def _record(path: Path, line: int, text: str) -> Record:
-    try:
-        found = parsed_json(text)
-    except DoubledKeyError as twice:
-        raise MalformedRowError(path, line, ONE_KEY, str(twice)) from None
-    except ValueError:
-        found = None
-    if not isinstance(found, dict) or not isinstance(found.get("movieId"), int | str):
+    found = json_object(path, line, text)
+    if not isinstance(found.get("movieId"), int | str):
         raise MalformedRowError(path, line, "a JSON object with a movieId", text.strip()[:80])
     return {str(key): str(value) for key, value in found.items() if value is not None}

@@ -14,7 +14,15 @@ from typing import NoReturn
 
 import polars as pl
 
-from fedrec.data.delimited import AN_ID, FLOATED, NO_VALUE, ONE_KEY, decoded, is_number, plain_ids
+from fedrec.data.delimited import (
+    AN_ID,
+    FLOATED,
+    NO_VALUE,
+    decoded,
+    is_number,
+    json_object,
+    plain_ids,
+)
 from fedrec.data.item_tables import PARQUET
 from fedrec.data.opening import (
     FAULTS,
@@ -49,7 +57,7 @@ from fedrec.data.values import (
     times_of,
 )
 from fedrec.errors import DataError, MalformedRowError, SettingsError
-from fedrec.storage import DoubledKeyError, parsed_json
+from fedrec.storage import parsed_json
 
 _ONE_UNIT = "times of one unit"
 _HEADER = "a row of data"
@@ -61,23 +69,26 @@ JSON_LINES = (".jsonl", ".ndjson", ".json")
 FIRST = 100
 """Rows that are looked at before all are read."""
 _PEEK_BYTES = 64  # enough to tell text from compressed or binary files by their first bytes
-_OBJECT = (
-    "Write one JSON object a line: names and texts in double quotes, null for NaN, and no comma "
-    "between lines."
-)
 _ONE_TYPE = 'Write all ids of a key as text, "1", or all as integers, 1.'
 _HALF = "It is half of a surrogate pair, which is no character: write the id in UTF-8."
 _WORDS = {pl.Object: "Python objects", pl.Binary: "bytes", pl.Boolean: "true and false",
-          pl.Time: "times of day", pl.Duration: "durations"}  # fmt: skip
-_IDS = "ids are numbers or text", "Write each as text, for example by map(str)."
-_VALUES = {
-    "rating": ("ratings are numbers", "Name another column, or write each as a number."),
+          pl.Time: "times of day", pl.Duration: "durations", pl.Date: "times",
+          pl.Datetime: "times"}  # fmt: skip
+_IDS = "ids are numbers or text", "Write each as text, for example by map(str).", ()
+_VALUES: Mapping[str, tuple[str, str, tuple[type[pl.DataType], ...]]] = {
+    "rating": (
+        "ratings are numbers",
+        "Name another column, or write each as a number.",
+        (pl.Boolean,),
+    ),
     "timestamp": (
         "times are numbers, dates or ISO text",
         "Name another column, or write each in seconds.",
+        (pl.Date, pl.Datetime),
     ),
 }
-"""What a column of a role holds, and what to do; other roles are ids."""
+"""What a column of a role holds, what to do, and which of `_WORDS` it may be; other roles are
+ids."""
 
 
 @dataclass(frozen=True)
@@ -127,24 +138,12 @@ def json_rows(path: Path, ids: Sequence[str]) -> pl.DataFrame:
     kinds = dict[str, type]()
     for line, raw in enumerate(BytesIO(content), start=1):
         if text := decoded(raw, path, line).strip():
-            _require_json_ids(path, line, _row_of(path, line, text), ids, kinds)
+            _require_json_ids(path, line, json_object(path, line, text), ids, kinds)
     try:
         return ndjson(content)
     except FAULTS as failure:
         reason = str(failure).splitlines()[0]
         raise DataError(f"{path} cannot be read: {reason}", "Give each key one type.") from None
-
-
-def _row_of(path: Path, line: int, text: str) -> dict[str, object]:
-    found = None
-    with suppress(ValueError):
-        try:
-            found = parsed_json(text)
-        except DoubledKeyError as twice:
-            raise MalformedRowError(path, line, ONE_KEY, str(twice)) from None
-    if not isinstance(found, dict):
-        raise MalformedRowError(path, line, "one JSON object", text[:80], _OBJECT)
-    return found
 
 
 def _require_json_ids(
@@ -368,15 +367,9 @@ def require_text_forms(frame: pl.DataFrame, columns: Mapping[str, str], written:
 def _require_kind(column: pl.Series, role: str) -> None:
     """Raises DataError where a column holds values of a kind that its role has not."""
     dtype = column.dtype
-    words = next((said for kind, said in _WORDS.items() if dtype == kind), "")
-    if dtype.is_nested():
-        words = "lists or records"
-    elif dtype == pl.Boolean and role == "rating":
-        words = ""  # they are 1 and 0
-    elif dtype in (pl.Date, pl.Datetime) and role != "timestamp":
-        words = "times"
-    if words:
-        right, remedy = _VALUES.get(role, _IDS)
+    words = next((said for kind, said in _WORDS.items() if dtype == kind), "lists or records")
+    right, remedy, known = _VALUES.get(role, _IDS)
+    if (dtype.is_nested() or dtype in tuple(_WORDS)) and dtype not in known:
         raise DataError(f"the column {column.name!r} holds {words}, and {right}", remedy)
 
 

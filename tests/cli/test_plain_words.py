@@ -40,12 +40,10 @@ def test_nothing_twice_nothing_empty_and_no_number_but_a_plain_one(
         count = max(own.nargs, 1)
         wrong = {"is empty": [*flag, *[""] * count]} if own.name != "overrides" else {}
         if option and not several:
-            wrong["says one thing twice"] = [*flag, *["1"] * count] * 2
+            wrong["is given twice"] = [*flag, *["1"] * count] * 2
         if {*own.type.name.strip("<>").split()} & {"float", "integer"}:
             wrong["is a number, found '1_0'"] = [*flag, *["1_0"] * count]
             wrong["is a number, found '\u0665'"] = [*flag, *["\u0665"] * count]
-        if own.name == "overrides":
-            wrong["--set says one thing twice"] = [*flag, "a.b=1", *flag, "a.b =2"]
         # what stands before an argument is given, so that the word is its own
         before = [] if option else ["x"] * sum(
             other.param_type_name == "argument" for other in VERBS[words].params[: VERBS[words].params.index(own)]
@@ -53,6 +51,14 @@ def test_nothing_twice_nothing_empty_and_no_number_but_a_plain_one(
         for said, given in wrong.items():
             assert guarded([*words, *before, *given]) == 2, (own.name, said)
             assert said in capsys.readouterr().err, (own.name, said)
+
+
+def test_a_key_that_is_set_twice_is_said(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["--set", "privacy.epsilon=1", "--set", "privacy.epsilon =2"]
+    assert guarded(["account", "--set", "data.preset=demo", *words]) == 0
+    found = capsys.readouterr()
+    assert "warning: --set says one key twice: the last counts" in found.err
+    assert "epsilon 2" in found.out or "(2, " in found.out
 
 
 def _numbers(table: Any, before: str = "") -> Iterator[str]:

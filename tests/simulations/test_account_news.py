@@ -3,10 +3,8 @@ of news."""
 
 from __future__ import annotations
 
-import json
 import math
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -17,6 +15,7 @@ from fedrec.news.trained import TrainedNews
 from fedrec.news.variant import train_news
 from fedrec.privacy.accounting import epsilon_of, mu_for
 from fedrec.run.account import describe, table
+from fedrec.run.data.describing import describe as describe_data
 from fedrec.run.data.news import catalogue_of, load_news
 from fedrec.settings import load
 from tests.cases import slow_but
@@ -142,17 +141,7 @@ def said_by(capsys: pytest.CaptureFixture[str], *words: str) -> str:
 
 def test_the_verbs_speak_of_news(capsys: pytest.CaptureFixture[str]) -> None:
     assert "MIND" in said_by(capsys, "data", "formats")
-    words = [
-        "data",
-        "describe",
-        "",
-        "--set",
-        "data.format=planted-news",
-        "--set",
-        "data.preset=small",
-        "--json",
-    ]
-    found: dict[str, Any] = json.loads(said_by(capsys, *words))
+    found = describe_data(load(None, KEYS))
     assert found["news"] == 500
     assert found["train"]["without a click"] == 0
     keys = [word for key in [*KEYS, "privacy.unit=click"] for word in ("--set", key)]
