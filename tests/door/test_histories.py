@@ -162,3 +162,8 @@ def test_values_that_a_model_of_clicks_does_not_use_are_said(clicked: Model, his
     history = {"item": [3], "plays": [9]} if isinstance(history, pl.DataFrame) else history
     with pytest.warns(fedrec.UnusedColumnsWarning, match="not used"):
         clicked.recommend(history=history)
+
+
+def test_two_people_of_histories_have_two_ids() -> None:
+    with pytest.raises(fedrec.DataError, match="two users of histories are '1'"):
+        Histories().by_user({1: ["a"], "1": ["b"]})
