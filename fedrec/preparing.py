@@ -83,6 +83,7 @@ class RecipeFacts(PublicFacts):
         streams: Of the run's public seed.
         earlier: What an earlier training on other events released.
         timed: Whether events have times, and lists are of what follows all of them.
+        serving: A released model of the same items, which people compare the new one with.
         guarantee: What is to be promised.
         three: Of three aggregators, whom epsilon is calibrated for; None where one is trusted.
         hostile_clients: Whether three check clients.
@@ -187,7 +188,7 @@ def prepare(scenario: Scenario, facts: PublicFacts) -> Prepared:
             "Return fedrec.Prepared(...).",
         )
     if privacy.evaluation_share:
-        evaluated = EvaluatedRecipe(made.recipe, made.plan, facts)
+        evaluated = EvaluatedRecipe(made.recipe, made.plan, facts, facts.serving)
         made = replace(made, recipe=evaluated, steps=evaluated_steps(made.steps))
     if limits:
         made = replace(

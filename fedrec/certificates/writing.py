@@ -33,6 +33,8 @@ import numpy as np
 import numpy.typing as npt
 
 from fedrec.factorization.facts import Earlier
+from fedrec.factorization.held_out import sent, sent_model
+from fedrec.factorization.rankers import Model
 from fedrec.factorization.released import arrays_of
 from fedrec.federation.messages import Recipe, State
 from fedrec.federation.wire import digest_of, unpack_release
@@ -54,6 +56,7 @@ from fedrec.storage import (
 )
 
 _EARLIER = "earlier.safetensors"
+_SERVING = "serving.safetensors"
 _NEWS = "news.safetensors"
 
 Arrays = Mapping[str, npt.NDArray[Any]]
@@ -95,23 +98,29 @@ class PublicInputs(Protocol):
 
 @dataclass(frozen=True)
 class FactorizationInputs:
-    """Public inputs of ratings and clicks. earlier: what a warm start begins with."""
+    """Public inputs of ratings and clicks. earlier: what a warm start begins with. serving: what
+    people compare the model with."""
 
     public: PublicData
     users: int
     earlier: Earlier | None = None
+    serving: Model | None = None
 
     def files(self) -> dict[str, bytes]:
         """See `PublicInputs`."""
-        if self.earlier is None:
-            return self.public.files()
-        arrays = {**self.earlier.state, "num_users": np.array(self.earlier.num_users)}
-        return {**self.public.files(), _EARLIER: packed_arrays(arrays)}
+        found = self.public.files()
+        if self.serving is not None:
+            found[_SERVING] = packed_arrays(sent(self.serving, name="serving"))
+        if self.earlier is not None:
+            arrays = {**self.earlier.state, "num_users": np.array(self.earlier.num_users)}
+            found[_EARLIER] = packed_arrays(arrays)
+        return found
 
     def server_side(self, scenario: Scenario) -> ServerSide:
         """See `PublicInputs`."""
         facts = self.public.facts(num_users=self.users, seed=scenario.seed)
-        recipe = prepare(scenario, replace(facts, earlier=self.earlier)).recipe
+        facts = replace(facts, earlier=self.earlier, serving=self.serving)
+        recipe = prepare(scenario, facts).recipe
         return ServerSide(recipe, lambda state: arrays_of(recipe.model(state)))
 
 
@@ -160,11 +169,13 @@ def read_inputs(folder: Path, users: int) -> PublicInputs:
             arrays["rows"], float(arrays["diameter"]), int(arrays["told"]), arrays.get("open_items")
         )
         return NewsInputs(topics, arrays["vectors"])
-    earlier = None
+    earlier = serving = None
+    if (folder / _SERVING).exists():
+        serving = sent_model(read_arrays(folder / _SERVING), name="serving")
     if (folder / _EARLIER).exists():
         state = read_arrays(folder / _EARLIER)
         earlier = Earlier(state, int(state.pop("num_users")))
-    return FactorizationInputs(read_public(folder), users, earlier)
+    return FactorizationInputs(read_public(folder), users, earlier, serving)
 
 
 def settings_of(scenario: Scenario) -> dict[str, Any]:

@@ -126,6 +126,7 @@ class PublicFacts:
         streams: Of the run's public seed.
         earlier: What an earlier training on other events released.
         timed: Whether events have times, and lists are of what follows all of them.
+        serving: A released model of the same items, which people compare the new one with.
     """
 
     num_users: int
@@ -136,6 +137,7 @@ class PublicFacts:
     streams: Streams
     earlier: Earlier | None = None
     timed: bool = False
+    serving: Model | None = None
 
     @property
     def rated(self) -> bool:

@@ -171,6 +171,11 @@ def run(
     SIGTERM, SIGINT and `stop` end it early: raises Stopped. Raises FedRecError where the run cannot
     begin or go on.
     """
+    if settings.publish.rule != "always" and not scenario.privacy.evaluation_share:
+        raise SettingsError(
+            f"publish.rule = {settings.publish.rule!r} goes by what people say: nobody is asked",
+            "Give the scenario privacy.evaluation_share, for example 0.01.",
+        )
     folder = Path(settings.state)
     told = stop or threading.Event()
     try:
@@ -242,6 +247,7 @@ def _run(
         settings.run,
         say,
         state=metrics.state,
+        rule=settings.publish.rule,
     )
     work.check(aggregation.endpoint)
     host = Host(settings, aggregation, trainings, metrics, sleep)

@@ -28,6 +28,7 @@ from fedrec.data.features import PublicFeatures
 from fedrec.data.kinds import KINDS
 from fedrec.errors import RunError, SettingsError, UnreachableError
 from fedrec.factorization.facts import Earlier
+from fedrec.factorization.rankers import Model
 from fedrec.federation.messages import RoundDone, State, told_before, train
 from fedrec.federation.protocol import Answer, Broadcast, ReleaseEndpoint, RoundStatus, Terms
 from fedrec.federation.round_driver import AggregatedLink, Patience
@@ -99,6 +100,7 @@ def run_rounds(
     tell: Callable[[str], None] = lambda words: None,
     checkpoints: int = 0,
     earlier: Earlier | None = None,
+    serving: Model | None = None,
     statements: Statements = nobody_states,
 ) -> Iterator[KeptRound]:
     """Train to the end in `folder`, or on from where it stopped, yielding after every round; then
@@ -111,6 +113,7 @@ def run_rounds(
     gets words on a round that misses its quorum (`Patience.min_share`), which waits, and ends the
     run where it is short too often. checkpoints: how many of the newest are kept, at least 2; 0 for
     all. earlier: what it begins with of an earlier release, the same whenever the run goes on.
+    serving: the model that people compare the new one with, the same too.
     statements: what aggregators sign of the run, for its certificate.
     After a restart the clients are waited for again, and then it goes on with those who are there.
     Raises SettingsError or RunError where the run cannot begin or is not the folder's,
@@ -138,6 +141,7 @@ def run_rounds(
         num_users = notes.num_users or gather(terms, endpoint, every, gathering)
         counted = cohorts.planned(num_users) if cohorts else num_users
         facts = replace(public.facts(num_users=counted, seed=scenario.seed), earlier=earlier)
+        facts = replace(facts, serving=serving)
         prepared = prepare(scenario, facts)
         notes = notes.planned(prepared.plan, num_users=num_users)
         notes.keep(folder)
@@ -183,7 +187,7 @@ def run_rounds(
         certify(
             folder / "model",
             scenario,
-            FactorizationInputs(public, facts.num_users, earlier),
+            FactorizationInputs(public, facts.num_users, earlier, serving),
             kept.released(),
             run=notes.run,
             plan=plan,

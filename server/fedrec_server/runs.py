@@ -57,6 +57,7 @@ class TrainingRun:
     guarantee: what it promises, None until its plan is known. mu: of all its releases together, 0
     where that is not known (news told by devices). total: the guarantee of all trainings up to this
     one. dropped: it was left unfinished for good. warm: the training whose release it began with.
+    unpublished: why it is kept and does not serve, "" where it does.
     """
 
     run: str
@@ -69,6 +70,7 @@ class TrainingRun:
     total: Guarantee | None = None
     dropped: bool = False
     warm: str = ""
+    unpublished: str = ""
 
     @property
     def open(self) -> bool:
@@ -130,6 +132,12 @@ class Runs:
         """The newest one that has a model."""
         return next((entry for entry in reversed(self._entries) if entry.finished_s), None)
 
+    @property
+    def serving(self) -> TrainingRun | None:
+        """The newest one whose model was published."""
+        published = (entry for entry in reversed(self._entries) if not entry.unpublished)
+        return next((entry for entry in published if entry.finished_s), None)
+
     def folder(self, run: str) -> Path:
         """Where a training keeps everything."""
         return self.state / "runs" / run
@@ -187,10 +195,12 @@ class Runs:
         if self._entries and self._entries[-1].open:
             self._changed(replace(self._entries[-1], dropped=True))
 
-    def publish(self, *, now_s: float) -> TrainingRun:
+    def publish(self, *, now_s: float, refused: str = "") -> TrainingRun:
         """The last training is finished: its model and its bundle, if there is one, are current
-        from here on."""
+        from here on. refused: why it is not; it is kept then, and what served serves."""
         entry = self._entries[-1]
+        if refused:
+            return self._changed(replace(entry, finished_s=now_s, unpublished=refused))
         folder = self.folder(self._entries[-1].run)
         bundle = folder / FILE
         if bundle.exists():

@@ -139,7 +139,7 @@ def ask_standing(state: Path) -> int:
 def words_of(runs: Runs) -> str:
     """What a finished state folder says to whoever starts its server: when, which version, what was
     promised, how to train again."""
-    last = runs.finished
+    last = runs.serving
     if last is None:
         return ""
     when = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(last.finished_s))
@@ -152,6 +152,7 @@ def words_of(runs: Runs) -> str:
         f"model    {runs.state / 'model'}, {version}",
         f"promise  {last.total}, of {together}",
         *([f"quality  {said['words']}"] if said else []),
+        *(f"kept     {one.run} {one.unpublished}" for one in runs.entries if one.unpublished),
         (
             "again    --again trains once more now; --every 7d stays up and trains whenever the "
             "model is that old"

@@ -274,10 +274,19 @@ class LinkTable(PartyTable):
         return self
 
 
-class PublishTable(PartyTable):
-    """The endpoint from which a serving process on another machine fetches the current bundle
-    (`bundle_endpoint`)."""
+Rule = Literal["always", "not-worse", "better"]
+"""Which versions are published."""
 
+
+class PublishTable(PartyTable):
+    """Which versions are published, and the endpoint from which a serving process on another
+    machine fetches the current bundle (`bundle_endpoint`)."""
+
+    rule: Rule = Field(
+        "always",
+        description="every version; not-worse: none that people say is worse than the one that "
+        "serves; better: only one that they say is better; these need privacy.evaluation_share",
+    )
     listen: str = Field("", description="host:port; port 0 picks one; empty for none")
     certificate: FilePath = Field("", description="certificate of the endpoint")
     key: FilePath = Field("", description="its private key")

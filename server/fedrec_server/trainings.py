@@ -17,12 +17,15 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
 from fedrec.errors import ProtocolError, RefusedError, RunError, UnreachableError
 from fedrec.factorization.facts import Earlier
+from fedrec.factorization.held_out import sent, sent_model
+from fedrec.factorization.rankers import Model
+from fedrec.factorization.released import load
 from fedrec.federation.protocol import Budget, Refusal
 from fedrec.operations import logs
 from fedrec.operations.party_state import Awaited, Doing, PartyState
@@ -31,10 +34,12 @@ from fedrec.privacy.guarantee import Guarantee
 from fedrec.serving.exporting import Export, Origin
 from fedrec.serving.model_bundles import bundle_of, write_bundle
 from fedrec.storage import Checkpoints, UnreadableError, read_arrays, read_json, write_arrays
-from fedrec_server.runs import Runs, TrainingRun, require_affordable, words
+from fedrec_server.runs import Runs, TrainingRun, evaluation_in, require_affordable, words
 from fedrec_server.schedule import TrainingSchedule, words_of
+from fedrec_server.settings_tables import Rule
 
 _FILE = "earlier.safetensors"
+_SERVING = "serving.safetensors"
 log = logging.getLogger(__name__)
 _UNKNOWN_NOISE = (
     "the aggregator does not say where it draws noise: it needs the same version of fedrec"
@@ -54,7 +59,7 @@ def earlier_of(runs: Runs, folder: Path, items: tuple[str, ...]) -> Earlier | No
             {name: array for name, array in arrays.items() if name != "num_users"},
             int(arrays["num_users"]),
         )
-    last = runs.finished
+    last = runs.serving
     if (folder / "run.json").exists() or last is None:
         return None
     try:
@@ -73,6 +78,37 @@ def earlier_of(runs: Runs, folder: Path, items: tuple[str, ...]) -> Earlier | No
     return earlier
 
 
+def serving_of(runs: Runs, folder: Path, items: tuple[str, ...]) -> Model | None:
+    """The model that people compare the new one of the training in `folder` with: what served when
+    it began, kept so that going on after a crash asks the same. None where nothing served, or a
+    model of other items.
+
+    It has learned of no row that is held out now: that row was held out then, or is new since."""
+    if (folder / _SERVING).exists():
+        return sent_model(read_arrays(folder / _SERVING), name="serving")
+    last = runs.serving
+    if (folder / "run.json").exists() or last is None:
+        return None
+    model, manifest = load(runs.folder(last.run) / "model")
+    if tuple(manifest["items"]) != items:
+        return None
+    write_arrays(folder / _SERVING, sent(model, name="serving"))
+    return model
+
+
+def not_published(rule: Rule, said: Mapping[str, Any]) -> str:
+    """Why a version is not published, of which people said this; "" where it is. What was compared
+    with nothing is."""
+    if rule == "always" or not (gain := said.get("gain")):
+        return ""
+    if gain["high"] >= 0 if rule == "not-worse" else gain["low"] > 0:
+        return ""
+    return (
+        f"by publish.rule = {rule!r}: people say that it is better than the one that serves by "
+        f"{gain['value']:+.3f}, 95% interval {gain['low']:+.3f} to {gain['high']:+.3f}"
+    )
+
+
 @dataclass
 class Trainings:
     """promised: what one training promises. budget: asks the aggregator, None where there is none.
@@ -80,7 +116,7 @@ class Trainings:
 
     name: of the first run, "" makes one. say: told what the operator should read. export: what a
     bundle of the last model is made by; by default, of its model folder. state: what metrics say of
-    the wait between trainings.
+    the wait between trainings. rule: which versions are published.
     """
 
     runs: Runs
@@ -93,6 +129,7 @@ class Trainings:
     clock: Callable[[], float] = time.time
     export: Callable[[], Export] | None = None
     state: PartyState | None = None
+    rule: Rule = "always"
     _known: Budget | None = field(default=None, init=False)
     _stopped: Awaited | None = field(default=None, init=False)
 
@@ -166,11 +203,16 @@ class Trainings:
     def earlier(self, items: tuple[str, ...]) -> Earlier | None:
         """What the training in progress begins with of the last one's release; said, and kept."""
         found = earlier_of(self.runs, self.folder, items)
-        last = self.runs.finished
+        last = self.runs.serving
         if found is not None and last is not None and not self.entry.warm:
             self.runs.warm(last.run)
             self.say(f"starts from the release of {last.run}, which costs nothing more")
         return found
+
+    def compared(self, items: tuple[str, ...]) -> Model | None:
+        """The model that people compare the new one with; None where every version is
+        published."""
+        return None if self.rule == "always" else serving_of(self.runs, self.folder, items)
 
     def planned(self, plan: Plan) -> Origin | None:
         """Keeps what the training promises, before it asks anybody; what its bundle will say, None
@@ -266,7 +308,12 @@ class Trainings:
         except RunError as failure:
             made = {"refused": failure.cause}
         self.runs.made(made)
-        done = self.runs.publish(now_s=self.clock())
+        refused = not_published(self.rule, evaluation_in(self.folder))
+        done = self.runs.publish(now_s=self.clock(), refused=refused)
+        if refused:
+            logs.say(log, f"not published: {refused}", level=logging.WARNING, run=done.run)
+            self.say(f"kept and not published, {refused}")
+            return
         logs.say(
             log,
             "published" if done.version else "published-without-bundle",

@@ -261,6 +261,7 @@ class Ratings:
             cohort=chosen.rounds.cohort,
             planned=trainings.planned,
             earlier=trainings.earlier(self.public.items) if chosen.warm_start else None,
+            serving=trainings.compared(self.public.items),
             tell=trainings.say,
             checkpoints=chosen.rounds.checkpoints,
         )

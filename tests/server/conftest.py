@@ -239,6 +239,7 @@ class World:
             "planned": trainings.planned,
         }
         options["earlier"] = trainings.earlier(self.public.items) if self.warm else None
+        options["serving"] = trainings.compared(self.public.items)
         list(
             run_rounds(
                 self.scenario, self.public, self.endpoint, self.clients, trainings.folder, **options
