@@ -27,7 +27,7 @@ def write(target: Path, results: Path) -> None:
         untimed=not any(one.split in tables.BY_TIME for one in found),
         blank=sum(one.blank for one in found),
         behind=tables.behind(results),
-        names=read_json(names)["rows"] if names.exists() else [],
+        names={"rows": [], "note": "", **(read_json(names) if names.exists() else {})},
         others=[
             one
             for one in tomllib.loads(text)["measured"]
