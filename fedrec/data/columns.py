@@ -211,8 +211,9 @@ def like_ratings(columns: Mapping[str, Iterable[object]]) -> list[str]:
 
 
 def _numbers(values: Iterable[object]) -> set[float]:
-    """Distinct ones; none where a value is no number."""
-    texts = {str(value) for value in values if value is not None} - {*NO_VALUE}
+    """Distinct ones, also with a decimal comma; none where a value is no number."""
+    given = {str(value) for value in values if value is not None} - {*NO_VALUE}
+    texts = {text.replace(",", ".") for text in given}
     return {float(text) for text in texts} if all(map(is_number, texts)) else set()
 
 

@@ -52,7 +52,7 @@ def decoded(raw: bytes, path: Path, line: int) -> str:
             "UTF-8",
             found,
             "If that reads well, the file is Windows-1252 (Latin-1): save it as UTF-8, for example "
-            f"by iconv -f WINDOWS-1252 -t UTF-8 {path.name} > new.",
+            f"by iconv -f WINDOWS-1252 -t UTF-8 {path.name} > new{path.suffix}.",
         ) from None
 
 

@@ -36,7 +36,11 @@ _GUESSED = ("\t", "::", ";", ",", "|", " ")
 _PEEK_LINES = 20  # enough to tell a separator and a header from chance
 _BLOCK_BYTES = 1 << 24  # checked at a time, in little memory
 _OTHERS = (
-    ((b"\xff\xfe", b"\xfe\xff", b"{\0"), "UTF-16 or UTF-32", "Save it as UTF-8."),
+    (
+        (b"\xff\xfe", b"\xfe\xff", b"{\0"),
+        "UTF-16 or UTF-32",
+        "Save it as UTF-8, for example by iconv -f UTF-16 -t UTF-8 {name} > new.csv.",
+    ),
     ((b"\x1f\x8b",), "compressed by gzip", "Call it {name}.gz."),
     ((b"BZh", b"\x28\xb5\x2f\xfd", b"\xfd7zXZ"), "compressed", "Unpack it; of gzip, .gz is read."),
     ((b"PK\x03\x04",), "a ZIP archive or a spreadsheet", "Unpack it, or save the sheet as CSV."),

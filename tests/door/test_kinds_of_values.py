@@ -16,7 +16,7 @@ import fedrec
 from fedrec.data.read import read
 from fedrec.data.table_batches import row_batches
 from fedrec.data.tables import TableOptions, asked_table
-from fedrec.errors import DataError, FedRecError, MalformedRowError
+from fedrec.errors import DataError, FedRecError, MalformedRowError, UnusedColumnsWarning
 from fedrec.storage import parsed_json, read_json
 
 KINDS: dict[str, Any] = {
@@ -143,3 +143,17 @@ def test_what_is_no_plain_number_is_refused_with_its_line(
 def test_no_path_is_no_planted_data() -> None:
     with pytest.raises(DataError, match="'' is no path"):
         fedrec.Dataset.from_file("")
+
+
+def test_ratings_with_a_decimal_comma_under_any_name_are_not_lost_in_silence(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "log.csv"
+    rows = "".join(f"k{n};m{n};{1 + n % 5},0\n" for n in range(9))
+    path.write_text(f"Kunde;Artikel;Note\n{rows}")
+    with pytest.warns(UnusedColumnsWarning, match="'Note' is not used"):
+        fedrec.Dataset.from_file(path, user="Kunde", item="Artikel")
+    path.write_text(f"Kunde;Artikel;Note\n{rows}", encoding="utf-16")
+    with pytest.raises(DataError, match="UTF-16") as refused:
+        fedrec.Dataset.from_file(path, user="Kunde", item="Artikel")
+    assert "iconv -f UTF-16 -t UTF-8 log.csv > new.csv" in refused.value.remedy
