@@ -44,7 +44,8 @@ EXTRAS: Mapping[str, Sequence[str]] = {
         "uvicorn",
         "uvloop",
     ),
-    "deploy": ("flwr",),
+    "deploy": (),
+    "flower": ("flwr",),
     "news": ("torch",),
     "store": ("fsspec",),
     "cluster": ("ray",),
@@ -57,11 +58,13 @@ EXTRAS: Mapping[str, Sequence[str]] = {
     "plm": ("transformers",),
     "bench": ("faiss", "implicit"),
 }
-"""Modules by the extra that installs them; `deploy` and `ray` install those of `serve` as well."""
+"""Modules by the extra that installs them; `deploy`, `flower` and `ray` install those of `serve`
+as well."""
 _INCLUDED = {
     "deploy": ("serve",),
+    "flower": ("serve",),
     "cluster": ("store",),
-    "ray": ("serve", "deploy"),
+    "ray": ("serve", "flower"),
     "dpsgd": ("news",),
     "plm": ("news",),
     "bench": ("news", "dpsgd"),

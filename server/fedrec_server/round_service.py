@@ -209,7 +209,7 @@ class RoundService:
 
     async def _begun(self) -> grpc.aio.Server:
         server = grpc.aio.server(options=tuple(_OPTIONS.items()))
-        server.add_generic_rpc_handlers((self._handler(), _Others(self._guarded(self._unknown))))
+        server.add_generic_rpc_handlers((self._handler(),))
         table = self._table
         try:
             port = (
@@ -290,10 +290,6 @@ class RoundService:
 
     async def _greet(self, client: str, context: Any) -> pb.GreetReply:
         return pb.GreetReply(time_s=time.time())
-
-    async def _unknown(self, client: str, context: Any) -> None:
-        cause = f"client {client} makes a call that this server does not know"
-        raise refused(Refusal.WRONG_PROTOCOL, cause, "Run the same version of fedrec at both.")
 
     async def _take(self, name: str, context: Any) -> None:
         with self._connected(name) as (client, news):
@@ -386,17 +382,6 @@ class RoundService:
             client = self._clients[name]
             if client.message is not None and client.message[0] == about:
                 client.message = None
-
-
-class _Others(grpc.GenericRpcHandler):  # type: ignore[misc]
-    """Calls of other names, such as Flower's, by which clients of version 2 came."""
-
-    def __init__(self, answer: Callable[[Any, Any], Any]) -> None:
-        self._answer = answer
-
-    def service(self, handler_call_details: object) -> Any:
-        """See gRPC."""
-        return grpc.stream_unary_rpc_method_handler(self._answer)
 
 
 async def _other_than(last: str, client: _Client, news: asyncio.Event) -> tuple[str, bytes]:

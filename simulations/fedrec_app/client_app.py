@@ -8,6 +8,7 @@ folder.
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from pathlib import Path
 
 from flwr.app import Context, Message, UserConfig
@@ -15,8 +16,13 @@ from flwr.clientapp import ClientApp
 
 from fedrec.errors import SettingsError
 from fedrec.federation.round_messages import KINDS
+from fedrec.operations import logs
 from fedrec.storage import read_json
-from fedrec_simulations.runtimes.processes import answer_once
+from fedrec_client import settings as client_settings
+from fedrec_client.flower import answered
+from fedrec_client.opened import open_participant
+from fedrec_client.requests import Requests
+from fedrec_client.store import HELD, HeldArrays
 
 app = ClientApp()
 """What pyproject.toml names."""
@@ -41,7 +47,14 @@ def _settings(context: Context) -> Path:
 
 
 def _answer(message: Message, context: Context) -> Message:
-    return answer_once(_settings(context), message)
+    """The reply of a client that is opened for it and closed again. Raises FedRecError where it
+    cannot be opened."""
+    chosen = client_settings.load(_settings(context))
+    folder = Path(chosen.state)
+    with ExitStack() as stack:
+        stack.callback(logs.close, logs.configure("client", file=folder / "process.log"))
+        participant = open_participant(chosen, folder, stack)
+        return answered(Requests(participant, held=HeldArrays(folder / HELD)), message)
 
 
 for _kind in KINDS:

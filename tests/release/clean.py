@@ -222,7 +222,7 @@ def tests(archives: Archives, python: str, *, pinned: bool) -> str:
     packages."""
     where = archives.folder / f"tests-{Path(python).name}"
     interpreter, _ = installed(
-        archives, where, extras="deploy,plot", python=python, pinned=pinned, more=TEST_PACKAGES
+        archives, where, extras="flower", python=python, pinned=pinned, more=TEST_PACKAGES
     )
     beside = where / "beside"
     for name in (

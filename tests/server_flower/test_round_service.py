@@ -248,16 +248,16 @@ def test_both_sides_of_a_connection_say_which_of_two_far_versions_is_older(
     assert not site.heard
 
 
-def test_a_call_of_flower_is_one_of_a_client_of_the_version_before(
-    keys: Path, caplog: pytest.LogCaptureFixture
+def test_a_call_that_the_server_does_not_know_says_that_it_is_older(
+    keys: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(rounds_client, "SERVICE", "fedrec.rounds.v9.Rounds")
     with (
         RoundService(table(keys)) as service,
-        open_channel(access(keys, service.address, "client-library")) as channel,
-        pytest.raises(grpc.RpcError, match="client library speaks version"),
+        pytest.raises(RefusedError, match="does not know this call: its fedrec is older") as caught,
     ):
-        channel.unary_unary("/flwr.proto.Fleet/CreateNode", None, None)(b"", timeout=HANG_S)
-    assert said_by(caplog, "another-version") == {"round_service"}
+        greet(access(keys, service.address), timeout_s=HANG_S)
+    assert caught.value.code == Refusal.WRONG_PROTOCOL
 
 
 def said_by(caplog: pytest.LogCaptureFixture, event: str) -> set[str]:

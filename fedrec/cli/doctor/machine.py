@@ -110,10 +110,7 @@ def packages(distribution: str = "fedrec") -> str:
                 f"{name} {found} is installed, needed is {pinned[1]}",
                 f"pip install {name}=={pinned[1]}",
             )
-    return (
-        f"{distribution} {metadata.version(distribution)} and its {len(wanted)} packages, flwr "
-        f"{metadata.version('flwr')}"
-    )
+    return f"{distribution} {metadata.version(distribution)} and its {len(wanted)} packages"
 
 
 def port(address: str, *, told: Path | None = None) -> str | Doubt:

@@ -19,23 +19,15 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from flwr.app import Message
-
 from fedrec import __version__
 from fedrec.cli.supervisor import Supervisor
 from fedrec.data.interactions import Catalogue
 from fedrec.errors import RunError
-from fedrec.operations import logs
 from fedrec.operations.metrics import Metrics
 from fedrec.run.job import AnyJob, Runtime
 from fedrec.settings import Scenario
 from fedrec.storage import read_json
 from fedrec.transport.aggregator_client import Retry
-from fedrec_client import settings as client_settings
-from fedrec_client.flower import answered
-from fedrec_client.opened import open_participant
-from fedrec_client.requests import Requests
-from fedrec_client.store import HELD, HeldArrays
 from fedrec_server.aggregation import aggregation_of
 from fedrec_server.broadcast import ClientBroadcast
 from fedrec_server.settings import ServerSettings
@@ -223,14 +215,3 @@ def rounds(
             run=settings.run or None,
             statements=aggregation.statements,
         )
-
-
-def answer_once(settings: Path, message: Message) -> Message:
-    """The reply of the client with these settings, which is opened for it and closed again. Raises
-    FedRecError where it cannot be opened."""
-    chosen = client_settings.load(settings)
-    folder = Path(chosen.state)
-    with ExitStack() as stack:
-        stack.callback(logs.close, logs.configure("client", file=folder / "process.log"))
-        participant = open_participant(chosen, folder, stack)
-        return answered(Requests(participant, held=HeldArrays(folder / HELD)), message)
