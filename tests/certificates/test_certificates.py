@@ -177,7 +177,7 @@ FORGERIES: dict[str, tuple[Any, str]] = {
     "epsilon of answers": (_a_smaller_promise_of_answers, "promises more than the plan"),
     "epsilon spent": (_less_spent, "promises more than the plan"),
     "evaluation": (_a_better_evaluation, "names another evaluation"),
-    "key twice": (_two_promises, "manifest.json is not canonical"),
+    "key twice": (_two_promises, "comes twice|is not canonical"),
 }
 
 
