@@ -6,8 +6,6 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-import threading
-from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from shlex import quote
@@ -144,8 +142,8 @@ def serve(
     fetch). SIGTERM finishes what is running, SIGHUP looks for new bundles at once.
 
     A model that was trained with seeded noise is refused without --demo: whoever knows the seed can
-    remove the noise. A line on standard error says of each source whether model and bundle follow
-    from a certificate (fedrec verify).
+    remove the noise. Of each model, standard error, log, fedrec status and the page say whether it
+    follows from a certificate (fedrec verify).
 
     Examples:
 
@@ -167,7 +165,6 @@ def serve(
 
     def told(serving: Serving) -> None:
         typer.echo(f"training {serving.training}", err=True)
-        threading.Thread(target=_say_verified, args=(runs,), daemon=True).start()
         lines = [
             f"model {serving.newest}",
             f"grpc  {serving.grpc or '-'}",
@@ -191,28 +188,29 @@ def serve(
         page=page,
         demo=demo,
         wait=wait,
+        verify=_verified,
         ready=told,
     )
 
 
-def _say_verified(sources: Sequence[str]) -> None:
-    """Says of each source whether model and bundle follow from a certificate.
+def _verified(source: Path) -> str:
+    """Whether model and bundle follow from a certificate, also said on standard error.
 
-    By processes of their own: what they load would stay in the memory of the one that serves."""
-    for source in sources:
-        command = [sys.executable, "-m", "fedrec.cli", "verify", source]
-        made = subprocess.run(
-            [*command, "--up-to-rounding", "--json"], capture_output=True, text=True, check=False
-        )
-        if made.returncode < 0:  # a signal: what serves is told to stop as well
-            return
-        if made.returncode:
-            said = f"not verified: {made.stderr.partition(chr(10))[0].removeprefix('error: ')}"
-        else:
-            found = json.loads(made.stdout)
-            whole = "verified" if found["bundle"] else "verified without its bundle"
-            said = f"{whole}, certificate sha256 {found['sha256']}"
-        typer.echo(f"{source}: {said}", err=True)
+    By a process of its own: what it loads would stay in the memory of the one that serves."""
+    command = [sys.executable, "-m", "fedrec.cli", "verify", str(source)]
+    made = subprocess.run(
+        [*command, "--up-to-rounding", "--json"], capture_output=True, text=True, check=False
+    )
+    if made.returncode < 0:  # a signal: what serves is told to stop as well
+        return ""
+    if made.returncode:
+        said = f"not verified: {made.stderr.partition(chr(10))[0].removeprefix('error: ')}"
+    else:
+        found = json.loads(made.stdout)
+        whole = "verified" if found["bundle"] else "verified without its bundle"
+        said = f"{whole}, certificate sha256 {found['sha256']}"
+    typer.echo(f"{source}: {said}", err=True)
+    return said
 
 
 @app.command(short_help="Get recommendations without telling a server what you read.")

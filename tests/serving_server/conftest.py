@@ -131,9 +131,7 @@ Start = Callable[..., Running]
 
 
 @contextmanager
-def running(
-    paths: Sequence[Path], settings: dict[str, Any], *, page: bool = False, demo: bool = False
-) -> Iterator[Running]:
+def running(paths: Sequence[Path], settings: dict[str, Any], **options: Any) -> Iterator[Running]:
     fast = {"watch_s": 0.05}, {"notice_s": 0.0, "grace_s": 2.0}
     tables = {
         "models": fast[0] | settings.get("models", {}),
@@ -144,7 +142,7 @@ def running(
     )
 
     with (
-        serving(main.run, paths, chosen, page=page, demo=demo) as told,
+        serving(main.run, paths, chosen, **options) as told,
         grpc.insecure_channel(told.grpc) as channel,
         httpx.Client(base_url=told.http, timeout=HANG_S) as http,
     ):
@@ -157,14 +155,23 @@ def start(tmp_path: Path) -> Iterator[Start]:
     with ExitStack() as stack:
 
         def started(
-            paths: Sequence[Path] = (), *, page: bool = False, demo: bool = False, **settings: Any
+            paths: Sequence[Path] = (),
+            *,
+            page: bool = False,
+            demo: bool = False,
+            verify: Callable[[Path], str] | None = None,
+            **settings: Any,
         ) -> Running:
             if not paths:
                 paths = [tmp_path / "serving.safetensors"]
                 planted(paths[0])
             return stack.enter_context(
                 running(
-                    paths, {"log": str(tmp_path / "log.jsonl")} | settings, page=page, demo=demo
+                    paths,
+                    {"log": str(tmp_path / "log.jsonl")} | settings,
+                    page=page,
+                    demo=demo,
+                    verify=verify,
                 )
             )
 

@@ -65,6 +65,38 @@ def test_an_experiment_does_not_take_over_from_a_model_for_release(
     )
 
 
+def test_a_server_says_everywhere_whether_its_models_are_verified(
+    start: Any, tmp_path: Path
+) -> None:
+    """Of each bundle that takes over, and never of one whose place another took meanwhile."""
+    path = tmp_path / bundle.FILE
+    first = planted(path)
+    words = {first: "verified, certificate sha256 12"}
+
+    def verify(place: Path) -> str:
+        version = bundle.sha256_of(place)[:16]
+        if version not in words:
+            return "not verified: it holds no certificate"
+        return words[version]
+
+    def told() -> dict[str, str]:
+        models = running.http.get("/v1/models").json()["models"]
+        return {model["version"]: model["verified"] for model in models}
+
+    running = start([path], verify=verify, state=str(tmp_path))
+    until(lambda: told() == words, "the first model")
+    second = planted(path, seed=2)
+    both = {**words, second: "not verified: it holds no certificate"}
+    until(lambda: told() == both, "the second model")
+    kept = json.loads((tmp_path / "serving.json").read_text())["verified"]
+    assert set(kept) == set(both.values())
+    lines = [json.loads(line) for line in (tmp_path / "log.jsonl").read_text().splitlines()]
+    said = {
+        one["event"]: (one["level"], one["version"]) for one in lines if "verified" in one["event"]
+    }
+    assert said == {"verified": ("info", first), "not-verified": ("warning", second)}
+
+
 @pytest.mark.parametrize(
     ("about", "cause"),
     [

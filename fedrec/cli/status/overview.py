@@ -256,7 +256,7 @@ def _serving(settings: ServingSettings) -> PartyStanding:
         address,
         answer.ready,
         found.since_s if found.running else None,
-        why="" if answer.ready else answer.why,
+        why="; ".join(found.told.get("verified", ())) if answer.ready else answer.why,
     )
     watched = str(found.told.get("metrics", "")) or settings.metrics
     told = scraped(Address.of(watched), timeout_s=TIMEOUT_S) if watched else None

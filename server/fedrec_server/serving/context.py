@@ -8,25 +8,33 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
+from threading import Lock, Thread
 
 from fedrec.errors import FedRecError, RefusedError
 from fedrec.operations import logs
+from fedrec.serving.bundle import sha256_of
 from fedrec_server.serving.batcher import Batcher, ServingCounts
 from fedrec_server.serving.refusals import Peers, draining, failed
 from fedrec_server.serving.settings import ServingSettings
-from fedrec_server.serving.store import ModelStore, ServedModel, found, load
+from fedrec_server.serving.store import ModelStore, ServedModel, bundle_path, found, load
 
+Verify = Callable[[Path], str]
+"""Whether model and bundle at a path follow from a certificate: words that begin with `VERIFIED`
+where they do; "" where it was told to stop."""
+VERIFIED = "verified"
 PIECE_BYTES = 2**19
 """Of a bundle, in one message or write."""
 
 
 @dataclass
 class ServingContext:
-    """One server's parts. `stopping`: not ready any more; `closed`: new requests are refused."""
+    """One server's parts. `stopping`: not ready any more; `closed`: new requests are refused;
+    `verified`: by version whether model and bundle follow from a certificate, in words."""
 
     settings: ServingSettings
     store: ModelStore
@@ -36,6 +44,7 @@ class ServingContext:
     log: logging.Logger
     stopping: bool = field(default=False)
     closed: bool = field(default=False)
+    verified: dict[str, str] = field(default_factory=dict)
 
     @property
     def ready(self) -> bool:
@@ -62,8 +71,18 @@ class Watch:
     A bundle that cannot be used is logged and left alone: what answers goes on answering."""
 
     def __init__(
-        self, paths: Sequence[Path], serving: ServingContext, *, demo: bool = False
+        self,
+        paths: Sequence[Path],
+        serving: ServingContext,
+        *,
+        demo: bool = False,
+        verify: Verify | None = None,
+        changed: Callable[[], None] = lambda: None,
     ) -> None:
+        """changed: is told when one more model was verified."""
+        self._verify = verify
+        self._changed = changed
+        self._verifying = Lock()  # one at a time: each takes a core
         self._paths = tuple(paths)
         self._serving = serving
         self._demo = demo
@@ -97,3 +116,27 @@ class Watch:
         logs.say(self._serving.log, "model", version=model.version, sha256=model.sha256)
         if model.ranked.about.experiment:
             logs.say(self._serving.log, "experiment", level=logging.WARNING, version=model.version)
+        if self._verify:  # beside what answers: it takes seconds
+            loop = asyncio.get_running_loop()
+            Thread(target=self._say_verified, args=(path, model, loop), daemon=True).start()
+
+    def _say_verified(
+        self, path: Path, model: ServedModel, loop: asyncio.AbstractEventLoop
+    ) -> None:
+        assert self._verify is not None
+        place = bundle_path(path)
+        # it was removed meanwhile; the process ends
+        with self._verifying, suppress(OSError, RuntimeError):
+            if sha256_of(place) != model.sha256:
+                return  # another took its place
+            said = self._verify(path)
+            if said and sha256_of(place) == model.sha256:
+                loop.call_soon_threadsafe(self._keep, model.version, said)
+
+    def _keep(self, version: str, said: str) -> None:
+        self._serving.verified[version] = said
+        holds = said.startswith(VERIFIED)
+        level = logging.INFO if holds else logging.WARNING
+        event = "verified" if holds else "not-verified"
+        logs.say(self._serving.log, event, level=level, version=version, cause=said)
+        self._changed()

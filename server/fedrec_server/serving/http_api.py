@@ -156,7 +156,10 @@ async def _not_here(_: Request) -> Response:
 
 def _models(serving: ServingContext) -> list[BaseRoute]:
     async def models(_: Request) -> Response:
-        served = [_served(model, retiring) for model, retiring in serving.store.all()]
+        served = [
+            _served(model, retiring, serving.verified.get(model.version, ""))
+            for model, retiring in serving.store.all()
+        ]
         told = Models(newest=serving.store.newest.version, models=served)
         return Response(told.model_dump_json(), media_type="application/json")
 
@@ -226,7 +229,7 @@ class _GoneError(Exception):
     """The caller hung up."""
 
 
-def _served(model: ServedModel, retiring: bool) -> Served:
+def _served(model: ServedModel, retiring: bool, verified: str) -> Served:
     return Served(
         version=model.version,
         about=model.ranked.about,
@@ -235,6 +238,7 @@ def _served(model: ServedModel, retiring: bool) -> Served:
         bundle_bytes=model.size,
         sha256=model.sha256,
         retiring=retiring,
+        verified=verified,
     )
 
 

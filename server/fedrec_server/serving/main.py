@@ -12,7 +12,7 @@ import sys
 import threading
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +27,7 @@ from fedrec.transport.connection_limits import ConnectionLimits
 from fedrec.transport.http_listener import HttpListener, TlsFiles
 from fedrec.transport.server_tls import say_where_out_of_time
 from fedrec_server.serving.batcher import Batcher, ServingCounts
-from fedrec_server.serving.context import ServingContext, Watch
+from fedrec_server.serving.context import ServingContext, Verify, Watch
 from fedrec_server.serving.fetching import Source, fetch_on, first_models, is_address
 from fedrec_server.serving.grpc_api import GrpcApi
 from fedrec_server.serving.http_api import HttpApi
@@ -35,6 +35,8 @@ from fedrec_server.serving.refusals import Peers
 from fedrec_server.serving.settings import LimitsTable, ServingSettings, TlsTable
 from fedrec_server.serving.store import ModelStore
 
+STATUS = "serving.json"
+"""File in the state folder while the process runs."""
 _LOOK_S = 0.1
 """How often the process looks whether it was told something."""
 
@@ -44,7 +46,8 @@ class Serving:
     """Where a server listens, kept as `serving.json` in the state folder while it runs. grpc and
     metrics: host:port, http: URL, "" for none.
 
-    newest: version of the newest model; training: what is promised of its training.
+    newest: version of the newest model; training: what is promised of its training; verified: of
+    each model whether it follows from a certificate, in words.
     """
 
     pid: int
@@ -53,6 +56,7 @@ class Serving:
     newest: str
     training: str
     metrics: str = ""
+    verified: tuple[str, ...] = ()
 
 
 def run(
@@ -62,6 +66,7 @@ def run(
     page: bool = False,
     demo: bool = False,
     wait: bool = False,
+    verify: Verify | None = None,
     ready: Callable[[Serving], None] | None = None,
     stop: threading.Event | None = None,
 ) -> None:
@@ -69,7 +74,8 @@ def run(
     from, until SIGTERM, SIGINT or `stop`.
 
     SIGHUP looks for new ones. demo: also those of experiments, trained with seeded noise. wait: for
-    a first model where there is none. When it listens, `ready` is told where. Raises SettingsError
+    a first model where there is none. verify: examines each model's certificate, in a thread beside
+    what answers. When it listens, `ready` is told where. Raises SettingsError
     or RunError where it cannot start.
     """
     keep_little()
@@ -94,8 +100,11 @@ def run(
         if not runner.run(first_models(places, sources, wait=wait, stop=stop, log=log)):
             return
         runner.run(
-            _serve(places, sources, settings, log, page=page, demo=demo, ready=ready, stop=stop)
-        )
+            _serve(
+                places, sources, settings, log,
+                page=page, demo=demo, verify=verify, ready=ready, stop=stop,
+            )
+        )  # fmt: skip
 
 
 def _kept(settings: ServingSettings) -> Path:
@@ -124,6 +133,7 @@ async def _serve(
     *,
     page: bool,
     demo: bool,
+    verify: Verify | None,
     ready: Callable[[Serving], None] | None,
     stop: threading.Event,
 ) -> None:
@@ -136,7 +146,14 @@ async def _serve(
         counts,
         log,
     )
-    watch = Watch(paths, serving, demo=demo)
+    told: Serving | None = None
+
+    def tell() -> None:
+        if told and settings.state:
+            words = tuple(dict.fromkeys(serving.verified.values()))
+            _write(replace(told, verified=words), Path(settings.state) / STATUS, log)
+
+    watch = Watch(paths, serving, demo=demo, verify=verify, changed=tell)
     with ExitStack() as stack:
         stack.callback(serving.endpoint.close)
         await watch.start()
@@ -163,7 +180,10 @@ async def _serve(
         told = Serving(
             os.getpid(), grpc_at, http_at, newest.version, about.trained, metrics=watched_at
         )
-        _tell(told, settings, log, stack)
+        if settings.state:
+            # before it is written: a signal in between would leave it
+            stack.callback(_forget, Path(settings.state) / STATUS)
+        tell()
         logs.say(
             log,
             "listening",
@@ -229,19 +249,14 @@ def _connections(limits: LimitsTable) -> ConnectionLimits:
     )
 
 
-def _tell(told: Serving, settings: ServingSettings, log: logging.Logger, stack: ExitStack) -> None:
+def _forget(file: Path) -> None:
+    with suppress(OSError):
+        file.unlink(missing_ok=True)
+
+
+def _write(told: Serving, file: Path, log: logging.Logger) -> None:
     """Write what `fedrec status` reads; a disk that cannot be written keeps nobody from being
     served."""
-    if not settings.state:
-        return
-    file = Path(settings.state) / "serving.json"
-
-    def forget() -> None:
-        with suppress(OSError):
-            file.unlink(missing_ok=True)
-
-    # before it is written: a signal in between would leave it
-    stack.callback(forget)
     try:
         write_json(file, asdict(told))
     except OSError as failure:

@@ -64,6 +64,10 @@ class Served(BaseModel):
     bundle_bytes: int
     sha256: str
     retiring: bool = Field(description="it was replaced, and will stop answering")
+    verified: str = Field(
+        "",
+        description="whether it follows from a certificate, as this server says; empty until then",
+    )
 
 
 class Models(BaseModel):

@@ -53,7 +53,7 @@ async function load() {
   state.history = new History(localStorage, bundle.about.history);
   state.ledger = await new Ledger(database, limit).load();
   state.searched = bundle.ids.map((_, row) => plain(titleOf(row)));
-  showModel(bundle, state.here);
+  showModel(bundle, state.here, model.verified);
   showCategories(bundle.about.categories);
 }
 

@@ -19,12 +19,12 @@ function element(name, text = "", attributes = {}) {
 }
 
 /** The line under the heading. */
-export function showModel({ about, m, B, version, encoder }, here) {
+export function showModel({ about, m, B, version, encoder }, here, verified) {
   part("lead-here").hidden = !here;
   part("lead-asks").hidden = here;
   part("asking").open ||= !here; // and never shut while somebody asks
   part("model").textContent =
-    `Model ${about.name}: ${many(m, "title")}, ${B} numbers a question${asked(encoder)}, ${trained(about)}. Version ${version}.`;
+    `Model ${about.name}: ${many(m, "title")}, ${B} numbers a question${asked(encoder)}, ${trained(about)}. Version ${version}. The server says of its certificate: ${verified || "not verified yet"}.`;
   part("experiment").hidden = about.noise !== "seeded";
   for (const place of document.querySelectorAll("[data-of=coefficients]")) place.textContent = String(B);
 }
