@@ -34,6 +34,7 @@ from fedrec.data.interactions import Interactions
 from fedrec.encoders.user_gradients import UserExamples, per_user_gradients
 from fedrec.errors import FedRecError
 from fedrec.factorization import least_squares
+from fedrec.factorization.default_clicks.recency import report_recency
 from fedrec.factorization.default_ratings.client import posterior_means
 from fedrec.factorization.default_ratings.cross_fitting import cross_fit
 from fedrec.factorization.least_squares import solve_users
@@ -46,6 +47,7 @@ from fedrec.recipes import Prepared
 from fedrec.sharing.layout import plain_numbers, plan_layout
 from fedrec_client import answering
 from tests.encoders.test_user_gradients import B, M, a_model
+from tests.factorization.test_recency import _question, _walks
 from tests.factorization.test_recipes import (
     ITEMS,
     RECIPES,
@@ -232,6 +234,22 @@ def test_each_persons_report_is_the_same_bytes_whoever_else_is_there(
         _require_apart(question, step, _many(name, 40), rng, alone=3)
         for kind in HOSTILE:
             _require_apart(_hostile(question, kind, rng), step, _many(name, 12), rng, alone=1)
+
+
+def test_how_each_persons_clicks_age_is_hers_whoever_else_is_there(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """People of 0 to 20 clicks in the order of their times, some of which are equal."""
+    rng = np.random.default_rng(5)
+    walked = _walks(drift=True)
+    kept = walked.select(rng.random(len(walked)) < np.repeat(rng.random(walked.num_users), 20))
+    assert kept.times is not None
+    many = replace(kept, times=kept.times // 2)
+    _require_apart(_question(), report_recency, many, rng, alone=3)
+    _lower(monkeypatch)
+    some = many.users_subset(np.arange(12))
+    for kind in HOSTILE:
+        _require_apart(_hostile(_question(), kind, rng), report_recency, some, rng, alone=1)
 
 
 def test_each_persons_shared_numbers_are_hers_whoever_else_is_there() -> None:
