@@ -421,3 +421,39 @@ def test_a_seeded_training_gets_no_certificate_by_changing_its_labels(
     sealed(model, settings={**settings, "privacy": {**settings["privacy"], "noise": "seeded"}})
     with pytest.raises(RunError, match="experiment"):
         verify(model)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "keys", [["recipe=dp-bias"], ["recipe=default", "data.kind=clicks", "privacy.epsilon=300"]]
+)
+def test_a_released_folder_says_the_same_in_words_when_a_person_has_other_rows(
+    keys: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """But for digests, and the mean of the noised counts: no number of rows, no exact metric."""
+    rng = np.random.default_rng(3)
+    rows = [
+        (f"p{user:02d}", f"i{item}", 1 + (user * item) % 5)
+        for user in range(60)
+        for item in rng.choice(30, 8, replace=False)
+    ]
+    table, items = tmp_path / "rows.csv", tmp_path / "items.csv"
+    items.write_text("item,title\n" + "".join(f"i{k},Title {k}\n" for k in range(30)))
+    scenario = ["data.format=table", f"data.path={table}", f"data.features_path={items}"]
+    scenario += ["data.rating_range=[1,5]", "compare.als=false", "compare.baselines=false"]
+    scenario += ["run.examples=0", "privacy.noise=seeded", *keys]
+    told = list[dict[str, object]]()
+    for name, left_out in (("with", ""), ("without", "p07")):
+        monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state" / name))
+        kept = [row for k, row in enumerate(rows) if row[0] != left_out or k % 2]
+        lines = [",".join(map(str, row)) for row in [("user", "item", "rating"), *kept]]
+        table.write_text("\n".join(lines) + "\n")
+        model = simulated(tmp_path / name, scenario)
+        files = {path.name: path for path in model.rglob("*") if path.is_file()}
+        said = {
+            name: json.loads(files[name].read_text()) for name in files if name.endswith("json")
+        }
+        said["manifest.json"].pop("sha256")
+        said["serving.json"].pop("events")
+        told.append({**said, "README.md": files["README.md"].read_text(), "all": sorted(files)})
+    assert told[0] == told[1]
