@@ -118,25 +118,22 @@ class Watch:
             logs.say(self._serving.log, "experiment", level=logging.WARNING, version=model.version)
         if self._verify:  # beside what answers: it takes seconds
             loop = asyncio.get_running_loop()
-            Thread(target=self._say_verified, args=(path, model, loop), daemon=True).start()
+            asked = (self._verify, path, model, loop)
+            Thread(target=self._say_verified, args=asked, daemon=True).start()
 
     def _say_verified(
-        self, path: Path, model: ServedModel, loop: asyncio.AbstractEventLoop
+        self, verify: Verify, path: Path, model: ServedModel, loop: asyncio.AbstractEventLoop
     ) -> None:
-        assert self._verify is not None
-        place = bundle_path(path)
+        def there() -> bool:  # else another took its place
+            return sha256_of(bundle_path(path)) == model.sha256
+
         # it was removed meanwhile; the process ends
         with self._verifying, suppress(OSError, RuntimeError):
-            if sha256_of(place) != model.sha256:
-                return  # another took its place
-            said = self._verify(path)
-            if said and sha256_of(place) == model.sha256:
+            if there() and (said := verify(path)) and there():
                 loop.call_soon_threadsafe(self._keep, model.version, said)
 
     def _keep(self, version: str, said: str) -> None:
         self._serving.verified[version] = said
-        holds = said.startswith(VERIFIED)
-        level = logging.INFO if holds else logging.WARNING
-        event = "verified" if holds else "not-verified"
-        logs.say(self._serving.log, event, level=level, version=version, cause=said)
+        level = logging.INFO if said.startswith(VERIFIED) else logging.WARNING
+        logs.say(self._serving.log, "verification", level=level, version=version, cause=said)
         self._changed()

@@ -35,8 +35,6 @@ from fedrec_server.serving.refusals import Peers
 from fedrec_server.serving.settings import LimitsTable, ServingSettings, TlsTable
 from fedrec_server.serving.store import ModelStore
 
-STATUS = "serving.json"
-"""File in the state folder while the process runs."""
 _LOOK_S = 0.1
 """How often the process looks whether it was told something."""
 
@@ -147,11 +145,12 @@ async def _serve(
         log,
     )
     told: Serving | None = None
+    file = Path(settings.state, "serving.json")
 
     def tell() -> None:
         if told and settings.state:
             words = tuple(dict.fromkeys(serving.verified.values()))
-            _write(replace(told, verified=words), Path(settings.state) / STATUS, log)
+            _write(replace(told, verified=words), file, log)
 
     watch = Watch(paths, serving, demo=demo, verify=verify, changed=tell)
     with ExitStack() as stack:
@@ -182,7 +181,7 @@ async def _serve(
         )
         if settings.state:
             # before it is written: a signal in between would leave it
-            stack.callback(_forget, Path(settings.state) / STATUS)
+            stack.callback(_forget, file)
         tell()
         logs.say(
             log,
