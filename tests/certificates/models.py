@@ -19,6 +19,7 @@ from fedrec.operations.signatures import sign
 from fedrec.privacy.calibration import Plan
 from fedrec.run import simulate
 from fedrec.run.job import RuntimeChoice
+from fedrec.serving.bundle import FILE as BUNDLE
 from fedrec.settings import load
 from fedrec.storage import read_json, write_json
 
@@ -81,7 +82,9 @@ def holds(model: Path) -> bool:
 
 def sealed(model: Path, **changes: Any) -> None:
     """What a forger does last: name the changed files, and write the certificate's own digest."""
-    content: Mapping[str, Any] = {**read_json(model / FILE), **changes, "files": digests(model)}
+    # no certificate names the bundle: one that does is refused, whatever else was forged
+    files = {name: sha256 for name, sha256 in digests(model).items() if name != BUNDLE}
+    content: Mapping[str, Any] = {**read_json(model / FILE), **changes, "files": files}
     write_json(model / FILE, {**content, "sha256": own_digest(content)})
 
 
