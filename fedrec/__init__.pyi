@@ -1,5 +1,4 @@
 from fedrec.api.callbacks import JsonLines as JsonLines
-from fedrec.api.callbacks import MLflow as MLflow
 from fedrec.api.curves import PrivacyCurve as PrivacyCurve
 from fedrec.api.curves import privacy_curve as privacy_curve
 from fedrec.api.datasets import Dataset as Dataset
@@ -12,6 +11,7 @@ from fedrec.api.estimators import Popularity as Popularity
 from fedrec.api.estimators import load as load
 from fedrec.api.evaluating import Evaluation as Evaluation
 from fedrec.api.evaluating import evaluate as evaluate
+from fedrec.api.mlflow_callback import MLflow as MLflow
 from fedrec.api.news import NewsData as NewsData
 from fedrec.api.news import NewsRecommender as NewsRecommender
 from fedrec.api.persons import account_of_person as account_of_person

@@ -18,7 +18,7 @@ from fedrec.factorization.collective import Side
 from fedrec.factorization.facts import PublicFacts
 from fedrec.factorization.least_squares import alternate_clicks
 from fedrec.randomness import Streams
-from fedrec.settings_tables.training import CollectiveSettings
+from fedrec.settings_tables.collective import CollectiveSettings
 
 Similarity = Literal["inner-product", "cosine"]
 

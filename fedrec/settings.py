@@ -21,15 +21,16 @@ from fedrec.data.kinds import KINDS
 from fedrec.errors import SettingsError
 from fedrec.registry import ALIASES, BUILT_IN, RecipeSpec, find, fitting, outside, reading, require
 from fedrec.settings_tables import Table, apply, keys_alike, load_content
+from fedrec.settings_tables.collective import CollectiveSettings
 from fedrec.settings_tables.data import (
     CompareSettings,
     DataSettings,
     EvaluationSettings,
     RunSettings,
-    SplitSettings,
 )
 from fedrec.settings_tables.news import NewsSettings
-from fedrec.settings_tables.training import CollectiveSettings, ModelSettings, PrivacySettings
+from fedrec.settings_tables.splitting import SplitSettings
+from fedrec.settings_tables.training import ModelSettings, PrivacySettings
 
 NEWS_FORMATS = {
     "mind": "MIND: folders of train and dev, each with news.tsv and behaviors.tsv",

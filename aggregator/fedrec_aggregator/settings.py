@@ -16,13 +16,12 @@ from pydantic import (
 from fedrec.operations.addresses import Address
 from fedrec.operations.party_settings import (
     PinnedTable,
-    checked,
-    read,
     require_callers,
     require_three_keys,
     with_pin,
 )
 from fedrec.operations.pins import of_role
+from fedrec.operations.settings_files import checked, read
 from fedrec.privacy.guarantee import Guarantee
 from fedrec.randomness import Streams, SystemStreams
 from fedrec_aggregator.settings_tables import (

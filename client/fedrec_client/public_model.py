@@ -21,7 +21,7 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
-from fedrec.data.columns import plain_id
+from fedrec.data.ids import plain_id
 from fedrec.data.interactions import Interactions
 from fedrec.errors import SettingsError
 from fedrec.factorization.rankers import Model, ranker_of

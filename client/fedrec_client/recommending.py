@@ -46,7 +46,7 @@ from typing import Any, Literal, Protocol, Self
 import numpy as np
 import numpy.typing as npt
 
-from fedrec.data.columns import require_named
+from fedrec.data.ids import require_named
 from fedrec.errors import (
     BudgetExceededError,
     GenericListWarning,

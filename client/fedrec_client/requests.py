@@ -23,8 +23,8 @@ from fedrec.federation.round_messages import FIELD, RoundMessage, npy_files, rea
 from fedrec.federation.wire import pack_answer, read_header, read_invitation, read_terms, refused
 from fedrec.news.messages import Ask, Reply, read_ask
 from fedrec.operations import logs
+from fedrec_client.held_arrays import HeldArrays
 from fedrec_client.refusals import FAILED, UNREACHABLE
-from fedrec_client.store import HeldArrays
 
 MAX_PUBLIC_BYTES = 2**30
 """Most bytes of public arrays in one question: that of `answering.AnswerBounds`."""

@@ -20,13 +20,12 @@ from fedrec.operations.party_settings import (
     FilePath,
     PartyTable,
     PinnedTable,
-    checked,
     pinned,
-    read,
     require_pin,
     require_three,
     three_pinned,
 )
+from fedrec.operations.settings_files import checked, read
 from fedrec.privacy.guarantee import Guarantee
 from fedrec.settings_tables.data import Epsilon
 

@@ -8,8 +8,8 @@ byte for byte. Its users may be without events. Every other format is read by `f
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -18,15 +18,13 @@ import numpy.typing as npt
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
 
-from fedrec.arrays import Array
 from fedrec.data.interactions import Interactions
 from fedrec.data.keyed_hash import id_words
 from fedrec.data.kinds import KINDS, Kind
 from fedrec.data.read import read
-from fedrec.errors import DataError, RefusedError, RunError, SettingsError
-from fedrec.federation.coding import Announced, announced
+from fedrec.errors import DataError, RefusedError, SettingsError
 from fedrec.federation.protocol import Refusal, Terms
-from fedrec.storage import PRIVATE, read_arrays, write_arrays, write_bytes
+from fedrec.storage import PRIVATE, write_bytes
 from fedrec_client.settings import ClientData
 
 SHARD_FORMAT = "fedrec-shard/1"
@@ -258,43 +256,3 @@ def _unpacked(content: npt.NDArray[Any]) -> tuple[str, ...]:
     if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
         raise ValueError("ids must be a list of texts")
     return tuple(names)
-
-
-@dataclass
-class HeldArrays:
-    """In memory, and in `path` where it is given.
-
-    The next question sends what differs from these. They lie in the client's state, so that a
-    device that starts for a round and stops after it downloads no more than one that stays. Losing
-    the file costs one more download. Whether a client has it tells the server no more than whether
-    the client got the last question.
-    """
-
-    path: Path | None = None
-    _arrays: dict[Announced, Array] | None = field(default=None)
-
-    def arrays(self) -> Mapping[Announced, Array]:
-        """What was kept last; nothing where the file is missing or damaged.
-
-        Each is named by what it holds, not by what it was called."""
-        if self._arrays is None:
-            try:
-                found = {} if self.path is None else read_arrays(self.path)
-            except RunError:
-                found = {}
-            self._arrays = {announced(array): array for array in found.values()}
-        return self._arrays
-
-    def keep(self, public: Mapping[str, Array]) -> None:
-        """Instead of what was kept.
-
-        A copy: steps may write into theirs. A disk that is full costs a download, not the round."""
-        kept = {announced(array): array.copy() for array in public.values()}
-        if self.path is not None and kept.keys() != self.arrays().keys():
-            try:
-                write_arrays(
-                    self.path, {str(number): array for number, array in enumerate(kept.values())}
-                )
-            except OSError:
-                self.path.unlink(missing_ok=True)
-        self._arrays = kept

@@ -27,12 +27,13 @@ from fedrec.operations import logs
 from fedrec.operations.clock import ClockJump
 from fedrec.operations.metrics import Metrics
 from fedrec.operations.party_state import Awaited, Doing
+from fedrec_client.held_arrays import HeldArrays
 from fedrec_client.opened import open_participant
 from fedrec_client.participant import Participant
 from fedrec_client.refusals import UNREACHABLE
 from fedrec_client.requests import Requests
 from fedrec_client.run_record import unknown_of
-from fedrec_client.store import HELD, HeldArrays
+from fedrec_client.store import HELD
 from fedrec_client.worker import Begin, WorkerMessage
 
 if TYPE_CHECKING:  # it brings torch, which a client of ratings does without

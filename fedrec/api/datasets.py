@@ -16,7 +16,7 @@ from fedrec.api.habits import Answering
 from fedrec.api.histories import id_column
 from fedrec.api.promises import html_table
 from fedrec.data import interactions as stored
-from fedrec.data.frames import polars_frame, read_frame, write_recbole
+from fedrec.data.frames import polars_frame, read_frame
 from fedrec.data.interactions import Interactions
 from fedrec.data.public_sources import (
     ITEM_VECTORS,
@@ -27,6 +27,7 @@ from fedrec.data.public_sources import (
     similar_items_bag,
     with_bag,
 )
+from fedrec.data.recbole import write_recbole
 from fedrec.data.resolving import Duplicates, Missing, OutOfRange
 from fedrec.data.splits import Split, SplitKind, given, new_items
 from fedrec.errors import DataError, SettingsError

@@ -12,9 +12,10 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from fedrec.data.columns import require_named, usual
+from fedrec.data.columns import usual
 from fedrec.data.features import FeatureBag, PublicFeatures, words
 from fedrec.data.frames import items_of_frame, polars_frame
+from fedrec.data.ids import require_named
 from fedrec.data.interactions import Dataset
 from fedrec.data.item_tables import frame_of_items, untitled
 from fedrec.data.public_sources import (

@@ -14,9 +14,10 @@ import numpy as np
 import polars as pl
 
 from fedrec.arrays import Int32s
-from fedrec.data.columns import are_counts, require_distinct, require_named
-from fedrec.data.delimited import is_integer, number_ids
+from fedrec.data.columns import are_counts
+from fedrec.data.delimited import is_integer
 from fedrec.data.features import PublicFeatures
+from fedrec.data.ids import require_distinct, require_named
 from fedrec.data.interactions import (
     CATALOGUE_OF_ROWS,
     Catalogue,
@@ -30,6 +31,7 @@ from fedrec.data.interactions import (
 )
 from fedrec.data.item_tables import ItemTable
 from fedrec.data.kinds import KINDS, Kind
+from fedrec.data.numbering import number_ids
 from fedrec.data.resolving import Duplicates, Policies, Rows, alike, apart, resolve
 from fedrec.data.table_columns import TableColumns
 from fedrec.data.table_files import table_files

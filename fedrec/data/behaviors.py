@@ -24,8 +24,8 @@ import numpy.typing as npt
 import polars as pl
 
 from fedrec.arrays import Int32s, Int64s
-from fedrec.data.columns import require_distinct
 from fedrec.data.delimited import decoded
+from fedrec.data.ids import require_distinct
 from fedrec.data.impressions import Impressions, News
 from fedrec.data.keyed_hash import id_words
 from fedrec.data.opening import FAULTS, csv, line_of, open_bytes, require_file

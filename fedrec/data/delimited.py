@@ -1,5 +1,4 @@
-"""Fields of text files: lines in UTF-8, integers, numbers, and ids as they are written and
-numbered."""
+"""Fields of text files: lines in UTF-8, integers, numbers, and ids as they are written."""
 
 from __future__ import annotations
 
@@ -10,16 +9,11 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import numpy.typing as npt
 import polars as pl
 
-from fedrec.arrays import Int32s
 from fedrec.data.opening import lines_of, open_bytes, understood
 from fedrec.errors import MalformedRowError
 from fedrec.storage import parsed_json
-
-Ids = npt.NDArray[np.integer]
 
 AN_ID = "an id as text or as an integer"
 FLOATED = (
@@ -124,33 +118,6 @@ def _whole(column: pl.Series, where: Path, first: int) -> pl.Series:
         row = int(wrong[0])
         raise MalformedRowError(where, row + first, AN_ID, repr(given[row]), FLOATED)
     return given.cast(pl.Int64).alias(column.name)
-
-
-def number_ids(ids: Ids) -> tuple[Int32s, Ids]:
-    """Ids of any size to 0..k-1 in increasing order: (n,) int32 numbers, and the (k,) ids they
-    stand for."""
-    if _fits_table(ids):
-        present = np.bincount(ids) > 0
-        return (np.cumsum(present, dtype=np.int32) - np.int32(1))[ids], np.flatnonzero(present)
-    known, numbers = np.unique(ids, return_inverse=True)
-    return numbers.astype(np.int32), known
-
-
-def positions_in(ids: Ids, known: Ids) -> Int32s:
-    """Where each id stands in `known` (distinct, in any order), -1 where it does not."""
-    if _fits_table(ids) and _fits_table(known):
-        table = np.full(max(int(ids.max()), int(known.max())) + 1, -1, dtype=np.int32)
-        table[known] = np.arange(len(known), dtype=np.int32)
-        return table[ids]
-    order = np.argsort(known, kind="stable")
-    place = np.minimum(np.searchsorted(known, ids, sorter=order), len(known) - 1)
-    found = order[place].astype(np.int32)
-    return np.where(known[found] == ids, found, np.int32(-1))
-
-
-def _fits_table(ids: Ids) -> bool:
-    """Whether a table over all ids, several times faster than a sort, stays small."""
-    return bool(len(ids)) and int(ids.min()) >= 0 and int(ids.max()) < max(1 << 20, 8 * len(ids))
 
 
 def is_integer(text: str, *, low: int, high: int) -> bool:

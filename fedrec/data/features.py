@@ -16,8 +16,8 @@ import numpy as np
 import numpy.typing as npt
 from scipy import sparse
 
-from fedrec.data.columns import require_named
 from fedrec.data.delimited import decoded, json_object
+from fedrec.data.ids import require_named
 from fedrec.data.opening import lines_of, open_bytes
 from fedrec.errors import MalformedRowError
 from fedrec.numerics.segments import leading_eigenvectors

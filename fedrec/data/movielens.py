@@ -25,15 +25,7 @@ import numpy as np
 import polars as pl
 
 from fedrec.arrays import Float32s, Int32s, Int64s
-from fedrec.data.delimited import (
-    Ids,
-    decoded,
-    is_integer,
-    is_number,
-    number_ids,
-    positions_in,
-    title_lines,
-)
+from fedrec.data.delimited import decoded, is_integer, is_number, title_lines
 from fedrec.data.features import PublicFeatures, bag_of, read_metadata, title_bags, title_year
 from fedrec.data.interactions import (
     CATALOGUE_OF_ROWS,
@@ -45,6 +37,7 @@ from fedrec.data.interactions import (
     added,
     digest_file,
 )
+from fedrec.data.numbering import Ids, number_ids, positions_in
 from fedrec.data.opening import line_of, open_bytes, require_file
 from fedrec.data.resolving import Duplicates, OutOfRange, Policies, Rows, resolve
 from fedrec.data.text_tables import (

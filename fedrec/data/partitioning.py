@@ -21,7 +21,7 @@ import numpy.typing as npt
 import polars as pl
 
 from fedrec.data.assembling import digests_of, numbered_ids
-from fedrec.data.columns import person_id, require_distinct
+from fedrec.data.ids import person_id, require_distinct
 from fedrec.data.interactions import Dataset, Provenance, ReadReport, added
 from fedrec.data.keyed_hash import id_words
 from fedrec.data.kinds import KINDS

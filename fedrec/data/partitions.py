@@ -33,8 +33,8 @@ from scipy import sparse
 
 from fedrec.arrays import Int64s
 from fedrec.data import planted_parts
-from fedrec.data.columns import person_id
 from fedrec.data.features import FeatureBag, PublicFeatures
+from fedrec.data.ids import person_id
 from fedrec.data.interactions import (
     Catalogue,
     Dataset,

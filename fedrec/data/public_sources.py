@@ -27,9 +27,9 @@ import polars as pl
 from scipy import sparse
 
 from fedrec.arrays import Float64s
-from fedrec.data.columns import require_named
 from fedrec.data.delimited import AN_ID, FLOATED, NO_VALUE, floated, is_number, plain_ids
 from fedrec.data.features import FeatureBag, PublicFeatures
+from fedrec.data.ids import require_named
 from fedrec.data.interactions import (
     Catalogue,
     Dataset,

@@ -19,19 +19,14 @@ from functools import partial
 from importlib import metadata
 from pathlib import Path
 
+from fedrec.data.book_crossing import is_book_crossing, read_book_crossing
+from fedrec.data.click_lists import read_click_lists, read_click_matrices
 from fedrec.data.interactions import Dataset
 from fedrec.data.item_tables import PARQUET
 from fedrec.data.movielens import ML_1M, ML_10M, ML_20M, ML_100K, MovieLensFormat, read_movielens
+from fedrec.data.netflix import is_netflix, read_netflix
 from fedrec.data.opening import line_of, open_bytes, require_file, understood
 from fedrec.data.partitions import MANIFEST, read_partitions
-from fedrec.data.published import (
-    is_book_crossing,
-    is_netflix,
-    read_book_crossing,
-    read_click_lists,
-    read_click_matrices,
-    read_netflix,
-)
 from fedrec.data.recbole import read_recbole
 from fedrec.data.resolving import is_divided
 from fedrec.data.table_files import JSON_LINES

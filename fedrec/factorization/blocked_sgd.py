@@ -27,7 +27,8 @@ from fedrec.arrays import Float64s, Floats, Int32s, Int64s
 from fedrec.data.interactions import Interactions
 from fedrec.numerics import compiled
 from fedrec.numerics.kernels import pad_columns
-from fedrec.numerics.pair_step import diffuse, dot, exchange, fill_normals
+from fedrec.numerics.normals import diffuse, fill_normals
+from fedrec.numerics.pair_step import dot, exchange
 from fedrec.numerics.threads import map_ranges
 from fedrec.numerics.tiles import prefetch
 

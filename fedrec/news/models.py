@@ -24,7 +24,7 @@ from scipy import sparse
 from torch import Tensor
 
 from fedrec.arrays import Float32s, Int32s
-from fedrec.data.columns import require_named
+from fedrec.data.ids import require_named
 from fedrec.data.impressions import News
 from fedrec.encoders.news import NamlUsers, NrmsUsers
 from fedrec.encoders.news_model import (

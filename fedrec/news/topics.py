@@ -19,8 +19,8 @@ import numpy as np
 import numpy.typing as npt
 
 from fedrec.arrays import Float32s
-from fedrec.data.columns import require_named
 from fedrec.data.features import METADATA_WEIGHTS, PublicFeatures, bag_of, svd_embedding, words
+from fedrec.data.ids import require_named
 from fedrec.data.impressions import News
 from fedrec.encoders.word_vectors import read_vectors
 from fedrec.privacy.bounded_mean import TopicTable, topic_table

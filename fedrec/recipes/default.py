@@ -32,7 +32,7 @@ from fedrec.public_sides import clicks_of_people, people_of
 from fedrec.recipes.public_directions import directions, public_sources, with_metadata
 from fedrec.registry import RecipeSpec, reading, whole_scenario
 from fedrec.settings import RecipeScenario, Scenario
-from fedrec.settings_tables.training import CollectiveSettings
+from fedrec.settings_tables.collective import CollectiveSettings
 
 _KEPT = ("mean", "phi", "public_phi", "rest", "bias", "variance", "variances")
 _STEPS: Mapping[str, Mapping[str, ClientStep]] = {

@@ -16,7 +16,8 @@ from fedrec.news.variant import find, names, of
 from fedrec.preparing import RecipeFacts
 from fedrec.registry import RecipeSpec, whole_scenario
 from fedrec.settings import NEWS_FORMATS, NEWS_SPLITS, NewsScenario, Scenario
-from fedrec.settings_tables.data import DataSettings, SplitSettings
+from fedrec.settings_tables.data import DataSettings
+from fedrec.settings_tables.splitting import SplitSettings
 
 _SAYS = {
     "attention_noise": 'is of attention: a choice of "local" and "printed"',

@@ -49,7 +49,8 @@ import numpy.typing as npt
 from fedrec.arrays import Int64s, UInt64s
 from fedrec.federation.hostile_clients import ROWS
 from fedrec.sharing.layout import CheckedRow, RowLayout
-from fedrec.sharing.shares import add_products, expand, zero_share
+from fedrec.sharing.share_products import add_products
+from fedrec.sharing.shares import expand, zero_share
 
 
 def coin_term(key: bytes, ticket: bytes, batch: bytes) -> bytes:

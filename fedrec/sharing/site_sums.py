@@ -22,7 +22,8 @@ import numpy as np
 
 from fedrec.arrays import UInt64s
 from fedrec.sharing.layout import RowLayout
-from fedrec.sharing.shares import ID_BYTES, add_products
+from fedrec.sharing.share_products import add_products
+from fedrec.sharing.shares import ID_BYTES
 
 _SITE = b"FRG1"
 _HEAD = struct.Struct("<4sI")

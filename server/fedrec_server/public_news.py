@@ -14,7 +14,8 @@ import numpy as np
 
 from fedrec.data.features import PublicFeatures
 from fedrec.data.impressions import News
-from fedrec.data.news_files import merge_news, read_news, read_rated_news
+from fedrec.data.news_files import merge_news, read_news
+from fedrec.data.rated_news import read_rated_news
 from fedrec.errors import DataError, RunError, SettingsError
 from fedrec.news.trained import Catalogue, item_vectors
 from fedrec.settings import NewsScenario

@@ -17,14 +17,13 @@ from fedrec.operations.party_settings import (
     AggregatorOfThree,
     FilePath,
     PinnedTable,
-    checked,
     pinned,
-    read,
     require_callers,
     require_three,
     three_pinned,
 )
 from fedrec.operations.pins import of_role
+from fedrec.operations.settings_files import checked, read
 from fedrec_server.gathering import Gathering
 from fedrec_server.settings_tables import (
     DevicesTable,

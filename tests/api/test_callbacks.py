@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 import fedrec
-from fedrec.api import callbacks
+from fedrec.api import mlflow_callback
 
 
 class Client:
@@ -60,7 +60,7 @@ def pretended(monkeypatch: pytest.MonkeyPatch) -> None:
     module = ModuleType("mlflow")
     module.MlflowClient = Client  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "mlflow", module)
-    monkeypatch.setattr(callbacks, "require", lambda extra, what: None)
+    monkeypatch.setattr(mlflow_callback, "require", lambda extra, what: None)
 
 
 @pytest.mark.slow

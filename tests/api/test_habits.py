@@ -10,7 +10,8 @@ import pytest
 
 import fedrec
 from fedrec.api.habits import SAY, remedy
-from fedrec.settings_tables.data import DataSettings, SplitSettings
+from fedrec.settings_tables.data import DataSettings
+from fedrec.settings_tables.splitting import SplitSettings
 
 pytest.importorskip("sklearn")
 from sklearn.decomposition import NMF, TruncatedSVD

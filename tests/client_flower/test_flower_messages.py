@@ -12,8 +12,8 @@ from flwr.app import ArrayRecord, ConfigRecord, Context, Message, Metadata, Reco
 from fedrec.errors import DataError, PrivacyError, RefusedError, UnreachableError
 from fedrec.federation.coding import deflated, encode, rounded_rows
 from fedrec.federation.round_messages import FIELD, PROTOCOL, RoundMessage, said
+from fedrec_client.held_arrays import HeldArrays
 from fedrec_client.requests import Requests
-from fedrec_client.store import HeldArrays
 from fedrec_server.flower import record_of
 from tests.flower_grid import client_app
 

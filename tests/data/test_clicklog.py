@@ -7,8 +7,8 @@ import pytest
 from fedrec.data.clicklog import ClickLogProtocol, OrderedRatings, by_time, click_log, draw_others
 from fedrec.data.impressions import Impressions
 from fedrec.data.keyed_hash import first_words
-from fedrec.data.news_files import news_of, read_rated_films, read_rated_news
 from fedrec.data.planted import PlantedShape, planted, write_parquet
+from fedrec.data.rated_news import news_of, read_rated_films, read_rated_news
 from fedrec.errors import DataError, MalformedRowError
 from fedrec.randomness import Streams
 

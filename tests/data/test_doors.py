@@ -17,7 +17,8 @@ from fedrec.cli.main import app
 from fedrec.data import read as reading
 from fedrec.errors import FedRecError
 from fedrec.run.data.datasets import load_dataset
-from fedrec.settings_tables.data import DataSettings, SplitSettings
+from fedrec.settings_tables.data import DataSettings
+from fedrec.settings_tables.splitting import SplitSettings
 from tests.data import door_table
 from tests.data.door_table import DOORS, KEYS, ROWS, TROUBLES, Door, print_of
 

@@ -16,7 +16,8 @@ from fedrec.data.clicklog import ClickLog, ClickLogProtocol, click_log
 from fedrec.data.impressions import News
 from fedrec.data.interactions import Catalogue, Dataset, Interactions
 from fedrec.data.keyed_hash import id_words
-from fedrec.data.news_files import read_mind, read_rated_films
+from fedrec.data.news_files import read_mind
+from fedrec.data.rated_news import read_rated_films
 from fedrec.data.splits import Split
 from fedrec.factorization.facts import public_facts
 from fedrec.federation.messages import ClientStep, Question, train

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import fedrec
-from fedrec.data.columns import require_named
+from fedrec.data.ids import require_named
 from fedrec.data.tables import TableOptions, read_table
 
 M = 12

@@ -23,7 +23,7 @@ from fedrec.factorization.blocked_sgd import (
     settle,
 )
 from fedrec.numerics import threads
-from fedrec.numerics.pair_step import fill_normals
+from fedrec.numerics.normals import fill_normals
 from tests.cases import slow_but
 
 ITEMS = 40

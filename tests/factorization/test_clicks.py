@@ -30,7 +30,7 @@ from fedrec.privacy.calibration import calibrate
 from fedrec.privacy.guarantee import Guarantee
 from fedrec.public_sides import clicks_of_people
 from fedrec.randomness import Streams
-from fedrec.settings_tables.training import CollectiveSettings
+from fedrec.settings_tables.collective import CollectiveSettings
 
 ITEMS = 25
 

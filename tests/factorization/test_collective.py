@@ -26,7 +26,7 @@ from fedrec.public_sides import neighbours, sides_of
 from fedrec.randomness import Streams
 from fedrec.recipes import Prepared, prepare
 from fedrec.settings import load
-from fedrec.settings_tables.training import CollectiveSettings
+from fedrec.settings_tables.collective import CollectiveSettings
 
 PLAIN = [
     "model.user_ridge=1",

@@ -27,7 +27,7 @@ from fedrec.public_sides import people_of
 from fedrec.randomness import Streams
 from fedrec.recipes import default, prepare
 from fedrec.settings import load
-from fedrec.settings_tables.training import CollectiveSettings
+from fedrec.settings_tables.collective import CollectiveSettings
 
 BOTH = 'collective.sides=["metadata", "public-users"]'
 SHARE = "collective.users_share=0.4"

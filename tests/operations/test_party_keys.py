@@ -11,7 +11,7 @@ import pytest
 from pydantic import BaseModel
 
 from fedrec.errors import SettingsError
-from fedrec.operations.party_settings import checked
+from fedrec.operations.settings_files import checked
 from fedrec.settings import Scenario, validated
 from fedrec.settings_tables import keys_of
 from fedrec_aggregator.settings import AggregatorSettings

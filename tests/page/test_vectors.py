@@ -8,7 +8,7 @@ import pytest
 from safetensors.numpy import load_file
 from scipy.special import ndtr
 
-from fedrec.data.columns import plain_id
+from fedrec.data.ids import plain_id
 from fedrec.numerics.segments import tie_keys
 from fedrec.privacy import bounded_mean
 from fedrec.privacy.accounting import GaussianEvent, compose, delta_of, epsilon_of, mu_for

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from fedrec.numerics import threads
-from fedrec.sharing import shares
+from fedrec.sharing import share_products, shares
 
 EXTREME = np.array([0, 1, 2**63 - 1, 2**63, 2**64 - 1], np.uint64)
 
@@ -40,7 +40,7 @@ def test_products_equal_those_of_pythons_integers(n: int, m: int, w: int, folds:
     right = numbers(rng, (n, folds * w))
     sums = numbers(rng, (m, w))
     expected = slow_products(left, right, sums, folds)
-    shares.add_products(left, right, sums, folds=folds)
+    share_products.add_products(left, right, sums, folds=folds)
     assert (sums == expected).all()
 
 
@@ -50,10 +50,10 @@ def test_ranges_of_items_change_no_bit(monkeypatch: pytest.MonkeyPatch) -> None:
     right = numbers(rng, (23, 8 * 9))
     once = np.zeros((301, 9), np.uint64)
     pieces = np.zeros((301, 9), np.uint64)
-    shares.add_products(left, right, once, folds=8)
-    monkeypatch.setattr(shares, "_WORK", 1)
+    share_products.add_products(left, right, once, folds=8)
+    monkeypatch.setattr(share_products, "_WORK", 1)
     monkeypatch.setattr(threads, "cores", lambda: 2)
-    shares.add_products(left, right, pieces, folds=8)
+    share_products.add_products(left, right, pieces, folds=8)
     assert (once == pieces).all()
 
 
@@ -61,9 +61,9 @@ def test_shapes_that_do_not_fit_are_refused() -> None:
     left = np.zeros((2, 3), np.uint64)
     right = np.zeros((2, 4), np.uint64)
     with pytest.raises(ValueError, match="do not make sums"):
-        shares.add_products(left, right, np.zeros((3, 3), np.uint64))
+        share_products.add_products(left, right, np.zeros((3, 3), np.uint64))
     with pytest.raises(ValueError, match="do not make sums"):
-        shares.add_products(left, right, np.zeros((4, 4), np.uint64))
+        share_products.add_products(left, right, np.zeros((4, 4), np.uint64))
 
 
 def test_a_seed_expands_to_the_counter_mode_of_aes_256() -> None:

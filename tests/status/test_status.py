@@ -17,8 +17,8 @@ from fedrec.cli.status import overview
 from fedrec.cli.status.states import Measured
 from fedrec.errors import SettingsError
 from fedrec.operations.metrics import Metrics
-from fedrec.operations.party_settings import kind_of
 from fedrec.operations.party_state import Awaited, Doing
+from fedrec.operations.settings_files import kind_of
 from fedrec.privacy.calibration import calibrate
 from fedrec.privacy.guarantee import Guarantee
 from fedrec.storage import write_json

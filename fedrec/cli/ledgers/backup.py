@@ -34,7 +34,7 @@ from typing import IO
 from fedrec import __version__
 from fedrec.errors import RunError, SettingsError
 from fedrec.ledgers.sqlite_ledger import opened_to_look
-from fedrec.operations.party_settings import kind_of
+from fedrec.operations.settings_files import kind_of
 from fedrec_aggregator.chain import RoundReleased, read
 from fedrec_aggregator.settings import load as load_aggregator
 from fedrec_client.settings import load as load_client

@@ -13,7 +13,7 @@ from fedrec.cli.ledgers import account
 from fedrec.errors import RunError, SettingsError
 from fedrec.federation.protocol import LedgerHead
 from fedrec.ledgers.sqlite_ledger import read_clock
-from fedrec.operations.party_settings import kind_of
+from fedrec.operations.settings_files import kind_of
 from fedrec_aggregator.chain import ClockSet, LedgerLink
 from fedrec_aggregator.settings import AggregatorSettings
 from fedrec_aggregator.settings import load as load_aggregator

@@ -9,7 +9,7 @@ from pathlib import Path
 from fedrec.cli.ledgers.inventory import require_there, time_text
 from fedrec.errors import SettingsError
 from fedrec.operations.clock import ClockJump
-from fedrec.operations.party_settings import kind_of
+from fedrec.operations.settings_files import kind_of
 from fedrec_aggregator.ledger import ReleaseLedger
 from fedrec_aggregator.settings import load as load_aggregator
 from fedrec_client import click_ledger

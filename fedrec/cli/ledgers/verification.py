@@ -11,7 +11,7 @@ from fedrec.cli.ledgers import account
 from fedrec.cli.ledgers.inventory import chain_of, of_client, shown
 from fedrec.errors import FedRecError, RunError, SettingsError
 from fedrec.federation.protocol import LedgerHead
-from fedrec.operations.party_settings import kind_of
+from fedrec.operations.settings_files import kind_of
 from fedrec.storage import read_json
 from fedrec_aggregator.chain import Chain, RoundReleased
 from fedrec_aggregator.postgres_ledger import held_in

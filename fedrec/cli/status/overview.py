@@ -27,7 +27,8 @@ from fedrec.cli.status.processes import Process, process
 from fedrec.cli.status.states import Measured, ready, scraped
 from fedrec.errors import FedRecError, SettingsError
 from fedrec.operations.addresses import Address
-from fedrec.operations.party_settings import AggregatorAccess, kind_of
+from fedrec.operations.party_settings import AggregatorAccess
+from fedrec.operations.settings_files import kind_of
 from fedrec.privacy.guarantee import said_down
 from fedrec.transport.aggregator_client import RemoteReleaseEndpoint, Retry, healthy
 from fedrec.transport.channel import Access

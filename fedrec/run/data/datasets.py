@@ -53,7 +53,8 @@ from fedrec.run.data.keys import (
     require_used,
 )
 from fedrec.settings import DataScenario
-from fedrec.settings_tables.data import DataSettings, SplitSettings
+from fedrec.settings_tables.data import DataSettings
+from fedrec.settings_tables.splitting import SplitSettings
 
 NEW = 0.1
 """Share of the catalogue that `left_out` takes for new."""

@@ -16,15 +16,17 @@ from fedrec.arrays import Float64s
 from fedrec.data.clicklog import ClickLog, ClickLogProtocol, click_log, not_covered
 from fedrec.data.features import PublicFeatures
 from fedrec.data.impressions import Impressions, News
-from fedrec.data.news_files import read_mind, read_rated_news
+from fedrec.data.news_files import read_mind
 from fedrec.data.planted_news import NEWS_SHAPES, planted_news
+from fedrec.data.rated_news import read_rated_news
 from fedrec.errors import DataError, SettingsError
 from fedrec.news.trained import Catalogue, item_vectors
 from fedrec.numerics.segments import sums
 from fedrec.randomness import Streams
 from fedrec.run.data.keys import NEWS, require_used
 from fedrec.settings import NewsScenario
-from fedrec.settings_tables.data import DataSettings, SplitSettings
+from fedrec.settings_tables.data import DataSettings
+from fedrec.settings_tables.splitting import SplitSettings
 
 # by `split.kind` (`settings.NEWS_SPLITS`): whether MIND is tested on users of its train part, and
 # how a click log is divided

@@ -30,7 +30,7 @@ import numpy.typing as npt
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
-from fedrec.data.columns import person_id
+from fedrec.data.ids import person_id
 from fedrec.data.interactions import Dataset
 from fedrec.errors import RunError, SettingsError
 from fedrec.storage import PRIVATE, write_bytes, writing

@@ -43,7 +43,8 @@ from fedrec.run.run_folder import open_folder
 from fedrec.run.training import OnRound, Work, progress_bar, stage, train_each, train_published
 from fedrec.run.workload import Setting, write_run
 from fedrec.settings import Scenario
-from fedrec.settings_tables.data import EvaluationSettings, SplitSettings
+from fedrec.settings_tables.data import EvaluationSettings
+from fedrec.settings_tables.splitting import SplitSettings
 from fedrec.storage import write_json
 
 _VALIDATED = 1_000

@@ -29,7 +29,7 @@ from fedrec.public_sides import Similarity, learned_similar_items
 from fedrec.randomness import Streams
 from fedrec.recipes import prepare
 from fedrec.settings import Scenario
-from fedrec.settings_tables.training import CollectiveSettings
+from fedrec.settings_tables.collective import CollectiveSettings
 from fedrec_research.papers.paper import Work
 from fedrec_research.papers.starts import Start
 from fedrec_research.runner import Fitted, fitted, item_counts, on_test, rmse

@@ -5,8 +5,9 @@ from __future__ import annotations
 from pydantic import Field
 
 from fedrec.settings_tables import Table
+from fedrec.settings_tables.collective import CollectiveSettings
 from fedrec.settings_tables.data import Epsilon
-from fedrec.settings_tables.training import CollectiveSettings, ModelSettings
+from fedrec.settings_tables.training import ModelSettings
 
 
 class FigureLine(Table):

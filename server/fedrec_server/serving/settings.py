@@ -10,7 +10,8 @@ from typing import Any
 from pydantic import Field, field_validator, model_validator
 
 from fedrec.operations.addresses import Address
-from fedrec.operations.party_settings import FilePath, LoggedTable, PartyTable, checked, read
+from fedrec.operations.party_settings import FilePath, LoggedTable, PartyTable
+from fedrec.operations.settings_files import checked, read
 
 EXAMPLE = """\
 grpc = "0.0.0.0:50061"         # port 0 takes a free one; empty for none
