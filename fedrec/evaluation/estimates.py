@@ -104,7 +104,7 @@ def estimate(sums: Float64s, *, noise_std: float, unit: float = 0.0) -> Estimate
     if len(sums) > own:
         paired = min(max(float(sums[own]) / people, -1.0), 1.0) if told else 0.0
         gain = between(paired, mean(own + 1), -1.0, 0.0)
-    count = round(max(people, 0.0))
+    count = round(max(people, 0.0))  # noised, and printed as a number of people
     if rated:
         ends = (unit * math.sqrt(x) for x in (model.value, model.low, model.high))
         return Estimate("RMSE", Interval(*ends), unit * math.sqrt(mean(3)), count, gain=gain)

@@ -59,7 +59,7 @@ RELEASE = "evaluation"
 STEP = "held-out/evaluation"
 LEAST_ROWS = 5
 """Fewer rows are all needed to know a person by: of two, one would be half."""
-LISTED = 20
+LISTED = 20  # items of the list that is judged: NDCG@20
 _KEY = b"which row is held out"
 _OF_HEAD = ("left", "right")
 """Arrays with a row for each item of `head`: sent with a row for each of all, so that no array can
