@@ -20,9 +20,10 @@ from fedrec.operations import logs
 from fedrec.storage import read_json
 from fedrec_client import settings as client_settings
 from fedrec_client.flower import answered
+from fedrec_client.held_arrays import HeldArrays
 from fedrec_client.opened import open_participant
 from fedrec_client.requests import Requests
-from fedrec_client.store import HELD, HeldArrays
+from fedrec_client.store import HELD
 
 app = ClientApp()
 """What pyproject.toml names."""

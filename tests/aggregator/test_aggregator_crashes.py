@@ -104,7 +104,7 @@ def test_a_release_is_written_over_by_a_later_attempt_only_while_nobody_could_ha
 def test_a_full_disk_is_said_clearly_and_the_round_is_released_when_there_is_room(
     world: Any, monkeypatch: pytest.MonkeyPatch, by_tick: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
-    def full(path: object, content: bytes) -> None:
+    def full(path: object, content: bytes, **_how: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
     world.send(EVERYBODY)

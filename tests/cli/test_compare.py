@@ -37,7 +37,7 @@ def test_the_table_has_every_method_of_every_run_best_first(
     assert guarded(["compare", *runs]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].split()[:4] == ["run", "method", "guarantee", "rmse"]
-    assert sum("dp-bias" in line for line in lines) == 2
+    assert sum(" dp-bias" in line for line in lines) == 2
     assert all("per user (add/remove)" in line for line in lines if " ε " in line)
     assert "seeded: an experiment" in "".join(lines)
 
@@ -63,7 +63,7 @@ def test_a_folder_of_a_run_that_failed_is_left_out_with_a_note(
     assert guarded(["compare", str(tmp_path / "failed"), *runs]) == 0
     said = capsys.readouterr()
     assert f"note: {tmp_path / 'failed'} holds no finished run and is left out" in said.err
-    assert sum("dp-bias" in line for line in said.out.splitlines()) == 2
+    assert sum(" dp-bias" in line for line in said.out.splitlines()) == 2
     assert guarded(["compare", str(tmp_path / "failed")]) == 6
 
 

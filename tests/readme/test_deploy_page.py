@@ -183,6 +183,7 @@ def test_the_metrics_of_the_page_exist(monkeypatch: pytest.MonkeyPatch) -> None:
     metrics.decided("released", took_s=1.0)
     metrics.budget(spent=1.0, left=1.0)
     metrics.items(unknown=1, events=2)
+    metrics.evaluated({"value": 1.0})
     metrics.state.enrolled(1)
     metrics.state.clients(connected=lambda: 1.0, joined=1, absent=1)
     metrics.state.round(1, "run-1")

@@ -18,6 +18,7 @@ from fedrec.federation.coding import coded, decoded, inflated
 from fedrec.federation.messages import Question, ReleaseSpec
 from fedrec.federation.protocol import Answer, Invitation, Terms
 from fedrec.federation.reports import block
+from fedrec.federation.round_messages import said
 from fedrec.federation.wire import pack_answer, read_header, read_invitation, read_terms
 from fedrec.operations.metrics import Metrics
 from fedrec.privacy.calibration import calibrate
@@ -35,7 +36,8 @@ Node = Callable[[Message], Message | Exception | None]
 
 def saying(answer: Answer) -> Node:
     return lambda message: Message(
-        RecordDict({"fedrec": ConfigRecord({"answer": pack_answer(answer)})}), reply_to=message
+        RecordDict({"fedrec": ConfigRecord(dict(said(answer=pack_answer(answer))))}),
+        reply_to=message,
     )
 
 
@@ -204,7 +206,7 @@ def test_whoever_was_asked_and_has_not_answered_is_named_while_it_is_waited_for(
 
 def test_a_reply_to_a_message_that_was_not_asked_after_is_nobodys(grid_of_two: FakeGrid) -> None:
     stray = Message(
-        RecordDict({"fedrec": ConfigRecord({"answer": pack_answer(A)})}),
+        RecordDict({"fedrec": ConfigRecord(dict(said(answer=pack_answer(A))))}),
         reply_to=_sent("message-99"),
     )
     grid_of_two.nodes[7] = lambda _: stray
@@ -308,11 +310,11 @@ def test_an_error_of_a_node_is_an_unreachable_client_in_our_words(code: int) -> 
         RecordDict(
             {
                 "fedrec": ConfigRecord(
-                    {"answer": pack_answer(A).replace(b'"users":2', b'"users":-2')}
+                    dict(said(answer=pack_answer(A).replace(b'"users":2', b'"users":-2')))
                 )
             }
         ),
-        RecordDict({"fedrec": ConfigRecord({"answer": b" " * 2**17 + pack_answer(A)})}),
+        RecordDict({"fedrec": ConfigRecord(dict(said(answer=b" " * 2**17 + pack_answer(A))))}),
     ],
 )
 def test_a_garbled_reply_costs_its_own_node_the_answer_and_no_other(content: RecordDict) -> None:
