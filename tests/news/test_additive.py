@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
+from fedrec.errors import PrivacyError
 from fedrec.privacy import bounded_mean
 from fedrec.privacy.accounting import delta_of, mu_for
 from fedrec.privacy.bounded_mean import Coefficients, Population
@@ -233,5 +234,5 @@ def test_bad_tables_and_histories_are_refused() -> None:
     for history in (np.array([[40]]), np.array([[-2]]), np.zeros((2, 0), int), np.array([1])):
         with pytest.raises(ValueError):
             bounded_mean.coefficients(history, topics())
-    with pytest.raises(ValueError, match="finer"):
+    with pytest.raises(PrivacyError, match="finer"):
         bounded_mean.report(np.array([[0]]), topics(), mu=1e7, name="x", key=KEY)
