@@ -86,6 +86,8 @@ VERBS = (
 """Where this package's verbs are, in the order of --help."""
 _PLAIN_NUMBER = re.compile(r"[!-^`-~]*")
 """No blanks, no underscore, no digits of other scripts: Python reads 1_0 as 10."""
+_MAY_BE_EMPTY = {"overrides", "grpc", "http"}
+"""A scenario says itself what is empty; without an address nothing listens there."""
 _command = functools.cache(typer.main.get_command)
 """All verbs as click has them: their signatures are read once in a process."""
 
@@ -99,7 +101,7 @@ def _require_plain(command: Any) -> None:
 
     def parse_args(context: Any, words: list[str]) -> Any:
         given, _, order = command.make_parser(context).parse_args(args=[*words])
-        for own in order:
+        for own in dict.fromkeys(order):
             name = own.opts[0] if own.param_type_name == "option" else str(own.metavar)
             found = given[own.name]
             texts = found if isinstance(found, tuple | list) else [found]
@@ -110,7 +112,7 @@ def _require_plain(command: Any) -> None:
             if single and order.count(own) > 1:
                 raise SettingsError(f"{name} is given twice", "Leave one of them out.")
             for text in texts:
-                if text == "" and own.name != "overrides":
+                if text == "" and own.name not in _MAY_BE_EMPTY:
                     raise SettingsError(f"{name} is empty", "Say what, or leave it out.")
                 number = {*own.type.name.strip("<>").split()} & {"float", "integer"}
                 if number and isinstance(text, str) and not _PLAIN_NUMBER.fullmatch(text):

@@ -38,7 +38,11 @@ def test_nothing_twice_nothing_empty_and_no_number_but_a_plain_one(
             continue
         several = getattr(own, "multiple", False) or own.nargs == -1
         count = max(own.nargs, 1)
-        wrong = {"is empty": [*flag, *[""] * count]} if own.name != "overrides" else {}
+        wrong = (
+            {"is empty": [*flag, *[""] * count]}
+            if own.name not in {"overrides", "grpc", "http"}
+            else {}
+        )
         if option and not several:
             wrong["is given twice"] = [*flag, *["1"] * count] * 2
         if {*own.type.name.strip("<>").split()} & {"float", "integer"}:
@@ -57,7 +61,7 @@ def test_a_key_that_is_set_twice_is_said(capsys: pytest.CaptureFixture[str]) -> 
     words = ["--set", "privacy.epsilon=1", "--set", "privacy.epsilon =2"]
     assert guarded(["account", "--set", "data.preset=demo", *words]) == 0
     found = capsys.readouterr()
-    assert "warning: --set says one key twice: the last counts" in found.err
+    assert found.err.count("warning: --set says one key twice: the last counts") == 1
     assert "epsilon 2" in found.out or "(2, " in found.out
 
 

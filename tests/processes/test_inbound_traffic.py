@@ -290,7 +290,9 @@ def grpc_relay(upstream: str, keys: Path, inbound: Inbound) -> Iterator[str]:
             timeout=context.time_remaining(),
         )
         try:
-            inbound.add(f"{name} begins", _own(call.initial_metadata()))
+            begins = _own(call.initial_metadata())
+            inbound.add(f"{name} begins", begins)
+            context.send_initial_metadata(begins)
             for reply in call:
                 inbound.add(name, REPLIES[name].FromString(reply) if name in REPLIES else reply)
                 yield reply
@@ -323,8 +325,7 @@ def client_relay(upstream: str, keys: Path, inbound: Inbound, *, client: str) ->
 
         call = channel.stream_stream(method)(sent(), metadata=_own(context.invocation_metadata()))
         try:
-            call.initial_metadata()
-            context.send_initial_metadata(())
+            context.send_initial_metadata(_own(call.initial_metadata()))
             yield from call
         except grpc.RpcError:
             context.abort(call.code(), call.details())

@@ -58,7 +58,9 @@ KEYS = [
 
 
 def arguments(directory: Path, *more: str) -> list[str]:
-    keys = [*KEYS, f"run.directory={directory}"]
+    told = {key.partition("=")[0] for key in more}
+    keys = [key for key in KEYS if key.partition("=")[0] not in told]
+    keys.append(f"run.directory={directory}")
     return ["simulate", *(word for key in keys for word in ("--set", key)), "--json", *more]
 
 
