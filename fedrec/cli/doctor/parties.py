@@ -314,7 +314,6 @@ def _reports_to(access: Access, settings: ClientSettings, place: int | None) -> 
     own = OwnLedger(len(heads), tuple(heads[-OWN_HEADS:]))
     seen = _Seen(read_seen(path, place) if path.exists() else LedgerHead())
     with RemoteReportEndpoint(access, retry=_ASKING) as reports:
-        reports.enroll([])
         follow(lambda since: reports.growth(since, own), seen)
     return f"{serves}, and takes this client"
 
