@@ -167,6 +167,12 @@ def _two_promises(model: Path) -> None:
     (model / "manifest.json").write_text(text.replace("{", '{"guarantee": {"epsilon": 0.1},', 1))
 
 
+def _another_form(model: Path) -> None:
+    """The same content in other bytes, in which more could be said."""
+    text = (model / "manifest.json").read_text()
+    (model / "manifest.json").write_text(text.replace(": ", ":  ", 1))
+
+
 FORGERIES: dict[str, tuple[Any, str]] = {
     "value of a release": (_another_value, "asked another question|differs from"),
     "noise of a release": (_less_noise, "costs more than planned"),
@@ -177,7 +183,8 @@ FORGERIES: dict[str, tuple[Any, str]] = {
     "epsilon of answers": (_a_smaller_promise_of_answers, "promises more than the plan"),
     "epsilon spent": (_less_spent, "promises more than the plan"),
     "evaluation": (_a_better_evaluation, "names another evaluation"),
-    "key twice": (_two_promises, "comes twice|is not canonical"),
+    "key twice": (_two_promises, "comes twice"),
+    "form": (_another_form, "is not canonical"),
 }
 
 
