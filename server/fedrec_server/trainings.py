@@ -83,7 +83,8 @@ def serving_of(runs: Runs, folder: Path, items: tuple[str, ...]) -> Model | None
     it began, kept so that going on after a crash asks the same. None where nothing served, or a
     model of other items.
 
-    It has learned of no row that is held out now: that row was held out then, or is new since."""
+    It has learned of no row that is held out now, where `Trainings.held_out`: that row was held out
+    then, or is new since."""
     if (folder / _SERVING).exists():
         return sent_model(read_arrays(folder / _SERVING), name="serving")
     last = runs.serving
@@ -200,8 +201,19 @@ class Trainings:
                 self._stopped = Awaited.BUDGET
                 self.schedule.taken(refused=True)
 
-    def earlier(self, items: tuple[str, ...]) -> Earlier | None:
-        """What the training in progress begins with of the last one's release; said, and kept."""
+    @property
+    def held_out(self) -> bool:
+        """Whether what serves has learned of no row that is held out now: people evaluated it. What
+        was trained before they were asked has learned their newest rows."""
+        last = self.runs.serving
+        return last is not None and bool(evaluation_in(self.runs.folder(last.run)))
+
+    def earlier(self, items: tuple[str, ...], *, evaluated: bool = False) -> Earlier | None:
+        """What the training in progress begins with of the last one's release; said, and kept.
+        evaluated: whether people are asked of the model, which then begins with no release that
+        knows what they hold out."""
+        if evaluated and not self.held_out:
+            return None
         found = earlier_of(self.runs, self.folder, items)
         last = self.runs.serving
         if found is not None and last is not None and not self.entry.warm:
@@ -210,9 +222,17 @@ class Trainings:
         return found
 
     def compared(self, items: tuple[str, ...]) -> Model | None:
-        """The model that people compare the new one with; None where every version is
-        published."""
-        return None if self.rule == "always" else serving_of(self.runs, self.folder, items)
+        """The model that people compare the new one with; None where every version is published,
+        and where there is none to compare with, which is said."""
+        if self.rule == "always" or self.runs.serving is None:
+            return None
+        found = serving_of(self.runs, self.folder, items) if self.held_out else None
+        if found is None:
+            self.say(
+                "compared with nothing: the model that serves has other items, or has learned rows "
+                "that people hold out now"
+            )
+        return found
 
     def planned(self, plan: Plan) -> Origin | None:
         """Keeps what the training promises, before it asks anybody; what its bundle will say, None

@@ -260,7 +260,11 @@ class Ratings:
             **host.waits(clients),
             cohort=chosen.rounds.cohort,
             planned=trainings.planned,
-            earlier=trainings.earlier(self.public.items) if chosen.warm_start else None,
+            earlier=trainings.earlier(
+                self.public.items, evaluated=self.scenario.privacy.evaluation_share > 0
+            )
+            if chosen.warm_start
+            else None,
             serving=trainings.compared(self.public.items),
             tell=trainings.say,
             checkpoints=chosen.rounds.checkpoints,

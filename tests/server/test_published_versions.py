@@ -113,6 +113,30 @@ def test_a_version_that_is_not_better_is_kept_and_what_served_serves(new_world: 
     assert (world.folder / "server" / "model").resolve() != serves
 
 
+def test_what_learned_rows_that_are_held_out_now_is_no_measure_and_no_start(
+    new_world: NewWorld,
+) -> None:
+    """People are asked from the second training on: the first model knows the rows that they hold
+    out, and would win by them."""
+    world = new_world("evaluated", client_limit=20.0)
+    asked = world.scenario
+    plain = asked.privacy.model_copy(update={"evaluation_share": 0.0})
+    world.scenario = asked.model_copy(update={"privacy": plain})
+    first = world.train()
+    assert not first.held_out
+    assert first.earlier(world.public.items, evaluated=True) is None
+    world.scenario = asked
+    heard = list[str]()
+    second = world.train(trainings=world.trainings(rule="better", again=True, say=heard.append))
+    assert any(line.startswith("compared with nothing") for line in heard)
+    assert not second.runs.entries[1].unpublished
+    assert second.held_out
+    heard.clear()
+    third = world.train(trainings=world.trainings(rule="better", again=True, say=heard.append))
+    assert third.runs.entries[2].unpublished
+    assert not any(line.startswith("compared with nothing") for line in heard)
+
+
 def test_a_run_that_goes_on_asks_of_the_same_model(
     new_world: NewWorld, crashing_at: Callable[..., None]
 ) -> None:
