@@ -12,7 +12,11 @@ from fedrec.api.datasets import undivided
 from fedrec.data.interactions import Interactions
 from fedrec.factorization.default_clicks.asked import asked_of
 from fedrec.factorization.default_clicks.item_item import ItemItem, recency_weights
-from fedrec.factorization.default_clicks.model import ItemItemModel, PublicPriorModel
+from fedrec.factorization.default_clicks.model import (
+    ClickModel,
+    ItemItemModel,
+    PublicPriorModel,
+)
 from fedrec.factorization.default_clicks.recency import (
     DECAYS,
     LEAST_TOLD,
@@ -53,9 +57,9 @@ def _model() -> ItemItemModel:
     return ItemItemModel(ItemItem(np.arange(ITEMS), group, right, 1.0), np.ones(ITEMS))
 
 
-def _question(share: float = 1.0) -> Question:
-    public = PublicPriorModel(_model(), (), np.ones(1))
-    told = {"blend": np.ones(1), "judges_of_time": np.array(share)}
+def _question(share: float = 1.0, private: ItemItemModel | ClickModel | None = None) -> Question:
+    public = PublicPriorModel(private or _model(), (), np.ones(1))
+    told = {"weights": np.ones(1), "judges_of_time": np.array(share)}
     spec = block("recency", "linear", rows=1, width=len(DECAYS))
     return Question(
         3, "clicks/recency", asked_of(public) | told, (ReleaseSpec("recency", (spec,)),)
@@ -68,15 +72,15 @@ def _rows(events: Interactions, question: Question | None = None) -> np.ndarray:
     return sent.coefficients[:, None] * sent.vectors * asked.blocks[0].step
 
 
-def test_a_weight_is_the_decay_to_the_power_of_how_many_clicks_came_since() -> None:
+def test_a_weight_is_a_power_of_how_many_clicks_came_since() -> None:
     events = Interactions.from_columns(
         np.array([0, 0, 0, 1, 1, 1, 1]), np.array([3, 1, 2, 0, 1, 2, 3]), None, num_users=3,
         num_items=4, value_range=(1.0, 1.0), kind="clicks", times=np.array([9, 1, 1, 5, 5, 5, 7]),
     )  # fmt: skip
     # the first user's items 1 and 2 have the same time: the mean of ages 1 and 2
-    assert recency_weights(events, 0.5) == pytest.approx([0.5**1.5] * 2 + [1] + [0.25] * 3 + [1])
-    assert recency_weights(events, 1.0).tolist() == [1.0] * 7
-    assert recency_weights(replace(events, times=None), 0.5).tolist() == [1.0] * 7
+    assert recency_weights(events, 2.0) == pytest.approx([2.5**-2] * 2 + [1] + [1 / 9] * 3 + [1])
+    assert recency_weights(events, 0.0).tolist() == [1.0] * 7
+    assert recency_weights(replace(events, times=None), 2.0).tolist() == [1.0] * 7
 
 
 @pytest.mark.parametrize("drift", [True, False])
@@ -84,8 +88,8 @@ def test_a_decay_is_chosen_where_the_order_of_clicks_tells_and_only_there(drift:
     events = _walks(drift=drift)
     told = _rows(events).sum(axis=0)
     chosen = chosen_decay(told, noise_std=2.0, judges=USERS)
-    assert (chosen < 0.95) == drift
-    assert (chosen == 1.0) == (not drift)
+    assert (chosen >= 0.5) == drift
+    assert (chosen == 0.0) == (not drift)
 
 
 def test_a_report_has_at_most_norm_one_and_depends_on_its_user_alone() -> None:
@@ -99,6 +103,14 @@ def test_a_report_has_at_most_norm_one_and_depends_on_its_user_alone() -> None:
     assert not _rows(events, _question(share=0.0)).any()
     one = events.select(np.arange(len(events)) % 20 == 0)
     assert not _rows(one).any()  # a single click follows nothing
+
+
+def test_recency_is_asked_of_a_model_with_vectors_too() -> None:
+    events = _walks(drift=True)
+    vectors = np.eye(GROUPS)[np.arange(ITEMS) // 5].astype(np.float32)
+    both = ClickModel(vectors, np.ones(ITEMS), 1.0, 1.0, _model().similar, 0.5)
+    told = _rows(events, _question(private=both)).sum(axis=0)
+    assert chosen_decay(told, noise_std=2.0, judges=USERS) >= 0.5
 
 
 def test_recency_is_asked_for_at_a_stated_price_where_it_can_be_told() -> None:

@@ -82,7 +82,7 @@ class ItemItem:
     left: Float32s
     right: Float32s
     spread: float
-    decay: float = 1.0
+    decay: float = 0.0
 
     def user_vectors(self, history: Interactions) -> Float64s:
         """(num_users, r): sums over each user's clicks on the head, in their order; other clicks
@@ -133,7 +133,7 @@ class ItemItem:
             "left": self.left,
             "right": self.right,
             "spread": np.array(self.spread),
-            **({"decay": np.array(self.decay)} if self.decay < 1 else {}),
+            **({"decay": np.array(self.decay)} if self.decay else {}),
         }
 
     @staticmethod
@@ -142,14 +142,14 @@ class ItemItem:
         left = np.asarray(arrays["left"], np.float32)
         right = np.asarray(arrays["right"], np.float32)
         head = np.asarray(arrays["head"], np.int64)
-        decay = float(arrays.get("decay", np.array(1.0)))
+        decay = float(arrays.get("decay", np.array(0.0)))
         return ItemItem(head, left, right, float(arrays["spread"]), decay)
 
 
 def recency_weights(history: Interactions, decay: float) -> Float64s:
-    """(n,) decay^age of each click, at most 1: its age is how many clicks its user has made since,
-    those of the same time having their mean; 1 where there are no times."""
-    if decay == 1 or history.times is None:
+    """(n,) (1 + age)^-decay of each click, at most 1: its age is how many clicks its user has made
+    since, those of the same time having their mean; 1 where there are no times."""
+    if decay == 0 or history.times is None:
         return np.ones(len(history))
     users = history.users
     order = np.lexsort((history.times, users))
@@ -159,7 +159,7 @@ def recency_weights(history: Interactions, decay: float) -> Float64s:
     alike = np.diff(np.append(begins, len(who)))
     ages = np.empty(len(history))
     ages[order] = np.repeat(since[begins] - (alike - 1) / 2, alike)
-    return np.asarray(decay**ages, np.float64)
+    return np.asarray((1 + ages) ** -decay, np.float64)
 
 
 def weighed(history: Interactions, decay: float) -> sparse.csr_matrix:

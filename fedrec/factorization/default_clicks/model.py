@@ -351,7 +351,7 @@ class PublicPriorModel:
     def users_of_parts(self, history: Interactions) -> list[Float64s]:
         """The users' side (n, d) of each part's scores."""
         popular = self._popular
-        decay = 1.0 if self.private.similar is None else self.private.similar.decay
+        decay = 0.0 if self.private.similar is None else self.private.similar.decay
         public = [clicked_sums(P / popular, history, decay) for P in self.directions]
         return [self.private.own_vectors(history), *public]
 
@@ -362,7 +362,7 @@ class PublicPriorModel:
 
 
 def clicked_sums(
-    P: npt.NDArray[np.floating], history: Interactions, decay: float = 1.0
+    P: npt.NDArray[np.floating], history: Interactions, decay: float = 0.0
 ) -> Float64s:
     """(n, f) sums of directions P (m, f) over each user's clicks, in their order."""
     return np.asarray(weighed(history, decay) @ P.astype(np.float64), np.float64)

@@ -1,7 +1,7 @@
 """Recency: a click tells less of the next one the more clicks ago it was made.
 
-    weight of a click = decay^age, age the clicks that the person has made since, those of the same
-        time having their mean
+    weight of a click = (1 + age)^-decay, age the clicks that the person has made since, those of
+        the same time having their mean
 
 Weights are used where a list is asked for, on the device, beside item-item weights; no release is
 made of weighed clicks. How much is learned: some people (`JUDGES` at most) rank their `LATEST`
@@ -38,8 +38,16 @@ from fedrec.factorization.default_clicks.worth import (
 from fedrec.federation.messages import Question, Reports
 from fedrec.federation.reports import RealBlock, bounded
 
-DECAYS = (1.0, 0.98, 0.95, 0.9, 0.8)
-"""Tried; the first is all clicks alike. Lists of the next click hardly differ between .8 and .7."""
+DECAYS = (0.0, 0.25, 0.5, 1.0, 1.5)
+"""Tried; the first is all clicks alike.
+
+Validation NDCG@20 of likes of MovieLens 100K by `dp_item_item` (three draws), all alike, .9^age,
+.8^age, (1 + age)^-.5, ^-1 and ^-2: temporal at 5 .219, .231, .234, .224, .233, .233, at 20 .224,
+.232, .231, .229, .233, .233; leave-last-out at 5 .080, .092, .093, .093, .097, .090, at 20 .096,
+.113, .114, .114, .120, .109: a power tells apart the last few clicks and keeps the old ones.
+Pairs that weigh the more in the Gram the closer they were clicked, within its norm: temporal at 5
+and 20 0 to 1.2% worse, leave-last-out at 20 3 to 4% better, so that order is used in asking alone.
+"""
 JUDGES = 4000
 """People who are asked, on average and at most, as `worth.JUDGES`."""
 LATEST = 8
@@ -84,10 +92,10 @@ def decayed(
 
 
 def chosen_decay(told: Float64s, *, noise_std: float, judges: float) -> float:
-    """The decay that a noised release (G,) of so many judges says is best; 1 where it says
+    """The decay that a noised release (G,) of so many judges says is best; 0 where it says
     nothing."""
-    # what decays are worth is alike as far as these are near, `worth.NEAR` apart in logarithms
-    places = np.log1p(np.arange(len(DECAYS)))[:, None]
+    # what decays are worth is alike as far as these are near, `worth.NEAR` apart
+    places = np.array(DECAYS)[:, None]
     best = chosen_blend(told, places, noise_std=noise_std, judges=judges)
     return DECAYS[int(np.argmin(np.abs(places[:, 0] - best[0])))]
 
@@ -102,7 +110,7 @@ def report_recency(question: Question, mine: Interactions) -> Reports:
         asked = asked_model(question.public)
         model = asked if asked.directions else asked.private
         if asked.directions:
-            model = replace(asked, weights=np.asarray(question.public["blend"], np.float64))
+            model = replace(asked, weights=np.asarray(question.public["weights"], np.float64))
         chosen = np.flatnonzero(who)
         some = mine.users_subset(chosen)
         assert some.times is not None

@@ -207,7 +207,7 @@ class ClickRecipe:
         sides = self.public if blend[0] < 1 else ()
         model = PublicPriorModel(self.private_model(state), sides, blend[: 1 + len(sides)])
         release = ReleaseSpec("recency", (block("recency", "linear", rows=1, width=len(DECAYS)),))
-        told = {"blend": model.weights, "judges_of_time": np.array(self.settings.judges_of_time)}
+        told = {"weights": model.weights, "judges_of_time": np.array(self.settings.judges_of_time)}
         return Question(int(state["round"]), "clicks/recency", asked_of(model) | told, (release,))
 
     def _learn_recency(self, state: State, answer: Release) -> Arrays:
