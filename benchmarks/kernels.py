@@ -1,6 +1,6 @@
 """Kernels.
 
-Item statistics, small solves, projections and noise beside batched torch, NumPy and the machine's
+Item statistics, small solves and noise beside batched torch, NumPy and the machine's
 own SGEMM. MovieLens-10M's shape, generated: 69,878 users, 10,677 items, 10 million ratings, a long
 tail. Each form keeps its least disturbed turn.
 
@@ -23,10 +23,9 @@ import torch
 from benchmarks.generated import ML10M, QUICK, generate
 from benchmarks.measuring import compared, fastest
 from benchmarks.results import Row, Tables
-from fedrec.arrays import Float64s
 from fedrec.data.interactions import Interactions, ItemOrder, order_by_item
 from fedrec.factorization.item_statistics import item_statistics
-from fedrec.factorization.least_squares import project_psd, solve_packed
+from fedrec.factorization.least_squares import solve_packed
 from fedrec.federation.messages import BlockReports, BlockSpec, Reports
 from fedrec.federation.reports import ExactSums
 from fedrec.numerics.segments import pack, unpack
@@ -54,9 +53,6 @@ def run(*, quick: bool) -> Tables:
         "Cholesky solves": [
             row for d in widths for row in _solves(d, 64 if quick else 16_384, rng, turns)
         ],
-        "Projections to positive semidefinite matrices": _projection(
-            widths[-1], 50 if quick else 4_000, rng, min(turns, 3)
-        ),
         "Noise": _noise(10_000 if quick else 8_000_000, turns),
     }
 
@@ -141,23 +137,6 @@ def _solves(d: int, count: int, rng: Rng, turns: int) -> list[Row]:
     return compared(fastest(forms, turns=turns), "ours", d=d, systems=count)
 
 
-def _projection(d: int, count: int, rng: Rng, turns: int) -> list[Row]:
-    X = rng.standard_normal((count, d, d))
-    A = X + X.swapaxes(1, 2)
-    packed = pack(A)
-    tensor = torch.from_numpy(A)
-    forms: dict[str, Callable[[], object]] = {
-        "ours": lambda: project_psd(packed, d),
-        "NumPy, eigh of all": lambda: _clip_by_numpy(A),
-    }
-    for threads in sorted({1, cores()}):  # on busy machines torch is faster with one
-        forms[f"torch, threads: {threads}"] = partial(_clip_eigenvalues, tensor, threads=threads)
-    rows = compared(fastest(forms, turns=turns), "ours", d=d, matrices=count)
-    theirs = _clip_eigenvalues(tensor, threads=cores()).numpy()
-    wrong = float(np.abs(unpack(project_psd(packed, d), d) - theirs).max() / np.abs(A).max())
-    return [{**row, "largest_difference": wrong} for row in rows]
-
-
 def _noise(size: int, turns: int) -> list[Row]:
     rng = np.random.default_rng(0)
 
@@ -229,20 +208,6 @@ def _item_loop(
         return A
 
     return run
-
-
-def _clip_by_numpy(A: Float64s) -> Float64s:
-    """LAPACK's batched `eigh`: what `numerics/eigen.py` must beat twice to be worth its lines."""
-    values, vectors = np.linalg.eigh(A)
-    return np.asarray((vectors * np.maximum(values, 0)[:, None, :]) @ vectors.swapaxes(1, 2))
-
-
-def _clip_eigenvalues(A: Tensor, *, threads: int) -> Tensor:
-    """Batched `eigh`, negative values to zero, and back, with this many threads."""
-    torch.set_num_threads(threads)
-    values, vectors = torch.linalg.eigh(A)
-    clipped: Tensor = (vectors * values.clamp(min=0)[:, None, :]) @ vectors.mT
-    return clipped
 
 
 def _cholesky_solve(A: Tensor, b: Tensor) -> Tensor:

@@ -23,13 +23,13 @@ import numpy.typing as npt
 from fedrec.arrays import Float32s, Float64s, Floats, Int32s, Int64s
 from fedrec.data.interactions import Interactions, order_by_item
 from fedrec.numerics import segments
-from fedrec.numerics.eigen import project_range
 from fedrec.numerics.kernels import pad_columns, solve_packed_range, solve_range
-from fedrec.numerics.segments import FEW_ITEMS, padded_users
+from fedrec.numerics.segments import FEW_ITEMS, pack, padded_users, unpack
 from fedrec.numerics.threads import map_ranges, map_rows
 
 Ridge = float | npt.NDArray[np.floating]
 
+_BLOCK = 512  # matrices unpacked at a time
 _IN_ORDER = np.empty(0, np.int64)
 PRIOR_RATINGS = 3.0
 """By how many more ratings of 0 a user's own mean is shrunk."""
@@ -175,20 +175,26 @@ def project_psd(packed: Floats, width: int, *, floor: float = 0.0) -> Floats:
     packed; the input's type.
 
     A matrix that needs nothing comes back unchanged. Raises ValueError where an entry is not finite
-    or QL does not converge.
+    or LAPACK does not converge.
     """
-    matrices = np.ascontiguousarray(packed)
-    projected = np.empty_like(matrices)
-    failed = np.zeros(len(matrices), np.bool_)
-    map_ranges(
-        lambda first, last: project_range(first, last, matrices, width, floor, projected, failed),
-        len(matrices),
-    )
-    if bool(failed.any()):
+    unfit = ~np.isfinite(packed).all(axis=1)
+    if bool(unfit.any()):
         raise ValueError(
-            f"{int(failed.sum())} matrices have no eigenvalues, the first is row "
-            f"{int(np.argmax(failed))}"
+            f"{int(unfit.sum())} matrices have no eigenvalues, the first is row "
+            f"{int(np.argmax(unfit))}"
         )
+    projected = np.array(packed)
+
+    def piece(first: int, last: int) -> None:
+        for low in range(first, last, _BLOCK):
+            block = projected[low : min(low + _BLOCK, last)]
+            values, Q = np.linalg.eigh(unpack(block, width))
+            lift = np.maximum(floor - values, 0).astype(block.dtype)
+            low_rows = lift.any(axis=1)  # the others stay bit for bit
+            Q = Q[low_rows]
+            block[low_rows] += pack((Q * lift[low_rows, None, :]) @ Q.swapaxes(1, 2))
+
+    map_ranges(piece, len(projected))
     return projected
 
 
