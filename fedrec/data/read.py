@@ -19,12 +19,10 @@ from functools import partial
 from importlib import metadata
 from pathlib import Path
 
-from fedrec.data.book_crossing import is_book_crossing, read_book_crossing
 from fedrec.data.click_lists import read_click_lists, read_click_matrices
 from fedrec.data.interactions import Dataset
 from fedrec.data.item_tables import PARQUET
 from fedrec.data.movielens import ML_1M, ML_10M, ML_20M, ML_100K, MovieLensFormat, read_movielens
-from fedrec.data.netflix import is_netflix, read_netflix
 from fedrec.data.opening import line_of, open_bytes, require_file, understood
 from fedrec.data.partitions import MANIFEST, read_partitions
 from fedrec.data.recbole import read_recbole
@@ -310,7 +308,7 @@ def _is_table(path: Path) -> bool:
         return is_divided(path) or any(file.suffix in PARQUET for file in path.iterdir())
     known = (".csv", ".tsv", ".tab", ".txt", ".dat", *JSON_LINES, *PARQUET)
     named = path.name in ("train.txt", "ratings.dat")  # which are other formats
-    others = named or _is_20m(path) or is_netflix(path) or is_book_crossing(path)
+    others = named or _is_20m(path)
     return suffix_of(path) in known and not others
 
 
@@ -331,10 +329,6 @@ FORMATS: dict[str, Reader] = {
         read_table,
         _is_table,
         TableOptions,
-    ),
-    "netflix": Reader("Netflix Prize: blocks of ratings below 123:", read_netflix, is_netflix),
-    "book-crossing": Reader(
-        "Book-Crossing: BX-Book-Ratings.csv, BX-Books.csv", read_book_crossing, is_book_crossing
     ),
     "recbole": Reader("RecBole .inter and .item", read_recbole, _is_recbole),
     "clicks-lists": Reader(

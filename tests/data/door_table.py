@@ -18,7 +18,6 @@ import warnings
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, fields, is_dataclass
-from datetime import date
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -108,14 +107,6 @@ FIXED: Mapping[str, Callable[[list[Row]], str]] = {
     "ratings.csv": lambda rows: (
         "userId,movieId,rating,timestamp\n" + "".join(",".join(row) + "\n" for row in rows)
     ),
-    "combined_data_1.txt": lambda rows: "".join(
-        f"{row[1]}:\n{row[0]},{row[2]},{date.fromtimestamp(int(row[3])) if row[3].isdigit() else row[3]}\n"
-        for row in rows
-    ),
-    "BX-Book-Ratings.csv": lambda rows: (
-        '"User-ID";"ISBN";"Book-Rating"\n'
-        + "".join(f'"{row[0]}";"{row[1]}";"{row[2]}"\n' for row in rows)
-    ),
     "a.inter": lambda rows: (
         "user_id:token\titem_id:token\trating:float\ttimestamp:float\t"
         "what:token\twho:token\tstars:float\tat:float\n" + _delimited("\t", header=False)(rows)
@@ -130,9 +121,7 @@ FILMS = {
                                  for j in range(1, ITEMS + 1))),
     "ratings.dat": ("movies.dat", "".join(f"{j}::Film {j} (199{j})::Drama\n" for j in range(1, ITEMS + 1))),
     "ratings.csv": ("movies.csv", "movieId,title,genres\n" + "".join(f"{j},Film {j} (199{j}),Drama\n" for j in range(1, ITEMS + 1))),
-    "BX-Book-Ratings.csv": ("BX-Books.csv", '"ISBN";"Book-Title"\n' + "".join(f'"{j}";"Book {j} word{j}"\n' for j in range(1, ITEMS + 1))),
     "a.inter": ("a.item", "item_id:token\tgenre:token\twhat:token\n" + "".join(f"{j}\tg{j % 3}\t{ITEMS + 1 - j}\n" for j in range(1, ITEMS + 1))),
-    "combined_data_1.txt": ("movie_titles.csv", "".join(f"{j},199{j},Film name{j}\n" for j in range(1, ITEMS + 1))),
 }  # fmt: skip
 """Public items beside the rows, so that data.features = false has something to leave out."""
 
@@ -321,18 +310,6 @@ DOORS = (
     Door("ml-1m", _of_file("ratings.dat", **{"data.format": "ml-1m"}), _events, "ratings.dat"),
     Door("ml-10m", _of_file("ratings.dat", **{"data.format": "ml-10m"}), _events, "ratings.dat"),
     Door("ml-20m", _of_file("ratings.csv", **{"data.format": "ml-20m"}), _events, "ratings.csv"),
-    Door(
-        "netflix",
-        _of_file("combined_data_1.txt", **{"data.format": "netflix"}),
-        _events,
-        "combined_data_1.txt",
-    ),
-    Door(
-        "book-crossing",
-        _of_file("BX-Book-Ratings.csv", **{"data.format": "book-crossing"}),
-        _events,
-        "BX-Book-Ratings.csv",
-    ),
     Door("recbole", _of_file("a.inter", **RANGE), _events, "a.inter"),
     Door(
         "clicks-lists",
@@ -433,7 +410,7 @@ LINKED = {"recipe": "dp-cmf", "collective.sides": ["metadata", "similar-items"],
           "collective.similar_file": _links("1,2\n")}  # fmt: skip
 KEYS = (
     Key("data.path", (_csv("another.csv"),), fails=True),
-    Key("data.format", ("book-crossing", "ml-100k"), fails=True),
+    Key("data.format", ("recbole", "clicks-lists", "ml-100k"), fails=True),
     Key("data.validation", (_csv("other.csv"),), beside=({"data.test": _csv("test.csv")},)),
     Key("data.test", (_csv("test.csv"),)),
     Key("data.features_path", (lambda folder, _: _write(folder / "features.csv", FEATURES), lambda folder, _: _write(folder / "plots.jsonl", PLOTS))),

@@ -81,9 +81,6 @@ TEXTS: Mapping[str, str] = {
     "a.inter": "user_id:token\titem_id:token\tcount:float\n"
     + "".join(f"u{k}\ti{j}\t{j}\n" for k in range(4) for j in range(4)),
     "train.txt": "".join(f"{k} 0 1 {2 + k}\n" for k in range(4)),
-    "combined_data_1.txt": "1:\n7,3,2005-09-06\n8,4,2005-09-07\n2:\n7,5,2005-09-08\n",
-    "BX-Book-Ratings.csv": '"User-ID";"ISBN";"Book-Rating"\n'
-    + "".join(f'"{k}";"03{j}";"{1 + j}"\n' for k in range(4) for j in range(4)),
 }  # fmt: skip
 ITEMS = "item,title,genre,price\n" + "".join(f"i{j},Title {j},a|b{j % 2},{j}.5\n" for j in range(4))
 LINKS = "item,neighbour,score\ni0,i1,.5\ni1,i2,.25\ni2,i3,1\n"
@@ -104,11 +101,6 @@ BESIDE: Mapping[str, tuple[str, str]] = {
         "movieId,title,genres\n"
         + "".join(f'{j},"Film, {j} (1990)",Drama|War\n' for j in range(1, 5)),
     ),
-    "BX-Books.csv": (
-        "BX-Book-Ratings.csv",
-        '"ISBN";"Book-Title"\n' + "".join(f'"03{j}";"Book {j}"\n' for j in range(4)),
-    ),
-    "movie_titles.csv": ("combined_data_1.txt", "1,2003,Dinosaur Planet\n2,NULL,Isle, of Man\n"),
     "a.item": (
         "a.inter",
         "item_id:token\tgenre:token_seq\tprice:float\n"

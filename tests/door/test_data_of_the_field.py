@@ -80,62 +80,6 @@ def test_json_lines_are_described_and_divided_by_commands(
     assert len(fedrec.Dataset.from_file(parts)) == 12
 
 
-def netflix(folder: Path) -> Path:
-    first = "1:\n10,3,2005-09-06\n11,5,2005-05-13\n2:\n10,1,2004-01-02\n"
-    (folder / "combined_data_1.txt").write_text(first)
-    (folder / "combined_data_2.txt").write_text("7:\n12,4,2003-03-04\n")
-    titles = "1,2003,Dinosaur Planet\n2,NULL,Am\xe9lie, Part 2\n7,1999,Seven\n"
-    (folder / "movie_titles.csv").write_bytes(titles.encode("latin-1"))
-    return folder
-
-
-def test_blocks_of_the_netflix_prize_are_ratings_with_titles(tmp_path: Path) -> None:
-    data = fedrec.Dataset.from_file(netflix(tmp_path))
-    assert repr(data) == "Dataset(ratings, 3 users, 3 items, 4 events)"
-    assert data.source.catalogue.titles == ("Dinosaur Planet", "Am\xe9lie, Part 2", "Seven")
-    assert data.to_frame().rows()[0] == (10, 1, 3.0, 1125964800)
-    (tmp_path / "movie_titles.csv").unlink()
-    assert len(fedrec.Dataset.from_file(tmp_path / "combined_data_1.txt")) == 3
-
-
-@pytest.mark.parametrize(
-    ("text", "line"),
-    [
-        ("1:\n10,3\n", 2),
-        ("10,3,2005-09-06\n", 1),
-        ("1:\n10,3,06.09.2005\n", 2),
-        ("1:\nx\n", 2),
-    ],
-)
-def test_a_line_that_is_no_rating_is_named(text: str, line: int, tmp_path: Path) -> None:
-    (tmp_path / "combined_data_1.txt").write_text(text)
-    with pytest.raises(fedrec.DataError, match=f"line {line}: expected a film as 123:"):
-        fedrec.Dataset.from_file(tmp_path, "netflix")
-
-
-def books(folder: Path) -> Path:
-    rows = ['"User-ID";"ISBN";"Book-Rating"', '"276725";"034545104X";"0"']
-    rows += ['"276726";"0155061224";"5"', r'"276727";"\"0446520802";"10"']
-    rows += ['"276725";"0155061224";"7"']
-    (folder / "BX-Book-Ratings.csv").write_bytes("\r\n".join(rows).encode("latin-1"))
-    named = ['"ISBN";"Book-Title";"Book-Author"', r'"0155061224";"Rites \"of\" Passage; 1";"J"']
-    named += ['"034545104X";"Fl\xfcgel";"K"', r'"\"0446520802";"Sch\xf6n";"L"']
-    (folder / "BX-Books.csv").write_bytes("\r\n".join(named).encode("latin-1"))
-    return folder
-
-
-def test_book_crossing_is_read_as_it_is_quoted(tmp_path: Path) -> None:
-    data = fedrec.Dataset.from_file(books(tmp_path), out_of_range="drop")
-    assert (data.kind, len(data)) == ("ratings", 3)
-    assert 'Rites "of" Passage; 1' in (data.source.catalogue.titles or ())
-    assert '"0446520802' in data.item_ids
-    clicks = fedrec.Dataset.from_file(tmp_path, kind="clicks", rating_range=(0, 10))
-    assert (clicks.kind, len(clicks)) == ("clicks", 4)
-    with pytest.raises(fedrec.DataError, match=r"1 of 4 rows .* have the rating 0") as refused:
-        fedrec.Dataset.from_file(tmp_path)
-    assert 'out_of_range = "drop"' in refused.value.remedy
-
-
 LOG = {"user": [1, 1, 2, 2], "item": [7, 8, 7, 9], "plays": [1, 40, 3, 5], "thumb": [0, 1, 1, 0]}
 KEPT = {("plays", 5): {(1, 8), (2, 9)}, ("thumb", 1): {(1, 8), (2, 7)}}
 

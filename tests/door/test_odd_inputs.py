@@ -388,15 +388,6 @@ FILES: dict[str, Case] = {
     "a frame for a path": Case(
         lambda g: fedrec.Dataset.from_file(pl.DataFrame(made())), "is no path .*from_frame"
     ),
-    "a Netflix file of UTF-16": Case(
-        file("n/combined_data_1.txt", "1:\n1,3,2005-01-01\n".encode("utf-16")),
-        "UTF-16",
-        file("n/combined_data_1.txt", b"\xef\xbb\xbf1:\n1,3,2005-01-01\n"),
-    ),
-    "books of UTF-16": Case(
-        file("b/BX-Book-Ratings.csv", '"User-ID";"ISBN";"Book-Rating"\n'.encode("utf-16")),
-        "UTF-16",
-    ),
     "a header in the middle of items": Case(
         frame(made(), items={"item": ["0", "item"], "title": ["A", "title"]}),
         "item id that is new",
@@ -527,37 +518,6 @@ FILES: dict[str, Case] = {
         file("log.jsonl", lines([]), **CLICKS),
     ),
     "an empty JSON file": Case(file("log.jsonl", ""), "empty"),
-    "a Netflix row without a film": Case(
-        file("n/combined_data_1.txt", "1,2,2005-01-01\n", format="netflix"), "line 1"
-    ),
-    "a Netflix day that is none": Case(
-        file("n/combined_data_1.txt", "1:\n1,2,2005-13-45\n"), "2005-13-45"
-    ),
-    "Netflix stars off the scale": Case(
-        file("n/combined_data_1.txt", "1:\n1,9,2005-01-01\n"),
-        r"a rating in \[1, 5\]",
-        file("n/combined_data_1.txt", "1:\n1,9,2005-01-01\n2,3,2005-01-01\n", out_of_range="drop"),
-    ),
-    "Netflix without rows": Case(file("n/combined_data_1.txt", "1:\n2:\n"), "holds no rows"),
-    "books that nobody rated": Case(
-        file("b/BX-Book-Ratings.csv", '"User-ID";"ISBN";"Book-Rating"\n"1";"a";"0"\n"1";"b";"3"\n'),
-        "have the rating 0",
-        file(
-            "b/BX-Book-Ratings.csv",
-            '"User-ID";"ISBN";"Book-Rating"\n"1";"a";"0"\n"1";"b";"3"\n',
-            out_of_range="drop",
-        ),
-    ),
-    "a book's rating that is none": Case(
-        file("b/BX-Book-Ratings.csv", '"User-ID";"ISBN";"Book-Rating"\n"1";"a";"x"\n'),
-        "line 2: expected a finite number",
-    ),
-    "another header of books": Case(
-        file("b/BX-Book-Ratings.csv", '"User";"ISBN";"Book-Rating"\n"1";"a";"2"\n'), "line 1"
-    ),
-    "a row of books too short": Case(
-        file("b/BX-Book-Ratings.csv", '"User-ID";"ISBN";"Book-Rating"\n"1";"a"\n'), "line 2"
-    ),
     "lists of words": Case(file("l/train.txt", "0 1 2\n1 a\n"), "line 2"),
     "lists with gaps": Case(file("l/train.txt", "0 1\n99999999 2\n"), "numbered from 0"),
     "an empty list": Case(file("l/train.txt", ""), "empty"),
