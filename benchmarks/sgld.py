@@ -31,7 +31,8 @@ from benchmarks.results import Row, Tables
 from fedrec.arrays import Float32s
 from fedrec.data.interactions import Interactions
 from fedrec.data.planted import SHAPES, planted, planted_truth
-from fedrec.factorization.blocked_sgd import (
+from fedrec.numerics.threads import cores
+from fedrec_research.fast_dpmf.blocked_sgd import (
     Blocks,
     Diffusion,
     Pass,
@@ -40,7 +41,6 @@ from fedrec.factorization.blocked_sgd import (
     descend,
     products,
 )
-from fedrec.numerics.threads import cores
 
 RIDGE = 0.03
 RATE = 0.06

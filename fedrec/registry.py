@@ -38,7 +38,6 @@ BUILT_IN = (
     "default",
     "published",
     "dp-cmf",
-    "dpmf",
     "noisy-descent",
     "dp-gd",
     "dp-sgd",

@@ -79,8 +79,8 @@ NAMES: Mapping[str, Mapping[str, Any]] = {
 """Further names of `recipe`, of the papers' methods and of ours on news, and the keys that each
 stands for. ssp1: as many resamples as steps, 16 in Figure 4 of AM-SSP."""
 MEANT = {
-    "fast-dpmf": "it is called 'noisy-descent' now, and the paper's sampler 'dpmf'. ",
-    "sgld": "the sampler of Fast DPMF is called 'dpmf'. ",
+    "fast-dpmf": "it is called 'noisy-descent' now, and the sampler of research/ 'dpmf'. ",
+    "sgld": "the sampler of Fast DPMF is 'dpmf' of research/. ",
     "dpals": "with adaptive weights it is 'ada-dpals'; with uniform ones set model.weights. ",
     "ada-dpsgd": "Ada-DPALS Algorithm 2 is called 'ada-dpgd'. ",
 }
@@ -229,7 +229,7 @@ class Scenario(Table):
     run: RunSettings = RunSettings()
     own: dict[str, Any] = Field(
         default_factory=dict,
-        description="settings of dpmf and dp-sgd, or of a recipe that an extension registers",
+        description="settings of dp-sgd, or of a recipe that an extension registers",
     )
 
     @model_validator(mode="before")

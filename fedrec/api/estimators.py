@@ -24,7 +24,7 @@ class MatrixFactorization(Recommender):
             without privacy.
         delta: Probability with which the guarantee may fail; far below 1 / users.
         method: "default", or another `recipe` of a scenario: "ssp1", "ssp2" or "am-ssp",
-            "am-dpsgd", "ada-dpals", "ada-dpgd", "dp-cmf" and "dpmf" are methods of papers,
+            "am-dpsgd", "ada-dpals", "ada-dpgd" and "dp-cmf" are methods of papers,
             "noisy-descent" of ratings and "convex-ssp" of clicks are ours.
         noise: "system" draws from the operating system; "seeded" repeats to the byte, for
             experiments only.

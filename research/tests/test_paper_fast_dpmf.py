@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from fedrec.privacy.guarantee import Guarantee
-from fedrec.recipes.dpmf import PosteriorSettings
+from fedrec_research.fast_dpmf.recipe import PosteriorSettings
 from fedrec_research.papers import fast_dpmf
 from fedrec_research.papers.starts import Start
 from research.tests.paper_rows import paper_rows

@@ -410,7 +410,7 @@ LINKED = {"recipe": "dp-cmf", "collective.sides": ["metadata", "similar-items"],
           "collective.similar_file": _links("1,2\n")}  # fmt: skip
 KEYS = (
     Key("data.path", (_csv("another.csv"),), fails=True),
-    Key("data.format", ("recbole", "clicks-lists", "ml-100k"), fails=True),
+    Key("data.format", ("recbole", "partitions", "ml-100k"), fails=True),
     Key("data.validation", (_csv("other.csv"),), beside=({"data.test": _csv("test.csv")},)),
     Key("data.test", (_csv("test.csv"),)),
     Key("data.features_path", (lambda folder, _: _write(folder / "features.csv", FEATURES), lambda folder, _: _write(folder / "plots.jsonl", PLOTS))),

@@ -17,7 +17,6 @@ MEANT = {
     "AM-DPSGD": "am-dpsgd",
     "DP-CMF": "dp-cmf",
     "dp-cmf": "dp-cmf",
-    "dpmf": "dpmf",
     "default": "default",
 }
 

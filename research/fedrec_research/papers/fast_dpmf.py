@@ -18,11 +18,11 @@ from itertools import product
 
 import numpy as np
 
-from fedrec.factorization.blocked_sgd import Diffusion, Pass, Rows, blocks_of, descend
 from fedrec.privacy.guarantee import Guarantee, non_private
 from fedrec.randomness import Streams
-from fedrec.recipes.dpmf import PosteriorSettings, guarantee_for, sample
 from fedrec.settings import Scenario
+from fedrec_research.fast_dpmf.blocked_sgd import Diffusion, Pass, Rows, blocks_of, descend
+from fedrec_research.fast_dpmf.recipe import PosteriorSettings, guarantee_for, sample
 from fedrec_research.papers.paper import Line, Paper, Point, Work, joined
 from fedrec_research.papers.starts import Start
 from fedrec_research.runner import Fitted, on_test, rmse, row_of

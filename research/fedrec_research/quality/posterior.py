@@ -20,8 +20,8 @@ from fedrec.data.planted import SHAPES, planted
 from fedrec.evaluation.ratings import rating_metrics
 from fedrec.factorization.facts import predict
 from fedrec.randomness import Streams
-from fedrec.recipes.dpmf import Conversion, PosteriorSettings, sample
 from fedrec.storage import finite
+from fedrec_research.fast_dpmf.recipe import Conversion, PosteriorSettings, sample
 from fedrec_research.trials import Asked, Row
 
 PER_USER = 69

@@ -24,10 +24,10 @@ from fedrec.factorization.facts import PublicFacts, public_facts
 from fedrec.privacy.guarantee import Guarantee, non_private
 from fedrec.randomness import Streams
 from fedrec.recipes import prepare
-from fedrec.recipes.dpmf import PosteriorSettings, guarantee_for, sample
 from fedrec.run.outcomes import baselines
 from fedrec.settings import Scenario, validated
 from fedrec.storage import finite
+from fedrec_research.fast_dpmf.recipe import PosteriorSettings, guarantee_for, sample
 from fedrec_research.runner import Fitted, fitted, load_whole, on_test, on_validation
 from fedrec_research.sealed import SealedSplit, load_sealed
 from fedrec_research.study import ratings_settings

@@ -15,7 +15,12 @@ from scipy import integrate
 import fedrec
 from fedrec.data.interactions import Interactions
 from fedrec.data.planted import SHAPES, planted
-from fedrec.factorization.blocked_sgd import (
+from fedrec.factorization.facts import PublicFacts, predict
+from fedrec.preparing import prepare
+from fedrec.randomness import Streams
+from fedrec.run import statement
+from fedrec.settings import load
+from fedrec_research.fast_dpmf.blocked_sgd import (
     Diffusion,
     Pass,
     Rows,
@@ -23,10 +28,7 @@ from fedrec.factorization.blocked_sgd import (
     descend,
     settle,
 )
-from fedrec.factorization.facts import PublicFacts, predict
-from fedrec.preparing import prepare
-from fedrec.randomness import Streams
-from fedrec.recipes.dpmf import (
+from fedrec_research.fast_dpmf.recipe import (
     PosteriorSettings,
     SampleRecipe,
     Scaling,
@@ -34,8 +36,6 @@ from fedrec.recipes.dpmf import (
     sample,
     user_weights,
 )
-from fedrec.run import statement
-from fedrec.settings import load
 
 SETTINGS = PosteriorSettings(dimension=2, passes=5, most_ratings=6, weight_limit=3.0)
 

@@ -27,10 +27,10 @@ from fedrec.arrays import Float64s, Floats, Int32s, Int64s
 from fedrec.data.interactions import Interactions
 from fedrec.numerics import compiled
 from fedrec.numerics.kernels import pad_columns
-from fedrec.numerics.normals import diffuse, fill_normals
-from fedrec.numerics.pair_step import dot, exchange
 from fedrec.numerics.threads import map_ranges
 from fedrec.numerics.tiles import prefetch
+from fedrec_research.fast_dpmf.normals import diffuse, fill_normals
+from fedrec_research.fast_dpmf.pair_step import dot, exchange
 
 AHEAD = 4
 """Events between asking for an item's row and using it (Alg. 2 l. 11; the paper's stride is 2)."""

@@ -43,7 +43,6 @@ from fedrec.arrays import Float64s, Int64s
 from fedrec.data.interactions import Interactions
 from fedrec.data.kinds import Kind
 from fedrec.errors import SettingsError
-from fedrec.factorization.blocked_sgd import Diffusion, Pass, Rows, blocks_of, descend, settle
 from fedrec.factorization.example_choice import uniform_choice
 from fedrec.factorization.facts import PublicFacts
 from fedrec.factorization.least_squares import LocalStageModel, own_means
@@ -54,6 +53,7 @@ from fedrec.privacy.calibration import Plan, PlannedRelease
 from fedrec.privacy.guarantee import Guarantee
 from fedrec.randomness import Streams, SystemStreams
 from fedrec.registry import RecipeSpec
+from fedrec_research.fast_dpmf.blocked_sgd import Diffusion, Pass, Rows, blocks_of, descend, settle
 
 Conversion = Literal["add/remove", "printed"]
 
@@ -214,7 +214,7 @@ class DpmfSettings(BaseModel):
     rate: float = Field(0.02, gt=0, description="eta of the first pass")
     decay: float = Field(0.0, ge=0, description="gamma: eta / (1 + gamma t) in pass t")
     forgets: float = Field(
-        0.05, gt=0, description="the largest 2 lambda eta; see factorization.sampling.posterior"
+        0.05, gt=0, description="the largest 2 lambda eta; see `PosteriorSettings`"
     )
     user_ridge: float = Field(3.0, gt=0, description="lambda of eq. 5, on devices")
 

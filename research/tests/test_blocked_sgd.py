@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from fedrec.data.interactions import Interactions
-from fedrec.factorization.blocked_sgd import (
+from fedrec.numerics import threads
+from fedrec_research.fast_dpmf.blocked_sgd import (
     Blocks,
     Diffusion,
     Pass,
@@ -22,8 +23,7 @@ from fedrec.factorization.blocked_sgd import (
     products,
     settle,
 )
-from fedrec.numerics import threads
-from fedrec.numerics.normals import fill_normals
+from fedrec_research.fast_dpmf.normals import fill_normals
 from tests.cases import slow_but
 
 ITEMS = 40

@@ -1,0 +1,1 @@
+"""Fast DP matrix factorisation as published (Liu, Wang, Smola 2015): a recipe by entry point."""
