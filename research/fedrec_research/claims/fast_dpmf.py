@@ -121,7 +121,7 @@ CLAIMS = (
         proved(
             "in part",
             "an exact sample is; no finite chain is one, so that its ledger counts it as infinite",
-            "tests/factorization/test_posterior.py",
+            "research/tests/test_posterior.py",
         ),
         main=True,
     ),
@@ -133,7 +133,7 @@ CLAIMS = (
         proved(
             "in part",
             "under the same condition; checked for exact densities by quadrature",
-            "tests/factorization/test_posterior.py",
+            "research/tests/test_posterior.py",
         ),
         main=True,
     ),
@@ -145,7 +145,7 @@ CLAIMS = (
         proved(
             "did not hold",
             "2η is meant; the printed step doubles ε",
-            "tests/factorization/test_posterior.py",
+            "research/tests/test_posterior.py",
         ),
     ),
 )
