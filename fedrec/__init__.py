@@ -30,6 +30,7 @@ _PLACES = {
     "ItemItem": _API + "estimators",
     "Popularity": _API + "estimators",
     "ItemBias": _API + "estimators",
+    "TorchRecommender": _API + "torch_recommender",
     "load": _API + "estimators",
     "NewsData": _API + "news",
     "NewsRecommender": _API + "news",

@@ -21,6 +21,7 @@ from fedrec.api.running import Simulation as Simulation
 from fedrec.api.running import audit as audit
 from fedrec.api.running import scenarios as scenarios
 from fedrec.api.running import simulate as simulate
+from fedrec.api.torch_recommender import TorchRecommender as TorchRecommender
 from fedrec.certificates.verifying import verify as verify
 from fedrec.errors import DataError as DataError
 from fedrec.errors import DataWarning as DataWarning

@@ -79,9 +79,12 @@ class Loopback:
             yield reports
 
     def reports(self, question: Question) -> Iterator[Reports]:
-        """What leaves the devices, in batches of consecutive users."""
-        for start in range(0, self.interactions.num_users, self.users_per_batch):
-            users = np.arange(start, min(start + self.users_per_batch, self.interactions.num_users))
+        """What leaves the devices, in batches of consecutive users; sums are exact, so that sizes of
+        batches do not show."""
+        numbers = sum(spec.folds * spec.width for spec in question.blocks)
+        most = max(1, min(self.users_per_batch, _BATCH_BYTES // max(numbers, 1)))
+        for start in range(0, self.interactions.num_users, most):
+            users = np.arange(start, min(start + most, self.interactions.num_users))
             yield self.steps[question.step](question, self.interactions.users_subset(users))
 
 

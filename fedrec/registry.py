@@ -47,6 +47,7 @@ BUILT_IN = (
     "dp-bias",
     "dp-popularity",
     "dp-item-item",
+    "torch",
     "privaterec",
 )
 """Recipes that come with fedrec: each is a module of `fedrec.recipes`, loaded when its name is
@@ -69,6 +70,7 @@ MODELS: Mapping[str, str] = {
     "published": "fedrec.factorization.am_ssp.client:PublishedModel",
     "fast-dpmf": "fedrec.factorization.least_squares:LocalStageModel",
     "convex-ssp": "fedrec.recipes.convex_ssp:ConvexModel",
+    "torch": "fedrec.torch_modules.model:TorchModel",
 }
 """Kinds of models that fedrec's own recipes release, and the class of each: a name is known without
 its module, which is loaded when a model of that kind is."""
@@ -340,7 +342,7 @@ def model_kinds() -> tuple[str, ...]:
         Fedrec's own first.
 
     >>> model_kinds()
-    ('default', 'clicks', 'item-item', 'public-prior', 'published', 'fast-dpmf', 'convex-ssp')
+    ('default', 'clicks', 'item-item', 'public-prior', 'published', 'fast-dpmf', 'convex-ssp', 'torch')
     """
     return tuple(dict.fromkeys((*MODELS, *_outside_models())))
 

@@ -213,6 +213,7 @@ class Scenario(Table):
         "convex-ssp: clicks by logistic loss; dp-bias: ratings by item biases and own means; "
         "dp-popularity: clicks by counts; "
         "dp-item-item: clicks by one Gram of the most clicked items and EASE; "
+        "torch: clicks by a PyTorch module of your own, named in [own]; "
         "privaterec: news, see [news]; or one that an extension registers, see [own]. ssp1, ssp2, "
         "am-ssp, ada-dpals, ada-dpgd, additive, central, central-encoder, fedrec and dp-fedrec "
         "stand for one of these with keys of [model] or [news]",
