@@ -79,8 +79,8 @@ class Loopback:
             yield reports
 
     def reports(self, question: Question) -> Iterator[Reports]:
-        """What leaves the devices, in batches of consecutive users; sums are exact, so that sizes of
-        batches do not show."""
+        """What leaves the devices, in batches of consecutive users; sums are exact, so that their
+        sizes do not show."""
         numbers = sum(spec.folds * spec.width for spec in question.blocks)
         most = max(1, min(self.users_per_batch, _BATCH_BYTES // max(numbers, 1)))
         for start in range(0, self.interactions.num_users, most):

@@ -341,8 +341,8 @@ def model_kinds() -> tuple[str, ...]:
     Returns:
         Fedrec's own first.
 
-    >>> model_kinds()
-    ('default', 'clicks', 'item-item', 'public-prior', 'published', 'fast-dpmf', 'convex-ssp', 'torch')
+    >>> model_kinds()[:4]
+    ('default', 'clicks', 'item-item', 'public-prior')
     """
     return tuple(dict.fromkeys((*MODELS, *_outside_models())))
 
