@@ -40,6 +40,7 @@ BENCHMARKS = {
     "catalogues": "",
     "serving-endurance": "",
     "serving-overload": "",
+    "torch-modules": "",
 }
 """By name, in the order of the page: options of the result that is kept."""
 
