@@ -39,7 +39,7 @@ def _rows(users: int, quick: bool) -> list[Row]:
             begun = time.process_time()
             model = make(epsilon=epsilon, noise="seeded").fit(train)
             seconds = time.process_time() - begun
-            found = fedrec.evaluate(model, test, k=20, controls=False).metrics["ndcg@20"]
+            found = fedrec.evaluate(model, test, k=(20,), controls=False).headline["ndcg@20"]
             rows.append(
                 {
                     "people": users,

@@ -133,7 +133,7 @@ class ItemItem:
             "left": self.left,
             "right": self.right,
             "spread": np.array(self.spread),
-            **({"decay": np.array(self.decay)} if self.decay else {}),
+            **({"age_power": np.array(self.decay)} if self.decay else {}),
         }
 
     @staticmethod
@@ -142,7 +142,8 @@ class ItemItem:
         left = np.asarray(arrays["left"], np.float32)
         right = np.asarray(arrays["right"], np.float32)
         head = np.asarray(arrays["head"], np.int64)
-        decay = float(arrays.get("decay", np.array(0.0)))
+        # the version before kept the base of a power under another name: its clicks count alike
+        decay = float(arrays.get("age_power", np.array(0.0)))
         return ItemItem(head, left, right, float(arrays["spread"]), decay)
 
 
