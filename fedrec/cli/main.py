@@ -168,8 +168,6 @@ def _fedrec(
         typer.echo(f"fedrec {__version__}, messages of version {PROTOCOL}")
     elif context.invoked_subcommand is None:
         typer.echo(context.get_help())
-    else:
-        one_blas_thread()
 
 
 def _join(verbs: typer.Typer) -> None:
@@ -181,6 +179,7 @@ def _join(verbs: typer.Typer) -> None:
         app.add_typer(verbs)
 
 
+one_blas_thread()  # modules of verbs import NumPy, which reads it once
 for place in VERBS:
     module, _, attribute = place.partition(":")
     _join(getattr(import_module(module), attribute))

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 from safetensors.numpy import load
+from threadpoolctl import threadpool_info, threadpool_limits
 
 import fedrec
 from fedrec.certificates import verifying
@@ -464,3 +465,21 @@ def test_a_released_folder_says_the_same_in_words_when_a_person_has_other_rows(
         said["serving.json"].pop("events")
         told.append({**said, "README.md": files["README.md"].read_text(), "all": sorted(files)})
     assert told[0] == told[1]
+
+
+def test_a_verification_sums_with_one_blas_thread_whoever_asks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A notebook's NumPy has as many as the machine has cores, and bytes depend on their number."""
+    seen = list[int]()
+
+    def look(*_: object, **__: object) -> None:
+        blas = [own for own in threadpool_info() if own["user_api"] == "blas"]
+        seen.extend(own["num_threads"] for own in blas)
+
+    monkeypatch.setattr(verifying, "_verified", look)
+    (tmp_path / FILE).parent.mkdir(exist_ok=True)
+    (tmp_path / FILE).touch()
+    with threadpool_limits(limits=2, user_api="blas"):
+        verify(tmp_path)
+    assert {*seen} == {1}

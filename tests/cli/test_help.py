@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -64,3 +68,15 @@ def test_a_first_look_ends_with_the_command_that_trains(
 def test_an_item_with_a_blank_title_is_shown_by_its_id() -> None:
     items = PublicItems.of_features(("7", "8", "9"), ("Heat", "", " "), PublicFeatures({}))
     assert items.shown == ["Heat", "8", "9"]
+
+
+def test_a_command_sums_with_one_blas_thread_on_every_machine() -> None:
+    """Its bytes depend on their number, so that a certificate made with two does not hold with
+    one. In a process of its own: NumPy reads the variable once."""
+    look = "import json, threadpoolctl, scipy.linalg; print(json.dumps([own['num_threads'] for "
+    look += "own in threadpoolctl.threadpool_info() if own['user_api'] == 'blas']))"
+    unset = {name: word for name, word in os.environ.items() if "NUM_THREADS" not in name}
+    program = [sys.executable, "-c", f"import fedrec.cli.main; {look}"]
+    found = json.loads(subprocess.run(program, env=unset, capture_output=True, check=True).stdout)
+    assert found
+    assert {*found} == {1}
