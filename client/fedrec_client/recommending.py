@@ -367,7 +367,9 @@ class Recommender:
         chosen: dict[str, Any] = {"k": k, "categories": bits, "allowed": allowed}
         window = model.window(clicks)
         rows, scores = best(model.bundle, window, events, **chosen, keep_seen=keep_seen)
-        plain = allowed is None and not keep_seen
+        plain = rows  # of all items: a few are often in everybody's order by chance
+        if allowed is not None or keep_seen:
+            plain, _ = best(model.bundle, window, events, k=k, categories=bits)
         journal = tuple(self._server.journal[began:])
         return Answered(
             _listed(model.bundle, rows, scores),
@@ -382,9 +384,7 @@ class Recommender:
             model.off_scale(clicks),
             journal,
             model.first_unknown(clicks),
-            is_everybodys(model.bundle, events, rows, categories=bits)
-            if plain
-            else np.array_equal(rows, best(model.bundle, model.nothing, [], **chosen)[0]),
+            is_everybodys(model.bundle, events, plain, categories=bits),
         )
 
     def _ranks_here(self) -> bool:

@@ -144,6 +144,9 @@ def test_these_items_alone_are_ranked_here_and_what_was_seen_may_be_kept(
             one.id for one in kept.items if one.id not in seen
         ]
         assert (kept.left, len(device.ledger.entries)) == ((), 0)
+        # one item is in everybody's order, and says nothing of whose list this is
+        assert not device.recommend(CLICKS, items=asked[:1], keep_seen=True).everybodys
+        assert device.recommend(Clicks.of(["elsewhere"]), items=asked).everybodys
         with pytest.raises(DataError, match="none of the 1 items"):
             device.recommend(CLICKS, items=["elsewhere"])
         with pytest.raises(SettingsError, match="--items are ranked by this device"):
