@@ -325,7 +325,8 @@ def ids_of(given: Any, what: str) -> list[str]:
     list."""
     if isinstance(given, str | bytes):
         raise DataError(f"{what} is one text, {given!r}", "Give a list of ids.")
-    if not isinstance(given, Iterable) or hasattr(given, "columns"):
+    one = getattr(given, "ndim", 1) == 0  # an array of no dimension calls itself iterable
+    if one or not isinstance(given, Iterable) or hasattr(given, "columns"):
         raise DataError(f"{what} is a {type(given).__name__}, no list", "Give a list of ids.")
     return [str(one_id(one)) for one in given]
 

@@ -12,19 +12,19 @@ USUAL: dict[str, tuple[str, ...]] = {
     "user": (
         *("user", "user_id", "userid", "uid", "visitorid", "customer", "customer_id", "customerid"),
         *("reader", "reader_id", "reviewerid", "member", "member_id", "person", "account_id"),
-        *("username", "user_name"),
+        *("username", "user_name", "kunde", "kundennummer", "nutzer", "benutzer"),
     ),
     "item": (
         *("item", "item_id", "itemid", "iid", "movieid", "movie_id", "product_id", "productid"),
         *("news_id", "newsid", "article_id", "isbn", "asin", "parent_asin", "business_id", "book"),
         *("book_id", "movie", "film", "product", "article", "track", "track_id", "song", "song_id"),
-        *("artist", "artist_id", "artistid"),
+        *("artist", "artist_id", "artistid", "artikel", "artikelnummer", "produkt", "buch"),
     ),
     "rating": (
         *("rating", "ratings", "stars", "star", "star_rating", "score", "scores", "rate", "grade"),
-        *("overall", "user_rating", "book-rating", "preference"),
+        *("overall", "user_rating", "book-rating", "preference", "bewertung", "sterne"),
     ),
-    "timestamp": ("timestamp", "time", "date", "datetime", "unixreviewtime"),
+    "timestamp": ("timestamp", "time", "date", "datetime", "unixreviewtime", "datum", "zeit"),
 }
 _OTHER_OPINIONS = (
     *("thumb", "thumbs", "thumb_up", "thumbs_up", "vote", "votes", "like", "liked", "likes"),

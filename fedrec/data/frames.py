@@ -89,7 +89,8 @@ def _refuse_mixed(frame: Any, what: str) -> None:
         return
     for name in frame if isinstance(frame, Mapping) else getattr(frame, "columns", ()):
         column = frame[name]
-        if isinstance(column, str) or not isinstance(column, Iterable):
+        single = isinstance(column, str) or getattr(column, "ndim", 1) == 0
+        if single or not isinstance(column, Iterable):
             continue
         first: dict[type, Any] = {}
         for value in column:

@@ -18,7 +18,7 @@ from fedrec.data.text_tables import SEPARATORS, Layout, layout_of, rows_of, suff
 from fedrec.errors import DataError, MalformedRowError
 
 PARQUET = (".parquet", ".pq")
-TITLES = ("title", "movie_title", "name", "item_name")
+TITLES = ("title", "movie_title", "name", "item_name", "titel")
 _BINS = 10  # deciles: a number becomes one of ten words, each of as many items
 _TYPES = ("token", "token_seq", "float", "float_seq")
 

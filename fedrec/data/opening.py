@@ -222,8 +222,8 @@ def csv(source: Path | bytes, **layout: Any) -> pl.DataFrame:
     Raises what Polars raises: the caller names the line."""
     if isinstance(source, bytes):
         return pl.read_csv(source, **layout)
-    with open_bytes(source) as file:
-        return pl.read_csv(file, **layout)
+    with open_bytes(source) as file:  # Polars prints a panic where what it reads from fails
+        return pl.read_csv(file.read() if isinstance(file, _Unpacked) else file, **layout)
 
 
 def ndjson(content: bytes) -> pl.DataFrame:

@@ -4,10 +4,12 @@ Each is refused, or warned of, by name."""
 from __future__ import annotations
 
 import datetime
+import gzip
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import polars as pl
 import pytest
 
@@ -71,6 +73,10 @@ CASES: dict[str, tuple[Callable[[], Any], str]] = {
         ),
         "a curve needs a list",
     ),
+    "arrays of no dimension": (
+        frame({"user": np.array(3), "item": np.array(4)}),
+        "the frame cannot be read",
+    ),
     "an address that became a path": (
         lambda: fedrec.Dataset.from_file(Path("https://example.org/log.csv")),
         "is an address",
@@ -84,6 +90,36 @@ def test_it_is_refused_by_name(case: str) -> None:
     with pytest.raises(FedRecError, match=said) as refused:
         act()
     assert refused.value.remedy
+
+
+IDS: dict[str, Callable[[Any, Any], Any]] = {
+    "users": lambda model, id: model.recommend(id),
+    "items": lambda model, id: model.recommend(history=[1], items=id),
+    "exclude": lambda model, id: model.recommend(history=[1], exclude=id),
+    "history": lambda model, id: model.recommend(history=id),
+    "histories": lambda model, id: model.recommend(histories=id),
+    "similar": lambda model, id: model.similar_items(id),
+    "predict": lambda model, id: model.predict(history=[1], items=id),
+    "vectors": lambda model, id: model.user_factors(users=id),
+}
+
+
+def test_an_array_of_no_dimension_is_no_list_of_ids() -> None:
+    model = fedrec.Popularity(noise="seeded").fit(fedrec.Dataset.from_frame(log()))
+    for ask in IDS.values():
+        with pytest.raises(FedRecError, match=r"no list|array of shape|not a mapping"):
+            ask(model, np.array(1))
+
+
+def test_a_download_that_broke_off_is_one_line(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Polars would print a panic of its own."""
+    whole = gzip.compress(pl.DataFrame(log()).write_csv().encode())
+    (tmp_path / "log.csv.gz").write_bytes(whole[:-20])
+    with pytest.raises(FedRecError, match="cannot be read: Compressed file ended"):
+        fedrec.Dataset.from_file(tmp_path / "log.csv.gz")
+    assert capfd.readouterr() == ("", "")
 
 
 def test_vectors_that_are_all_the_same_are_warned_of() -> None:

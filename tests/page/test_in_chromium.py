@@ -545,3 +545,10 @@ def test_the_page_runs_under_its_own_strict_policy():
     assert not re.search(
         r"\beval\(|new Function|innerHTML|insertAdjacentHTML|https?://(?!www\.w3\.org)", modules
     )
+
+
+def test_a_site_without_a_training_says_so(browser, site):
+    page = browser.new_page()
+    page.goto(f"{site.rstrip(chr(47))}/training")
+    expect(page.locator("#training")).to_have_text("This site has no training to take part in.")
+    page.context.close()

@@ -43,6 +43,7 @@ export class HttpAggregator {
       throw new UnreachableError("The training cannot be reached. Try again later.");
     }
     if (response.ok) return response;
+    if (response.status === 404 && path === "v1/round") throw new UnreachableError("This site has no training to take part in.");
     const told = await response.json().catch(() => null);
     if (told?.code) throw new RefusedError(told.code, `${told.cause}.`, "Nothing was counted.");
     throw new UnreachableError(`The training answered with status ${response.status}. Try again later.`);
