@@ -192,16 +192,17 @@ class ClickLedger(SqliteLedger[ClickEntry]):
         limit: Guarantee,
         max_user_epsilon: float = math.inf,
         clock: Callable[[], float] = time.time,
+        seen: Path | None = None,
     ) -> None:
         """Open or begin the ledger at `path`. Raises RunError where it is in use, damaged, or older
-        than it was.
+        than it was. seen: as of `HeadFile`.
 
         max_user_epsilon: of all runs, per user (replace), at the limit's delta: for a person with
         a full history and as many labels as any user of this site (`of_person`).
         """
         self.limit = limit
         self.max_user_epsilon = max_user_epsilon
-        super().__init__(path, clock=clock)
+        super().__init__(path, clock=clock, seen=seen)
 
     def _load(self) -> None:
         super()._load()

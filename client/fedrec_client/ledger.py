@@ -151,13 +151,18 @@ class ClientLedger(SqliteLedger[RoundCharge]):
     schema = _SCHEMA
 
     def __init__(
-        self, path: Path, *, limit: Guarantee, clock: Callable[[], float] = time.time
+        self,
+        path: Path,
+        *,
+        limit: Guarantee,
+        clock: Callable[[], float] = time.time,
+        seen: Path | None = None,
     ) -> None:
-        """Open or begin the ledger at `path`.
+        """Open or begin the ledger at `path`. seen: as of `HeadFile`.
 
         Raises RunError where it is in use, damaged, or older than it was."""
         self.limit = limit
-        super().__init__(path, clock=clock)
+        super().__init__(path, clock=clock, seen=seen)
 
     def _load(self) -> None:
         super()._load()

@@ -164,9 +164,7 @@ class NewsParticipant:
                 "A run keeps its terms; begin a new one.",
             )
         unknown = self.users.unknown_events(terms)
-        self._notes.keep_translation(
-            terms.run, users=self.users.num_users, events=len(known.data), unknown_events=unknown
-        )
+        self._notes.keep_translation(terms.run, self.users.num_users, *unknown)
         self._notes.keep_terms(terms)
         self._run = known
         return Reply(Answer(self.name, self.users.num_users))

@@ -109,7 +109,7 @@ def open_participant(
         if state
         else None
     )
-    ledger = ClientLedger(folder / "ledger.sqlite", limit=settings.privacy.limit)
+    ledger = ClientLedger(folder / "ledger.sqlite", limit=settings.privacy.limit, seen=settings.seen)
     stack.callback(ledger.close)
     return Participant(
         settings.name,
@@ -163,6 +163,7 @@ def _open_news(settings: ClientSettings, folder: Path, stack: ExitStack) -> News
         folder / "clicks.sqlite",
         limit=settings.privacy.limit,
         max_user_epsilon=settings.privacy.max_user_epsilon,
+        seen=settings.seen,
     )
     stack.callback(ledger.close)
     trust = NewsTrust(

@@ -89,8 +89,8 @@ class SiteUsers(Protocol):
 
         Raises DataError or RefusedError, never because of an event."""
 
-    def unknown_events(self, terms: Terms) -> int:
-        """How many events `translate` leaves out."""
+    def unknown_events(self, terms: Terms) -> tuple[int, int]:
+        """How many events `translate` leaves out, and how many there are."""
 
 
 class Participant:
@@ -163,10 +163,7 @@ class Participant:
         require_sound(terms, self._bounds)
         self._look_again(terms.run)
         mine = self._translated(terms)
-        unknown = self.users.unknown_events(terms)
-        self._notes.keep_translation(
-            terms.run, users=mine.num_users, events=len(mine), unknown_events=unknown
-        )
+        self._notes.keep_translation(terms.run, mine.num_users, *self.users.unknown_events(terms))
         self._notes.keep_terms(terms)
         self._known = terms, mine
         if self.ledger.plan_of(terms.run) is None:  # once it is known, the plan decides

@@ -70,12 +70,11 @@ class LocalReaders:
         )
         return placed if known.all() else placed.select(np.flatnonzero(known))
 
-    def unknown_events(self, terms: Terms) -> int:
-        """How many clicks and shown news `translate` cannot place. For the site's own eyes."""
-        place = self._numbers(terms)
-        return int(
-            (place[self.clicks.history] < 0).sum() + (place[self.clicks.candidates] < 0).sum()
-        )
+    def unknown_events(self, terms: Terms) -> tuple[int, int]:
+        """How many clicks and shown news `translate` cannot place, and how many there are. For the
+        site's own eyes."""
+        named = np.concatenate([self.clicks.history, self.clicks.candidates])
+        return int((self._numbers(terms)[named] < 0).sum()), len(named)
 
     def catalogue(self, terms: Terms, *, seed: int) -> tuple[News, npt.NDArray[np.float32]]:
         """This site's copy of the public texts and vectors, in the run's order.

@@ -194,8 +194,9 @@ class Notes:
         except (FileNotFoundError, RefusedError):
             return None
 
-    def keep_translation(self, run: str, *, users: int, events: int, unknown_events: int) -> None:
+    def keep_translation(self, run: str, users: int, unknown: int, events: int) -> None:
         """How much of the site's data the newest run's catalogue names: for the site's own eyes.
+        unknown: of so many events.
 
         Raises RefusedError (`UNKNOWN_ITEM`) where it names nothing of what many users have: they
         would pay for empty reports. Of few users that would tell the server what they have. From
@@ -208,13 +209,13 @@ class Notes:
         )
         if refused_once.exists():
             raise _refused(Refusal.UNKNOWN_ITEM, "this site has no item of the catalogue", remedy)
-        content: dict[str, str | int] = {"run": run, "users": users, "events": events}
-        content["unknown_events"] = unknown_events
+        content: dict[str, str | int] = {"run": run, "users": users, "events": events - unknown}
+        content["unknown_events"] = unknown
         write_json(self._terms.parent / TRANSLATION, content)
-        if not unknown_events:
+        if not unknown:
             return
         logs.say(log, "items-unknown", level=logging.WARNING, **content, remedy=remedy)
-        if not events and users >= MANY_USERS:
+        if unknown == events and users >= MANY_USERS:
             write_json(refused_once, content)
             raise _refused(Refusal.UNKNOWN_ITEM, "this site has no item of the catalogue", remedy)
 

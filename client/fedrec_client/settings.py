@@ -228,6 +228,11 @@ class ClientSettings(PinnedTable):
     state: FilePath = Field(
         min_length=1, description="folder of the ledger and of what is known about runs"
     )
+    own_head: FilePath = Field(
+        "",
+        description="file outside of state that keeps the newest head of this client's own ledger: "
+        "a state folder that is put back, by one entry too, is refused then",
+    )
     data: ClientData
     privacy: ClientPrivacy = ClientPrivacy()
     aggregator: AggregatorAccess | None = Field(
@@ -274,6 +279,11 @@ class ClientSettings(PinnedTable):
         return pinned(pinned(content, "aggregator", "aggregator", pins), "server", "server", pins)
 
     @property
+    def seen(self) -> Path | None:
+        """Second head file of the ledger."""
+        return Path(self.own_head) if self.own_head else None
+
+    @property
     def three(self) -> bool:
         """Whether it takes part with three aggregators."""
         return bool(self.aggregators)
@@ -291,6 +301,8 @@ class ClientSettings(PinnedTable):
             raise ValueError(
                 "privacy.max_user_epsilon is about news: max_epsilon is per user already"
             )
+        if self.seen is not None and self.seen.is_relative_to(self.state):
+            raise ValueError("own_head must lie outside of state, which may be put back as a whole")
         news = self.data.format in NEWS_FORMATS
         require_three(self.aggregators)
         if self.aggregator is not None and self.aggregators:
@@ -299,7 +311,7 @@ class ClientSettings(PinnedTable):
             )
         if self.privacy.unit == "user" and self.aggregator is None and not self.aggregators:
             raise ValueError(
-                'privacy.unit = "user" needs the table aggregator, leaves, or three '
+                'privacy.unit = "user" needs the table aggregator, or three '
                 "aggregators: noise is added there"
             )
         if self.privacy.unit == "click" and not news:

@@ -91,9 +91,10 @@ class LocalUsers:
             item_words=id_words(terms.items),
         )
 
-    def unknown_events(self, terms: Terms) -> int:
-        """How many events `translate` leaves out. For the site's own eyes."""
-        return int((self._numbers(terms)[self.events.items] < 0).sum())
+    def unknown_events(self, terms: Terms) -> tuple[int, int]:
+        """How many events `translate` leaves out, and how many there are. For the site's own
+        eyes."""
+        return int((self._numbers(terms)[self.events.items] < 0).sum()), len(self.events)
 
     def _require_kind_and_scale(self, terms: Terms) -> Kind:
         if terms.kind != self.events.kind:

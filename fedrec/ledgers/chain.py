@@ -113,50 +113,52 @@ def _exact(value: Any) -> Any:
 
 
 class HeadFile:
-    """`ledger.head.json` beside `ledger.sqlite`. may_lack: whether an earlier version wrote ledgers
-    of this sort without one.
+    """`ledger.head.json` beside `ledger.sqlite`, and a second one elsewhere. may_lack: whether an
+    earlier version wrote ledgers of this sort without one. seen: the second; it may be lacking.
 
-    What is noticed of going back in time: a ledger older than the head file beside it, or without
-    one. What is not: the whole folder, or the disk, put back to an earlier state together. So a
-    backup of such a folder is there to be read, not to be restored.
+    What is noticed of going back in time: a ledger older than a head file, or without the one
+    beside it, by a single entry too. What is not: all of them, or the disk, put back to an earlier
+    state together. So a backup of a folder without a second file is there to be read, not to be
+    restored.
     """
 
-    def __init__(self, ledger: Path, *, may_lack: bool = False) -> None:
+    def __init__(self, ledger: Path, *, may_lack: bool = False, seen: Path | None = None) -> None:
         self.ledger = ledger
         self.path = ledger.with_suffix(".head.json")
-        self._may_lack = may_lack
+        self._paths = {self.path: may_lack} | ({} if seen is None else {seen: True})
 
     def write(self, number: int, head: str) -> None:
         """After `number` entries the chain ends in `head`.
 
         Raises RunError where that cannot be written."""
-        with writing(self.path, "Free space or correct permissions."):
-            write_json(self.path, {"number": number, "head": head})
+        for path in self._paths:
+            with writing(path, "Free space or correct permissions."):
+                write_json(path, {"number": number, "head": head})
 
     def agree(self, heads: Sequence[str]) -> None:
         """heads: of the ledger, oldest first, its beginning included.
 
-        The file may be behind, after a crash; the ledger may not. Raises RunError where it is."""
-        there = self.path.exists()
-        if there:
-            kept = read_json(self.path).get("head")
-        else:
-            kept = heads[0] if len(heads) == 1 or self._may_lack else None
-        if kept not in heads:
-            raise RunError(
-                f"{self.ledger} is older than {self.path.name} beside it, or one of the two was "
-                "replaced",
-                "Put back the newest pair. If it is lost, what was spent is not known: begin a new "
-                "state folder only with other users.",
-            )
-        if kept != heads[-1] or not there:
+        A file may be behind, after a crash; the ledger may not. Raises RunError where it is."""
+        behind = False
+        for path, may_lack in self._paths.items():
+            there = path.exists()
+            begun = heads[0] if len(heads) == 1 or may_lack else None
+            kept = read_json(path).get("head") if there else begun
+            if kept not in heads:
+                raise RunError(
+                    f"{self.ledger} is older than {path} says, or one of the two was replaced",
+                    "Put back the newest pair. If it is lost, what was spent is not known: begin a "
+                    "new state folder only with other users.",
+                )
+            behind = behind or not there or kept != heads[-1]
+        if behind:
             self.write(len(heads) - 1, heads[-1])
 
     def require_ledger(self) -> None:
-        """Raises RunError where the ledger is gone that the file knows of."""
-        if self.path.exists() and not self.ledger.exists():
+        """Raises RunError where the ledger is gone that a file knows of."""
+        if any(path.exists() for path in self._paths) and not self.ledger.exists():
             raise RunError(
-                f"{self.ledger} is gone, but the file beside it knows of it",
+                f"{self.ledger} is gone, but its head file knows of it",
                 "Put it back: without it, what was spent is not known.",
             )
 

@@ -178,14 +178,16 @@ class SqliteLedger(DurableLedger, Generic[E]):
     table: LedgerTable[E]
     schema: str
 
-    def __init__(self, path: Path, *, clock: Callable[[], float] = time.time) -> None:
-        """Open or begin the ledger at `path`.
+    def __init__(
+        self, path: Path, *, clock: Callable[[], float] = time.time, seen: Path | None = None
+    ) -> None:
+        """Open or begin the ledger at `path`. seen: a second head file, of a client elsewhere.
 
         Raises RunError where it is in use, damaged, or older than it was."""
         super().__init__()
         self._path = path
         self._clock = clock
-        self._head_file = HeadFile(path)
+        self._head_file = HeadFile(path, seen=seen)
         # two clients on one ledger would each spend what is left
         self._guard = FileLock(
             path.with_suffix(".lock"),

@@ -50,6 +50,7 @@ def test_relative_paths_start_at_the_files_folder(tmp_path: Path) -> None:
         ("users_per_batch", 0, "users_per_batch"),
         ("users_per_batch", True, "is a number, found True"),
         ("data.duplicates", "first", "data.duplicates"),
+        ("own_head", "/var/lib/fedrec/client/head.json", "outside of state"),
     ],
 )
 def test_what_is_wrong_is_named(key: str, value: object, words: str) -> None:

@@ -50,6 +50,7 @@ from fedrec_client.readers import (
     write_news_shard,
 )
 from fedrec_client.refusals import public_words
+from fedrec_client.run_record import unknown_of
 from tests.descriptors import none_left
 
 SHAPE = PlantedNewsShape(
@@ -580,6 +581,29 @@ def test_clicks_on_news_that_the_catalogue_leaves_out_are_padding_and_move_no_ot
     assert [named[j] for j in found.history[~gone]] == [
         readers.news.ids[j] for j in readers.clicks.history[~gone]
     ]
+
+
+@pytest.mark.parametrize("known", [0, 1])
+@pytest.mark.parametrize("impressions", [True, False])
+def test_readers_none_of_whose_news_is_in_the_catalogue_are_not_charged(
+    readers: LocalReaders, tmp_path: Path, impressions: bool, known: int
+) -> None:
+    """One known click is enough to take part, shown news or not."""
+    clicks = readers.clicks if impressions else readers.clicks.select(np.arange(0))
+    clicked = int(clicks.history[0])
+    ids = [f"isbn-{item}" for item in readers.news.ids]
+    if known:
+        ids[clicked] = readers.news.ids[clicked]
+    mine = replace(readers, clicks=clicks, news=replace(readers.news, ids=tuple(ids)))
+    chosen = scenario()
+    with closing(ClickLedger(tmp_path / "clicks.sqlite", limit=LIMIT)) as ledger:
+        one = NewsParticipant("site", mine, ledger, tmp_path)
+        assert one.join(terms(chosen, readers)).refusal == ("" if known else "unknown-item")
+        assert bool(one.tell(report(chosen, readers)).answer.refusal) != bool(known)
+        assert len(ledger.runs) == known
+    unknown, events = unknown_of(tmp_path)
+    assert events == len(clicks.history) + len(clicks.candidates)
+    assert (unknown < events) == bool(known)
 
 
 def test_an_impression_without_a_click_answers_as_the_others_do(

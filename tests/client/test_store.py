@@ -50,8 +50,8 @@ def test_items_the_catalogue_does_not_name_are_left_out_and_counted_and_no_user_
     mine = USERS.translate(few)
     assert mine.items.tolist() == [0]
     assert mine.num_users == 3
-    assert USERS.unknown_events(few) == 4
-    assert USERS.unknown_events(TERMS) == 0
+    assert USERS.unknown_events(few) == (4, 5)
+    assert USERS.unknown_events(TERMS) == (0, 5)
 
 
 def test_another_kind_or_a_narrower_scale_is_refused_whatever_the_events_are() -> None:

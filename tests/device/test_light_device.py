@@ -240,6 +240,19 @@ def test_a_device_is_charged_and_counted_once_however_often_it_takes_part(
     assert held.aggregator.status(world.terms.run, 0).reported == 1
 
 
+def test_items_that_the_catalogue_lacks_are_counted_for_the_person_alone(
+    world: World, tmp_path: Path
+) -> None:
+    """It reports all the same, as one without ratings: a refusal would tell what the person has."""
+    held = opened(world, tmp_path, 0)
+    mine = world.history(3)
+    me = device(world, tmp_path / "me", 3, held.endpoint)
+    me._history = replace(mine, items=tuple(f"isbn-{item}" for item in mine.items))
+    assert me.take_part()
+    assert me.unknown == len(mine.items) > 0
+    assert held.aggregator.status(world.terms.run, 0).reported == 1
+
+
 def test_nothing_is_sent_past_the_persons_limit(world: World, tmp_path: Path) -> None:
     held = opened(world, tmp_path, 0)
     me = device(world, tmp_path / "me", 3, held.endpoint, Limit(1.0, 1e-5))

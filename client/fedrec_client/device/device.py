@@ -83,6 +83,12 @@ class Device:
         limit: What the person allows.
         service: The aggregator's endpoint for devices.
         user: The person's name on the device, from which the pseudonym is made.
+        seen: A file outside of `folder` that keeps the ledger's newest head: a folder that is put
+            back, by one round too, is refused then.
+
+    Attributes:
+        unknown: How many of the person's items the catalogue of the latest round lacks. A device
+            reports all the same: a refusal would tell what the person has.
     """
 
     def __init__(
@@ -93,8 +99,10 @@ class Device:
         limit: Limit,
         service: DeviceEndpoint,
         user: str = "me",
+        seen: Path | None = None,
     ) -> None:
-        self.ledger = DeviceLedger(folder, epsilon=limit.epsilon, delta=limit.delta)
+        self.ledger = DeviceLedger(folder, epsilon=limit.epsilon, delta=limit.delta, seen=seen)
+        self.unknown = 0
         self._history = history
         secret = self.ledger.secret
         self.token = hmac.digest(secret, b"fedrec/1/user/" + user.encode(), "sha256")[:TOKEN_BYTES]
@@ -183,6 +191,7 @@ class Device:
                 "Install a newer version.",
             )
         _require_rows(header, len(terms.items))
+        self.unknown = len(set(self._history.items) - set(terms.items))
         question = header.question(
             {name: self._service.content(sha256) for name, (_, _, sha256) in header.arrays.items()}
         )

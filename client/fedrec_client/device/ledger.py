@@ -2,7 +2,7 @@
 report leaves, in a SHA-256 chain whose head is also kept beside it.
 
 A changed or missing line is noticed, and a file that was put back alone; a whole folder that was
-put back is not, as nothing else on the device knows better.
+put back where a second head file lies elsewhere, as nothing else on the device knows better.
 """
 
 from __future__ import annotations
@@ -60,15 +60,18 @@ ROUNDS = EntryType(
 class DeviceLedger:
     """A person's ledger and secret in a folder, for one process at a time.
 
-    Raises RunError where it is in use or damaged."""
+    seen: as of `HeadFile`. Raises RunError where it is in use or damaged."""
 
-    def __init__(self, folder: Path, *, epsilon: float, delta: float) -> None:
+    def __init__(
+        self, folder: Path, *, epsilon: float, delta: float, seen: Path | None = None
+    ) -> None:
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         self._path = folder / "ledger.jsonl"
         self.epsilon = epsilon
         self.delta = delta
         # earlier versions kept no head of a device's ledger
-        self._lines = LineFile(self._path, ROUNDS, head_file=HeadFile(self._path, may_lack=True))
+        head_file = HeadFile(self._path, may_lack=True, seen=seen)
+        self._lines = LineFile(self._path, ROUNDS, head_file=head_file)
         self.close = self._lines.close
         """Let another process open it."""
         self.secret = self._kept_secret(folder / "secret")
