@@ -46,6 +46,8 @@ from fedrec_aggregator.core import Aggregator
 from fedrec_aggregator.settings_tables import DevicesTable
 
 _DIGEST = re.compile(r"[0-9a-f]{64}")
+_ROUND = re.compile(r"[0-9]{1,9}")
+"""Starlette's own integers fail past the digits that Python converts, before anybody is known."""
 _MOST_BYTES = 1 << 30  # of a file of the server's: as devices take at most
 _KEPT_BYTES = 1 << 28  # of memory: a round's content for thousands of devices is fetched once
 _TIMEOUT_S = 20.0  # of the server, which a device waits for
@@ -211,9 +213,10 @@ def application(intake: DeviceIntake, *, body_s: float = 60.0) -> Starlette:
     async def reports(request: Request) -> Response:
         try:
             run = request.path_params["run"]
-            round = request.path_params["round"]
+            if not _ROUND.fullmatch(round := request.path_params["round"]):
+                raise refused(Refusal.ROUND_UNKNOWN, "a round is a number of at most nine digits")
             batch, secret = await posted(request)
-            receipt = await asyncio.to_thread(intake.report, run, round, batch, secret)
+            receipt = await asyncio.to_thread(intake.report, run, int(round), batch, secret)
         except RefusedError as refusal:
             return _refusal(refusal)
         told = {"accepted": receipt.accepted, "rejected": dict(receipt.rejected)}
@@ -224,7 +227,7 @@ def application(intake: DeviceIntake, *, body_s: float = 60.0) -> Starlette:
             Route("/v1/round", current),
             Route("/v1/content/{sha256}", content),
             Route("/v1/users", users, methods=["POST"]),
-            Route("/v1/reports/{run}/{round:int}", reports, methods=["POST"]),
+            Route("/v1/reports/{run}/{round}", reports, methods=["POST"]),
         ]
     )
 

@@ -109,7 +109,9 @@ def open_participant(
         if state
         else None
     )
-    ledger = ClientLedger(folder / "ledger.sqlite", limit=settings.privacy.limit, seen=settings.seen)
+    ledger = ClientLedger(
+        folder / "ledger.sqlite", limit=settings.privacy.limit, seen=settings.seen
+    )
     stack.callback(ledger.close)
     return Participant(
         settings.name,

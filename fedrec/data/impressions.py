@@ -112,7 +112,9 @@ class Impressions:
         order = np.argsort(self.users, kind="stable")
         users, starts = np.unique(self.users[order], return_index=True)
         stops = [*starts[1:], len(order)]
-        for user, start, stop in zip(users.tolist(), starts, stops, strict=False):  # nobody: no start
+        for user, start, stop in zip(
+            users.tolist(), starts, stops, strict=False
+        ):  # nobody: no start
             yield user, order[start:stop], self.select(order[start:stop])
 
     def last_clicks(self, length: int) -> Int32s:

@@ -40,12 +40,12 @@ from __future__ import annotations
 
 import io
 import math
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-import numpy.lib.format as npy
 import numpy.typing as npt
 
 from fedrec.errors import RefusedError
@@ -63,27 +63,30 @@ JOIN = "join"
 ASK = "ask"
 TELL = "tell"
 KINDS = (JOIN, ASK, TELL)
+_NPY = re.compile(
+    rb"\x93NUMPY\x01\x00(?P<size>..)"
+    rb"\{'descr': '(?P<dtype>[<>|](?:f[248]|[iu][1248]))', "
+    rb"'fortran_order': (?P<fortran>True|False), "
+    rb"'shape': \((?P<shape>(?:\d{1,18}, ?)*(?:\d{1,18})?)\), \} *\n",
+    re.DOTALL,
+)
 
 
 def read_npy(content: bytes) -> npt.NDArray[Any]:
     """A numeric array.
 
-    Not `numpy.load`, which allocates what the file's header claims before it looks for it. Raises
-    ValueError."""
-    try:
-        stream = io.BytesIO(content)
-        if npy.read_magic(stream) != (1, 0):
-            raise ValueError("another version than 1.0")
-        shape, is_fortran, dtype = npy.read_array_header_1_0(stream)
-        offset = stream.tell()
-        count = math.prod(shape)
-        if dtype.kind not in "fiu" or len(content) - offset != count * dtype.itemsize:
-            raise ValueError("another type or length than announced")
-        flat = np.frombuffer(content, dtype, count, offset)
-        # aligned and writable, as in one process
-        return flat.reshape(shape, order="F" if is_fortran else "C").copy()
-    except (OverflowError, TypeError) as failure:
-        raise ValueError(f"no .npy file: {failure}") from None
+    Not `numpy.load`, which allocates what the file's header claims before it looks for it, and
+    parses the header as Python, which fails in many ways on what is none. Raises ValueError."""
+    header = _NPY.match(content)
+    if header is None or int.from_bytes(header["size"], "little") != header.end() - 10:
+        raise ValueError("no .npy file of version 1.0 as NumPy writes one")
+    shape = tuple(int(number) for number in header["shape"].split(b",") if number.strip())
+    dtype = np.dtype(header["dtype"].decode())
+    if len(content) - header.end() != math.prod(shape) * dtype.itemsize:
+        raise ValueError("another length than announced")
+    flat = np.frombuffer(content, dtype, math.prod(shape), header.end())
+    # aligned and writable, as in one process
+    return flat.reshape(shape, order="F" if header["fortran"] == b"True" else "C").copy()
 
 
 def spoken(theirs: object, *, who: str, ours: int = PROTOCOL) -> int:
