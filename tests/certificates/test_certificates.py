@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from dataclasses import replace
@@ -201,6 +202,27 @@ def test_no_forgery_that_names_its_own_digests_holds(
         verify(model, up_to_rounding=True)
     sealed(copied(certified, tmp_path / "model"))
     assert holds(tmp_path / "model")  # it was the forgery, not the way it was sealed
+
+
+def test_no_file_of_one_training_holds_beside_those_of_another(
+    certified: Path, tmp_path: Path
+) -> None:
+    """Of the same settings and people: a single file, the certificate with its releases, and all but
+    it, with every digest stated anew."""
+    keys = [*SMALL, "recipe=dp-bias", "privacy.evaluation_share=0.1"]
+    other = simulated(tmp_path / "other", keys)
+    names = sorted(p.relative_to(other).as_posix() for p in other.rglob("*") if p.is_file())
+    differ = [n for n in names if (other / n).read_bytes() != (certified / n).read_bytes()]
+    released = [name for name in names if name.startswith(FILE.split("/")[0])]
+    swaps = [[name] for name in differ if name != FILE]
+    swaps += [released, [name for name in names if name not in released]]
+    for swapped in swaps:
+        model = copied(certified, tmp_path / "model")
+        for name in swapped:
+            shutil.copy(other / name, model / name)
+        sealed(model)
+        assert not holds(model), swapped
+    assert len(swaps) > 5
 
 
 @pytest.mark.parametrize(
