@@ -14,6 +14,8 @@ from fedrec.errors import DataError, UnknownIdsWarning, warn
 _UNSEEN = ("Cc", "Cf")  # control and format characters: line ends, joiners, marks of direction
 
 
+_SELECTORS = re.compile("[\ufe00-\ufe0f\U000e0100-\U000e01ef]")
+"""Of a glyph's variant: marks of no width that are no format characters."""
 _DECIMALS = re.compile(r"\+?(-?[0-9]+)(\.0+)?")
 
 
@@ -44,7 +46,7 @@ def plain_id(text: str) -> str:
 def person_id(text: str) -> str:
     """A person's id as it looks: as `plain_id`, and what NFKC unites is one. Of items that would
     join two; of people it is the safe side, since whoever is not recognised pays nothing."""
-    return plain_id(unicodedata.normalize("NFKC", text))
+    return plain_id(unicodedata.normalize("NFKC", _SELECTORS.sub("", text)))
 
 
 def require_distinct(ids: Iterable[str], what: str, where: Path | str) -> None:

@@ -57,6 +57,9 @@ def read_pins(path: Path) -> Mapping[str, str]:
         ):
             remedy = 'A line is "fedrec:<role>:<name>" = "<64 hexadecimal digits>".'
             raise SettingsError(f"pins: {path}: {name!r} is no identity with a SHA-256", remedy)
+    if len(set(found.values())) < len(found):
+        remedy = "A key is of one party: make another with `fedrec certs`."
+        raise SettingsError(f"pins: {path} names one key twice", remedy)
     return found
 
 

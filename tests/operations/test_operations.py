@@ -252,6 +252,18 @@ def test_nothing_is_overwritten_and_names_are_checked(tmp_path: Path) -> None:
         write_development_certificates(tmp_path, clients=["../a"])
 
 
+@pytest.mark.parametrize("other", ["client:b", "server:server", "aggregator:aggregator-1"])
+def test_pins_that_name_one_key_twice_are_refused(tmp_path: Path, other: str) -> None:
+    """Two clients of one holder, or one holder in two roles."""
+    lines = [f'"fedrec:{name}" = "{"ab" * 32}"\n' for name in ("client:a", other)]
+    path = tmp_path / "pins.toml"
+    path.write_text("".join(lines))
+    with pytest.raises(SettingsError, match="one key twice"):
+        read_pins(path)
+    path.write_text(lines[0] + lines[1].replace("ab", "cd"))
+    assert len(read_pins(path)) == 2
+
+
 def test_pins_are_what_other_tools_compute(tmp_path: Path) -> None:
     import hashlib
     import ssl

@@ -64,9 +64,43 @@ def test_numbers_that_are_written_otherwise_are_the_same_people(people: int, wri
     assert np.array_equal(here.rows, there.rows)
 
 
-@pytest.mark.parametrize("other", ["\u2460", "\u00b9", "\uff11"])
-def test_people_whose_ids_mean_the_same_are_recognised(other: str) -> None:
-    assert np.array_equal(sketch(["ann 1"], [3]).hashes, sketch([f"ann {other}"], [3]).hashes)
+TWINS = (
+    *("ann \u2460", "ann \u00b9", "ann \uff11", "Ann 1", "ANN 1", "\uff41nn 1"),
+    *(
+        "ann 1 ",
+        " ann 1",
+        "ann 1\u00a0",
+        "ann 1\u3000",
+        "ann\t1",
+        "ann 1\x00",
+        "ann  1",
+        "ann 1\r\n",
+    ),
+    *("ann\u200b 1", "a\u200dnn 1", "an\u00adn 1", "\ufeffann 1", "ann 1\u200f", "\u202eann 1"),
+    *("ann 1\ufe0f", "a\ufe00nn 1", "ann 1\U000e0101", "ann 1\U000e0020", "a\u2060nn 1"),
+)
+
+
+@pytest.mark.parametrize("other", TWINS)
+def test_people_whose_ids_look_the_same_are_recognised(other: str) -> None:
+    """In other letters, forms, blanks or directions: who is not recognised pays nothing."""
+    assert np.array_equal(sketch(["ann 1"], [3]).hashes, sketch([other], [3]).hashes)
+
+
+@pytest.mark.parametrize("other", TWINS)
+def test_a_person_who_comes_back_under_a_twin_of_her_id_has_paid(other: str) -> None:
+    """Beside others, in a table of its own, with other rows."""
+
+    def fitted(name: str, rows: int) -> None:
+        users = [f"{k}@x" for k in range(30)] if name == "ann 1" else [f"{k}@y" for k in range(30)]
+        table = {"user": [*users, *([name] * rows)], "item": [f"i{k}" for k in range(30 + rows)]}
+        settings = {"privacy.max_total_epsilon": 0.6}
+        model = fedrec.Popularity(epsilon=0.5, settings=settings)
+        model.fit(fedrec.Dataset.from_frame(table))
+
+    fitted("ann 1", 5)
+    with pytest.raises(BudgetExceededError):
+        fitted(other, 3)
 
 
 def test_two_people_of_one_number_are_one_with_the_rows_of_both() -> None:

@@ -1,10 +1,11 @@
 """Sketch of whose rows a table holds, by which people are found again in another version of it:
 with rows more or less, items renamed, other values.
 
-Of every user id, without the blanks around it, and 7 for 007 and 7.0, an HMAC-SHA256 under a secret
-key, of which the 1,024 smallest are kept, and beside each how many rows that person has. The sketch
-is encrypted (AES-256-GCM) under the same key, which lies beside it with mode 0600: without it, the
-sketch says nothing, and nobody can ask whether a person is in it. 12 bytes a person, 12 kB at most.
+Of every user id, without the blanks around it, in small letters, and 7 for 007 and 7.0, an
+HMAC-SHA256 under a secret key, of which the 1,024 smallest are kept, and beside each how many rows
+that person has. The sketch is encrypted (AES-256-GCM) under the same key, which lies beside it with
+mode 0600: without it, the sketch says nothing, and nobody can ask whether a person is in it. 12
+bytes a person, 12 kB at most.
 
 Two tables share people where anybody of the one is in the other, of those whose hash is small in
 both: of everybody up to 1,024 people. Of larger tables of one size, 1% in common is missed with a
@@ -128,8 +129,9 @@ class People:
 
 
 def _plain(text: str) -> str:
-    """An id however it is written: 7 is 7.0 and 007 too."""
-    plain = person_id(text)
+    """An id however it is written: 7 is 7.0 and 007 too, and Ann is ann: of two people who are
+    taken for one, each pays for both, which no limit minds."""
+    plain = person_id(text).casefold()
     return plain.lstrip("0") or "0" if plain.isdecimal() else plain
 
 
