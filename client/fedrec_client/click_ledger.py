@@ -24,8 +24,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from fedrec.errors import RefusedError
-from fedrec.federation.protocol import Refusal
+from fedrec.federation.protocol import Refusal, refused
 from fedrec.ledgers import sqlite_ledger
 from fedrec.ledgers.chain import EntryType, genesis, head_after
 from fedrec.ledgers.sqlite_ledger import LedgerTable, SqliteLedger
@@ -245,7 +244,7 @@ class ClickLedger(SqliteLedger[ClickEntry]):
             known = next((entry for entry in self.runs if entry.run == run), None)
             if known is not None and known.content != content:
                 words = f"what run {run} costs, or what it is bound to, changed"
-                raise _refused(
+                raise refused(
                     Refusal.WRONG_PLAN,
                     words,
                     "A run keeps its terms, plan, users and data from its first question.",
@@ -269,7 +268,7 @@ class ClickLedger(SqliteLedger[ClickEntry]):
             before = self._answered.get((run, round))
             if before is not None and before != question:
                 words = f"round {round} was answered already, to another question"
-                raise _refused(
+                raise refused(
                     Refusal.ALREADY_REPORTED, words, "Nothing left: the server must ask otherwise."
                 )
             if before is not None:
@@ -280,9 +279,7 @@ class ClickLedger(SqliteLedger[ClickEntry]):
                 > most
             ):
                 words = f"a user would answer more than {most} times, which is what was paid for"
-                raise _refused(
-                    Refusal.BUDGET, words, "Nothing left: the server must ask otherwise."
-                )
+                raise refused(Refusal.BUDGET, words, "Nothing left: the server must ask otherwise.")
             content = {
                 "round": round,
                 "question": question,
@@ -306,7 +303,7 @@ class ClickLedger(SqliteLedger[ClickEntry]):
                 f"It would bring a click to epsilon {after:.4g}; the limit is {self.limit}, and "
                 f"{self.epsilon:.4g} is spent."
             )
-            raise _refused(
+            raise refused(
                 Refusal.BUDGET, "the run needs more than this client's limit leaves", remedy
             )
         if math.isinf(self.max_user_epsilon):
@@ -318,15 +315,11 @@ class ClickLedger(SqliteLedger[ClickEntry]):
                 f"It would bring a person to epsilon {after:.4g} per user (replace); "
                 f"max_user_epsilon is {self.max_user_epsilon:g}."
             )
-            raise _refused(
+            raise refused(
                 Refusal.BUDGET,
                 "the run needs more than this client's limit per user leaves",
                 remedy,
             )
-
-
-def _refused(code: Refusal, cause: str, remedy: str) -> RefusedError:
-    return RefusedError(code.value, cause, remedy)
 
 
 def read_entries(path: Path) -> tuple[ClickEntry, ...]:

@@ -45,6 +45,7 @@ from fedrec.federation.protocol import (
     LedgerHead,
     OwnLedger,
     Refusal,
+    refused,
 )
 from fedrec.ledgers import sqlite_ledger
 from fedrec.ledgers.chain import EntryType, genesis, head_after
@@ -254,7 +255,7 @@ class ClientLedger(SqliteLedger[RoundCharge]):
                     f"round {round} of run {run} was begun more than {most} times, for which its "
                     "checks are charged"
                 )
-                raise _refused(Refusal.BUDGET, cause, "The server must begin a new run.")
+                raise refused(Refusal.BUDGET, cause, "The server must begin a new run.")
 
     def require_room_for(self, promised: Guarantee) -> None:
         """Raises RefusedError (`BUDGET`) where a run of this guarantee cannot fit: said before it
@@ -307,7 +308,7 @@ class ClientLedger(SqliteLedger[RoundCharge]):
         self, run: str, round: int, question: str, plan: str, costs: Sequence[tuple[str, float]]
     ) -> bool:
         if (known := self.plan_of(run)) is not None and known != plan:
-            raise _refused(
+            raise refused(
                 Refusal.WRONG_PLAN,
                 f"the plan of run {run} changed",
                 "Do not take part: a run keeps its plan from its first round.",
@@ -316,14 +317,14 @@ class ClientLedger(SqliteLedger[RoundCharge]):
             (entry for entry in self._entries if (entry.run, entry.round) == (run, round)), None
         )
         if entry is not None and entry.question != question:
-            raise _refused(
+            raise refused(
                 Refusal.ALREADY_REPORTED,
                 f"round {round} of run {run} was answered already, to another question",
                 "Each round is answered once.",
             )
         if entry is not None and list(entry.releases) != list(costs):
             # other terms may announce other limits, by which the same question costs more
-            raise _refused(
+            raise refused(
                 Refusal.ALREADY_REPORTED,
                 f"round {round} of run {run} was answered already, at another cost",
                 "A run keeps its terms from its first round.",
@@ -337,7 +338,7 @@ class ClientLedger(SqliteLedger[RoundCharge]):
         if again := [name for name in releases if name in charged] or [
             name for name in releases if list(releases).count(name) > 1
         ]:
-            raise _refused(
+            raise refused(
                 Refusal.WRONG_QUESTION,
                 f"release {again[0]} of run {run} was answered already",
                 "The plan holds each release once.",
@@ -364,7 +365,7 @@ class ClientLedger(SqliteLedger[RoundCharge]):
             f"{spent} Still possible: a run of epsilon {said_down(self.epsilon_left)}. "
             f"{why[0].upper()}{why[1:]}."
         )
-        return _refused(
+        return refused(
             Refusal.BUDGET, "the plan needs more than this client's limit leaves", remedy
         )
 
@@ -402,7 +403,3 @@ def read_entries(path: Path) -> tuple[RoundCharge, ...]:
 
     Raises RunError where it is missing or damaged."""
     return sqlite_ledger.read_entries(path, ROUNDS)
-
-
-def _refused(code: Refusal, cause: str, remedy: str) -> RefusedError:
-    return RefusedError(code.value, cause, remedy)

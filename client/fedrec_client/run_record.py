@@ -170,14 +170,14 @@ class Notes:
         Raises RefusedError where they changed, or the run's name is no name."""
         known = self.terms(terms.run)
         if known is not None and pack_terms(known) != pack_terms(terms):
-            raise _refused(
+            raise refused(
                 Refusal.WRONG_PLAN,
                 f"the terms of run {terms.run} changed",
                 "A run keeps its terms; the server must begin a new one.",
             )
         if known is None:
             if self._terms.is_dir() and sum(1 for _ in self._terms.glob("*.json")) >= MOST_RUNS:
-                raise _refused(
+                raise refused(
                     Refusal.TOO_LARGE,
                     "this client knows too many runs",
                     f"Remove finished ones from {self._terms}.",
@@ -208,16 +208,20 @@ class Notes:
             f"{refused_once}."
         )
         if refused_once.exists():
-            raise _refused(Refusal.UNKNOWN_ITEM, "this site has no item of the catalogue", remedy)
-        content: dict[str, str | int] = {"run": run, "users": users, "events": events - unknown}
-        content["unknown_events"] = unknown
+            raise refused(Refusal.UNKNOWN_ITEM, "this site has no item of the catalogue", remedy)
+        content: dict[str, str | int] = {
+            "run": run,
+            "users": users,
+            "events": events - unknown,
+            "unknown_events": unknown,
+        }
         write_json(self._terms.parent / TRANSLATION, content)
         if not unknown:
             return
         logs.say(log, "items-unknown", level=logging.WARNING, **content, remedy=remedy)
         if unknown == events and users >= MANY_USERS:
             write_json(refused_once, content)
-            raise _refused(Refusal.UNKNOWN_ITEM, "this site has no item of the catalogue", remedy)
+            raise refused(Refusal.UNKNOWN_ITEM, "this site has no item of the catalogue", remedy)
 
     def keep_batch(self, run: str, round: int, number: int, batch: bytes) -> None:
         """One message to the aggregator, as it left."""
@@ -266,8 +270,4 @@ def require_name(run: str) -> None:
             "a run is named by 1 to 120 letters, digits, dots, dashes and underscores, no dot or "
             "dash first"
         )
-        raise _refused(Refusal.MALFORMED, words, "The server must name it otherwise.")
-
-
-def _refused(code: Refusal, cause: str, remedy: str) -> RefusedError:
-    return RefusedError(code.value, cause, remedy)
+        raise refused(Refusal.MALFORMED, words, "The server must name it otherwise.")

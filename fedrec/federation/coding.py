@@ -37,7 +37,7 @@ import numpy.typing as npt
 
 from fedrec.arrays import Array, Float32s, Float64s, Int64s
 from fedrec.errors import RefusedError
-from fedrec.federation.protocol import Refusal
+from fedrec.federation.protocol import Refusal, refused
 
 ROW_BITS = 3
 """A row's step is 1/16 to 1/8 of its root mean square: rounding is 0.03 to 0.13% of its energy, in
@@ -175,13 +175,13 @@ def decoded(
     all.
     """
     if set(payloads) != set(expected):
-        raise _refused(
+        raise refused(
             Refusal.WRONG_QUESTION,
             f"the question announces arrays {sorted(expected)}, found {sorted(payloads)}",
         )
     size = sum(each.nbytes for each in expected.values())
     if size > max_bytes:
-        raise _refused(
+        raise refused(
             Refusal.TOO_LARGE, f"public arrays have at most {max_bytes} bytes, announced are {size}"
         )
     return {
@@ -200,7 +200,7 @@ def inflated(content: bytes, *, max_bytes: int) -> bytes:
     """What `deflated` got. Raises RefusedError, before more than `max_bytes` are unpacked."""
     found, whole = _unpacked(content, max_bytes + 1)
     if len(found) > max_bytes:
-        raise _refused(Refusal.TOO_LARGE, f"a message unpacks to more than {max_bytes} bytes")
+        raise refused(Refusal.TOO_LARGE, f"a message unpacks to more than {max_bytes} bytes")
     if not whole:
         raise _malformed("a message is cut short, or has more behind it")
     return found
@@ -209,7 +209,7 @@ def inflated(content: bytes, *, max_bytes: int) -> bytes:
 def _decode(payload: bytes, expected: Announced, held: Mapping[Announced, Array]) -> Array:
     match payload[:1]:
         case b"":
-            raise _refused(
+            raise refused(
                 Refusal.ARRAYS_UNKNOWN,
                 "this client does not have an array that the question leaves out",
             )
@@ -242,7 +242,7 @@ def _decode_grid(payload: bytes, expected: Announced, held: Mapping[Announced, A
         raise _malformed("an array's columns are cut short, or their numbers too long")
     base = held.get(Announced(expected.dtype, expected.shape, named.hex()))
     if base is None and any(size & _DIFFERENCE for size in sizes):
-        raise _refused(
+        raise refused(
             Refusal.ARRAYS_UNKNOWN,
             "this client does not have the array that a public array is a difference to",
         )
@@ -353,9 +353,5 @@ def _unpacked(content: bytes, most: int) -> tuple[bytes, bool]:
     return found, stream.eof and not stream.unused_data
 
 
-def _refused(code: Refusal, cause: str) -> RefusedError:
-    return RefusedError(code.value, cause, "Nothing was counted.")
-
-
 def _malformed(cause: str) -> RefusedError:
-    return _refused(Refusal.MALFORMED, cause)
+    return refused(Refusal.MALFORMED, cause)

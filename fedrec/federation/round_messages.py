@@ -48,8 +48,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from fedrec.errors import RefusedError
-from fedrec.federation.protocol import Refusal
+from fedrec.federation.protocol import Refusal, refused
 
 PROTOCOL = 3
 """The version that this installation speaks."""
@@ -98,18 +97,21 @@ def spoken(theirs: object, *, who: str, ours: int = PROTOCOL) -> int:
     """
     version = FIRST if theirs is None or theirs == "" else _number(theirs)
     if version is None:
-        raise _refused(
+        raise refused(
+            Refusal.WRONG_PROTOCOL,
             f"{who} names {str(theirs)[:20]!r} as its version of the messages, which is "
             "not a version",
             "Look what runs there.",
         )
     if version > ours + 1:
-        raise _refused(
+        raise refused(
+            Refusal.WRONG_PROTOCOL,
             _apart(who, version, ours),
             f"Upgrade fedrec here: version {ours} works with {ours - 1} to {ours + 1}.",
         )
     if version < ours - 1:
-        raise _refused(
+        raise refused(
+            Refusal.WRONG_PROTOCOL,
             _apart(who, version, ours),
             f"Upgrade fedrec there ({who}): version {ours} works with {ours - 1} to {ours + 1}.",
         )
@@ -127,10 +129,6 @@ def _number(said: object) -> int | None:
 
 def _apart(who: str, version: int, ours: int) -> str:
     return f"{who} speaks version {version} of the messages, this party version {ours}"
-
-
-def _refused(cause: str, remedy: str) -> RefusedError:
-    return RefusedError(Refusal.WRONG_PROTOCOL.value, cause, remedy)
 
 
 @dataclass(frozen=True)
