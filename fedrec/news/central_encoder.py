@@ -59,6 +59,7 @@ from fedrec.privacy import bounded_mean
 from fedrec.privacy.accounting import Ledger, mu_for
 from fedrec.privacy.bounded_mean import Population, TopicTable
 from fedrec.privacy.calibration import Plan, calibrate
+from fedrec.privacy.correlated import square_root
 from fedrec.privacy.guarantee import Guarantee
 
 
@@ -83,17 +84,9 @@ class EncoderSettings:
     bands: int = 1
 
 
-def correlation(bands: int) -> Float64s:
-    """(b,) the first coefficients of (1 - x)^(-1/2): 1, 1/2, 3/8, ...: the first column of C."""
-    found = np.ones(bands)
-    for lag in range(1, bands):
-        found[lag] = found[lag - 1] * (2 * lag - 1) / (2 * lag)
-    return found
-
-
 def row_sums(rounds: int, bands: int) -> Float64s:
     """(T,) r_t: how much of one user's gradients round t holds, at most, in clips."""
-    return np.cumsum(np.pad(correlation(bands), (0, max(rounds - bands, 0)))[:rounds])
+    return np.cumsum(np.pad(square_root(bands), (0, max(rounds - bands, 0)))[:rounds])
 
 
 def plan_of(guarantee: Guarantee, settings: EncoderSettings) -> Plan:
@@ -183,7 +176,7 @@ class EncoderRecipe:
             return population_question(self.topics.topics, rows)
         if t > chosen.rounds:
             return None
-        weights = correlation(min(t, chosen.bands))
+        weights = square_root(min(t, chosen.bands))
         public: dict[str, npt.NDArray[Any]] = {
             "vectors": self.items.astype(np.float32),
             "heads": np.array(chosen.heads),
@@ -212,7 +205,7 @@ class EncoderRecipe:
                 "mean": population.mean,
                 "covariance": population.covariance,
             }
-        C = correlation(b)
+        C = square_root(b)
         decoded = np.asarray(state["decoded"], np.float64)
         told = answer.values["gradient"][0] * row_sums(t, b)[-1]
         newest = told - C[1:] @ decoded[: b - 1]

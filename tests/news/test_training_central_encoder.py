@@ -25,7 +25,6 @@ from fedrec.news.central_encoder import (
     EncoderModel,
     EncoderRecipe,
     EncoderSettings,
-    correlation,
     plan_of,
     row_sums,
     start,
@@ -39,6 +38,7 @@ from fedrec.news.encoder_client import (
     user_encoder,
 )
 from fedrec.privacy.accounting import Ledger
+from fedrec.privacy.correlated import square_root
 from fedrec.privacy.guarantee import Guarantee, non_private
 from fedrec.randomness import Streams
 
@@ -131,7 +131,7 @@ def asked(chosen: EncoderSettings, X: np.ndarray, points: list[np.ndarray]) -> Q
         "vectors": X,
         "heads": np.array(chosen.heads),
         "clip": np.array(chosen.clip),
-        "weights": correlation(len(points)),
+        "weights": square_root(len(points)),
     }
     public |= {f"parameters-{lag}": point.reshape(-1, D) for lag, point in enumerate(points)}
     return encoder_question(len(points), numbers_of(D), public)
@@ -216,7 +216,7 @@ def test_all_releases_together_cost_what_was_promised_by_another_accountant(
 def test_the_price_is_that_of_the_matrix_mechanism_and_no_bands_beat_independent_noise() -> None:
     T = 9
     for bands in (1, 2, 4, 9):
-        C = sum(c * np.eye(T, k=-lag) for lag, c in enumerate(correlation(bands)))
+        C = sum(c * np.eye(T, k=-lag) for lag, c in enumerate(square_root(bands)))
         assert np.sqrt((row_sums(T, bands) ** 2).sum()) == pytest.approx(
             np.linalg.norm(C @ np.ones(T))
         )
@@ -247,7 +247,7 @@ def test_what_the_server_undoes_is_c() -> None:
             state, encoder_question(t + 1, n), Release({"gradient": sums}, {"gradient": 1.0})
         )
         decoded.append(np.asarray(state["decoded"])[0])
-    C = sum(c * np.eye(6, k=-lag) for lag, c in enumerate(correlation(3)))
+    C = sum(c * np.eye(6, k=-lag) for lag, c in enumerate(square_root(3)))
     np.testing.assert_allclose(C @ np.array(decoded), told, atol=1e-10)
 
 
