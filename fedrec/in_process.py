@@ -20,11 +20,18 @@ from fedrec.federation.messages import (
     Reports,
     Shared,
 )
-from fedrec.federation.releases import Charge, charged, in_real_units, parties, party_noise, release
+from fedrec.federation.releases import (
+    Charge,
+    charged,
+    in_real_units,
+    parties,
+    party_noise,
+    release,
+)
 from fedrec.federation.reports import ExactSums, within_radius
 from fedrec.privacy.accounting import Ledger
 from fedrec.privacy.calibration import Plan
-from fedrec.randomness import Streams, SystemStreams
+from fedrec.randomness import Noise
 from fedrec.sharing.layout import CheckedRow, plain_numbers, plan_layout, with_own_noise
 from fedrec.sharing.record import upload_bytes
 from fedrec.sharing.servers import ShareSums, accepted, coin_term, opening, projection, total
@@ -47,7 +54,7 @@ class Loopback:
     interactions: Shared
     steps: Mapping[str, ClientStep]
     plan: Plan
-    noise: Streams | SystemStreams
+    noise: Noise
     ledger: Ledger
     users_per_batch: int = 16_384
     bytes_up: int = 0
@@ -185,7 +192,7 @@ class Curator:
     interactions: Interactions
     curated: Curated
     plan: Plan
-    noise: Streams | SystemStreams
+    noise: Noise
     ledger: Ledger
     charge: Charge | None = None
     bytes_up: int = 0

@@ -84,11 +84,13 @@ class RecipeFacts(PublicFacts):
         earlier: What an earlier training on other events released.
         timed: Whether events have times, and lists are of what follows all of them.
         serving: A released model of the same items, which people compare the new one with.
+        period: First and last time of the events, between which a stream counts weeks.
         guarantee: What is to be promised.
         three: Of three aggregators, whom epsilon is calibrated for; None where one is trusted.
         hostile_clients: Whether three check clients.
         limits: Shares of users by their personal epsilon.
         evaluation_share: Of mu^2, for what people say of the model at the end.
+        horizon: Weeks of a stream; 0 for one training.
 
     >>> from fedrec.privacy.guarantee import Guarantee
     >>> from fedrec.randomness import Streams
@@ -104,6 +106,7 @@ class RecipeFacts(PublicFacts):
     hostile_clients: Literal["trusted-sites", "checked"] = "trusted-sites"
     limits: Limits = field(default_factory=dict)
     evaluation_share: float = 0.0
+    horizon: int = 0
 
     def plan(self, shares: Mapping[str, float]) -> Plan:
         """The guarantee divided over releases by their shares of mu^2, which sum to 1: only a
@@ -123,7 +126,7 @@ class RecipeFacts(PublicFacts):
         if told := self.evaluation_share:
             left = (1 - told) / math.fsum(shares.values())
             shares = {name: left * share for name, share in shares.items()} | {RELEASE: told}
-        plan = calibrate(self.guarantee, shares)
+        plan = replace(calibrate(self.guarantee, shares), horizon=self.horizon)
         return (
             plan
             if self.three is None
@@ -180,6 +183,7 @@ def prepare(scenario: Scenario, facts: PublicFacts) -> Prepared:
         hostile_clients=privacy.hostile_clients,
         limits=limits,
         evaluation_share=privacy.evaluation_share,
+        horizon=privacy.horizon,
     )
     made = known.build(known.chosen(scenario), whole)
     if not isinstance(made, Prepared):

@@ -39,7 +39,7 @@ class PublicData:
     row per item, None without any.
 
     titles: for those who are recommended items; they decide nothing in a training. None where
-    nothing but ids is known. timed: as in `PublicFacts`.
+    nothing but ids is known. timed, period: as in `PublicFacts`.
     """
 
     items: tuple[str, ...]
@@ -48,6 +48,7 @@ class PublicData:
     features: PublicFeatures | None
     titles: tuple[str, ...] | None = None
     timed: bool = False
+    period: tuple[int, int] | None = None
 
     @staticmethod
     def of(catalogue: Catalogue, facts: PublicFacts) -> PublicData:
@@ -59,6 +60,7 @@ class PublicData:
             facts.features,
             catalogue.titles,
             facts.timed,
+            facts.period,
         )
 
     def write(self, folder: Path) -> None:
@@ -83,6 +85,7 @@ class PublicData:
             self.features,
             Streams(seed),
             timed=self.timed,
+            period=self.period,
         )
 
     def without_features(self) -> PublicData:
@@ -124,6 +127,7 @@ def read_public(folder: Path) -> PublicData:
         features,
         described.titles,
         described.timed,
+        described.period,
     )
 
 
@@ -146,6 +150,7 @@ class _Described(BaseModel):
     bags: tuple[_Bag, ...] | None
     titles: tuple[str, ...] | None = None
     timed: bool = False
+    period: tuple[int, int] | None = None
 
 
 def _description(public: PublicData) -> dict[str, Any]:
@@ -166,6 +171,7 @@ def _description(public: PublicData) -> dict[str, Any]:
         "items": list(public.items),
         "bags": bags,
         **({"timed": True} if public.timed else {}),
+        **({"period": list(public.period)} if public.period else {}),
     }
 
 

@@ -80,3 +80,7 @@ class SecretStreams:
     def key(self, name: str, *, round: int = 0) -> bytes:
         """32 bytes that belong to (secret, name, round)."""
         return hmac.digest(self.secret, f"fedrec/1/{name}/{round}".encode(), "sha256")
+
+
+Noise = Streams | SystemStreams | SecretStreams
+"""Where an aggregator's noise comes from: of a stream, never fresh."""

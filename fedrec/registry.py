@@ -109,6 +109,8 @@ class RecipeSpec:
         curated: Whether it needs everybody's data at one trusted curator.
         evaluates: Whether devices can be sent its model, so that people may say how good it is
             (`privacy.evaluation_share`).
+        streams: Kinds of which it learns a year of weeks under one guarantee
+            (`privacy.horizon`).
         check: Why other choices of a scenario contradict each other, empty where they do not.
         implied: A scenario's tables with what they leave to the recipe.
 
@@ -132,6 +134,7 @@ class RecipeSpec:
     compares_published: bool = False
     curated: bool = False
     evaluates: bool = False
+    streams: tuple[Kind, ...] = ()
     check: Callable[[Any], str] = lambda scenario: ""
     implied: Callable[[dict[str, Any]], dict[str, Any]] = lambda content: content
 

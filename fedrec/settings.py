@@ -279,9 +279,27 @@ class Scenario(Table):
                 f'privacy.evaluation_share has no effect with recipe = "{self.recipe}" and unit '
                 f'"{self.privacy.unit}": devices are not asked about such a model; leave it out'
             )
+        if self.privacy.horizon:
+            self._require_streamed(known)
         if not self.learns_news:
             self._require_read(known)
         return self
+
+    def _require_streamed(self, known: RecipeSpec) -> None:
+        privacy = self.privacy
+        if not known.streams:
+            raise ValueError(
+                f'privacy.horizon has no effect with recipe = "{self.recipe}": only counts and '
+                'pairs of clicks are a stream, of recipe = "default" or "dp-item-item"'
+            )
+        beside = {
+            'privacy.aggregation = "three-party"': privacy.aggregation != "trusted",
+            "privacy.personal_epsilons": bool(privacy.personal_epsilons),
+            "privacy.evaluation_share": bool(privacy.evaluation_share),
+            f"collective.{min(self.collective.chosen(), default='')}": self.collective.chosen(),
+        }
+        if named := next((name for name, chosen in beside.items() if chosen), ""):
+            raise ValueError(f"privacy.horizon and {named} do not go together yet: leave one out")
 
     def _of_news(self) -> str:
         """The first choice that is about news; empty where there is none."""
@@ -380,7 +398,7 @@ class Scenario(Table):
     def unsaid(self) -> set[str]:
         """Keys of [privacy] that are left out of what is sent and hashed; so is what a run does not
         use."""
-        later = ("personal_epsilons", "evaluation_share")
+        later = ("personal_epsilons", "evaluation_share", "horizon")
         plain = {*LOCAL, *(key for key in later if not getattr(self.privacy, key))}
         if self.privacy.aggregation == "trusted":
             return plain | OF_THREE

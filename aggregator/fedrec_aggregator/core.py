@@ -44,7 +44,7 @@ from fedrec.federation.wire import (
 )
 from fedrec.operations import logs
 from fedrec.privacy.calibration import Aggregation, Plan
-from fedrec.randomness import Streams, SystemStreams
+from fedrec.randomness import Noise, Streams
 from fedrec_aggregator import opening_checks
 from fedrec_aggregator.collection import Collection, accumulator_bytes, zero_sums
 from fedrec_aggregator.ledger import ReleaseLedger
@@ -78,7 +78,7 @@ class Aggregator:
         ledger: ReleaseLedger,
         limits: Limits,
         *,
-        noise: Streams | SystemStreams,
+        noise: Noise,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.ledger = ledger

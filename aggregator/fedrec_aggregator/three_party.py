@@ -39,7 +39,7 @@ from fedrec.federation.protocol import (
 from fedrec.federation.releases import PartyStreams
 from fedrec.federation.wire import refused, report_digest
 from fedrec.operations import logs
-from fedrec.randomness import Streams, SystemStreams
+from fedrec.randomness import Noise
 from fedrec.sharing.layout import plan_layout
 from fedrec.sharing.one_of_three import OneOfThree
 from fedrec.sharing.protocol import AttemptProgress, Standing
@@ -69,7 +69,7 @@ class ThreePartyAggregator(Aggregator):
         ledger: ReleaseLedger,
         limits: Limits,
         *,
-        noise: Streams | SystemStreams,
+        noise: Noise,
         place: int,
         names: Sequence[bytes],
         peers: Mapping[int, PeerEndpoint],

@@ -127,6 +127,7 @@ class PublicFacts:
         earlier: What an earlier training on other events released.
         timed: Whether events have times, and lists are of what follows all of them.
         serving: A released model of the same items, which people compare the new one with.
+        period: First and last time of the events, between which a stream counts weeks.
     """
 
     num_users: int
@@ -138,6 +139,7 @@ class PublicFacts:
     earlier: Earlier | None = None
     timed: bool = False
     serving: Model | None = None
+    period: tuple[int, int] | None = None
 
     @property
     def rated(self) -> bool:

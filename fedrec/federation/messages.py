@@ -107,12 +107,19 @@ class ReleaseSpec:
         blocks: What is summed.
         radius: The largest joint L2 norm of one user's contribution, in real units.
         isometric: Whether noise off the diagonal of an outer block is smaller.
+        week: Of a stream, from 1; 0 where the plan has no horizon.
     """
 
     name: str
     blocks: tuple[BlockSpec, ...]
     radius: float = 1.0
     isometric: bool = True
+    week: int = 0
+
+    @property
+    def charged(self) -> bool:
+        """Whether it is paid for: a stream is, as a whole, with its first week."""
+        return self.week <= 1
 
 
 @dataclass(frozen=True)

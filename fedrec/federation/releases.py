@@ -45,17 +45,17 @@ from fedrec.federation.messages import (
     ReleaseSpec,
     Reports,
 )
-from fedrec.privacy import calibration, discrete_gaussian, gaussian
+from fedrec.privacy import calibration, correlated, discrete_gaussian, gaussian
 from fedrec.privacy.accounting import GaussianEvent, Ledger, mu_for
 from fedrec.privacy.calibration import PARTIES, Plan
 from fedrec.privacy.guarantee import Guarantee
-from fedrec.randomness import Streams, SystemStreams
+from fedrec.randomness import Noise, Streams, SystemStreams
 
 Charge = Callable[[Sequence[GaussianEvent]], None]
 """Told of releases before their noise is drawn.
 
 Raises BudgetExceededError where they must not be made."""
-Source = Union[Streams, SystemStreams, "PartyStreams"]
+Source = Union[Noise, "PartyStreams"]
 """Where one aggregator's noise comes from."""
 Limits = Mapping[float, float]
 """By epsilon, the announced share of all users whose limit it is; shares sum to 1."""
@@ -105,8 +105,11 @@ def priced(
         else dict.fromkeys((spec.name for spec in question.releases), 0.0)
     )
     mus = {
-        spec.name: max(_block_mu(spec, block, left) for block in spec.blocks)
+        spec.name: max(
+            _block_mu(spec, block, left[block.name], plan.horizon) for block in spec.blocks
+        )
         for spec in question.releases
+        if spec.charged
     }
     return tuple(
         GaussianEvent(name, math.hypot(mu, opened[name]), promised.unit, promised.neighbours)
@@ -114,8 +117,9 @@ def priced(
     )
 
 
-def _block_mu(spec: ReleaseSpec, block: BlockSpec, noise_std: Mapping[str, float]) -> float:
-    return gaussian.mu_of(radius=spec.radius, std=noise_std[block.name], coarsest_step=block.step)
+def _block_mu(spec: ReleaseSpec, block: BlockSpec, std: float, horizon: int) -> float:
+    norm, lattice = correlated.widened(horizon)
+    return gaussian.mu_of(radius=norm * spec.radius, std=std, coarsest_step=lattice * block.step)
 
 
 def release(
@@ -124,7 +128,7 @@ def release(
     plan: Plan,
     ledger: Ledger,
     *,
-    noise: Streams | SystemStreams,
+    noise: Noise,
     charge: Charge | None = None,
 ) -> tuple[Release, Ledger]:
     """Charge the ledger, then noise exact sums (one int64 array (rows, columns) per block) once;
@@ -151,7 +155,9 @@ def charged(
 ) -> Ledger:
     """The ledger with what the question's releases cost.
 
-    Raises BudgetExceededError; nothing may be drawn then."""
+    Raises BudgetExceededError, and PrivacyError on a week of a stream that was not planned or paid
+    for; nothing may be drawn then."""
+    _require_week(question, plan, ledger)
     events = priced(question, _by_block(question, plan), plan)
     for event in events:
         ledger = ledger.add(event)
@@ -160,12 +166,28 @@ def charged(
     return ledger
 
 
+def _require_week(question: Question, plan: Plan, ledger: Ledger) -> None:
+    paid = {event.name for event in ledger.events}
+    for spec in question.releases:
+        if not bool(plan.horizon) <= spec.week <= plan.horizon:
+            raise PrivacyError(
+                f"week {spec.week} of release {spec.name!r} is none of the {plan.horizon} planned",
+                "Plan a new stream: it is a guarantee of its own.",
+            )
+        if not spec.charged and spec.name not in paid:
+            raise PrivacyError(
+                f"release {spec.name!r} goes on with week {spec.week}, and this ledger holds no "
+                "charge for it",
+                "Begin with week 1, or bring back the ledger of the stream.",
+            )
+
+
 @dataclass(frozen=True)
 class PartyStreams:
     """One of several aggregators' randomness out of one source, where all are played in one
     process."""
 
-    source: Streams | SystemStreams
+    source: Noise
     party: int
 
     def key(self, name: str, *, round: int = 0) -> bytes:
@@ -173,7 +195,7 @@ class PartyStreams:
         return self.source.key(f"aggregator-{self.party}/{name}", round=round)
 
 
-def parties(noise: Streams | SystemStreams, plan: Plan) -> tuple[Source, ...]:
+def parties(noise: Noise, plan: Plan) -> tuple[Source, ...]:
     """The randomness of every aggregator of the plan."""
     return (
         (noise,)
@@ -195,6 +217,11 @@ def party_noise(
     by_block = {name: share * std for name, std in _by_block(question, plan).items()}
     for spec in question.releases:
         for block in spec.blocks:
+            if spec.week:
+                yield _stream_integers(
+                    block, next(sizes), spec, plan, std=by_block[block.name], noise=noise
+                )
+                continue
             key = noise.key(f"noise/{spec.name}/{block.name}", round=question.round)
             yield _integers(
                 block, next(sizes), std=by_block[block.name], key=key, isometric=spec.isometric
@@ -209,6 +236,23 @@ def _integers(
             shape, step=block.step, std=std, key=key, isometric=isometric
         )
     return gaussian.row_noise(shape, step=block.step, std=std, key=key)
+
+
+def _stream_integers(
+    block: BlockSpec,
+    shape: tuple[int, ...],
+    spec: ReleaseSpec,
+    plan: Plan,
+    *,
+    std: float,
+    noise: Source,
+) -> Int64s:
+    """Noise of one week of a stream, derived from what earlier weeks were derived from."""
+    if isinstance(noise, SystemStreams) or plan.aggregation != "trusted" or block.form.matrix:
+        raise ValueError("a stream has linear blocks and one aggregator, whose noise is derived")
+    name = f"stream/{plan.digest()}/{spec.name}/{block.name}"
+    keys = [noise.key(name, round=week) for week in range(1, spec.week + 1)]
+    return correlated.week_noise(shape, step=block.step, std=std, horizon=plan.horizon, keys=keys)
 
 
 def in_real_units(question: Question, totals: Sequence[Int64s], plan: Plan) -> Release:
@@ -226,8 +270,9 @@ def _by_block(question: Question, plan: Plan) -> dict[str, float]:
 
 
 def _noise_std(spec: ReleaseSpec, plan: Plan, mu: float) -> float:
-    steps = [block.step for block in spec.blocks]
-    std = gaussian.noise_std(radius=spec.radius, mu=mu, coarsest_step=max(steps))
+    norm, lattice = correlated.widened(plan.horizon)
+    steps = [lattice * block.step for block in spec.blocks]
+    std = gaussian.noise_std(radius=norm * spec.radius, mu=mu, coarsest_step=max(steps))
     if plan.aggregation == "three-party":
         std = calibration.total_std(std, coarsest_step=max(steps))
     if std / min(steps) > discrete_gaussian.LARGEST_STD:

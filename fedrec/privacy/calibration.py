@@ -103,6 +103,9 @@ class Plan:
     Where three aggregate, the guarantee and every mu are against the server together with any one
     of them and any clients: what is left when one aggregator's noise is known or was never added
     (`privacy.calibration`). Limits and ledgers count that. `for_outsiders` is what holds besides.
+
+    horizon: weeks in which each release is made again, of what is new, all for the one price
+    (`privacy.correlated`); 0 where each is made once.
     """
 
     guarantee: Guarantee
@@ -110,6 +113,7 @@ class Plan:
     aggregation: Aggregation = "trusted"
     calibrated_for: CalibratedFor = "one-corrupt"
     hostile_clients: HostileClients = "trusted-sites"
+    horizon: int = 0
 
     def __getitem__(self, name: str) -> PlannedRelease:
         for release in self.releases:
@@ -160,7 +164,14 @@ class Plan:
     def of(content: Mapping[str, Any]) -> Plan:
         """The plan that `asdict` wrote.
 
-        Raises PrivacyError where it is none, or its releases add up to more than its guarantee."""
+        Raises PrivacyError where it is none, its releases add up to more than its guarantee, or it
+        has a horizon: parties of their own keep no stream yet."""
+        if content.get("horizon"):
+            raise PrivacyError(
+                f"the plan has privacy.horizon = {content['horizon']}: parties of their own do not "
+                "keep what a stream needs",
+                "Simulate the year in one process, or leave the horizon out.",
+            )
         try:
             releases = tuple(
                 PlannedRelease(str(r["name"]), float(r["share"]), float(r["mu"]))
@@ -195,6 +206,8 @@ class Plan:
             del content["aggregation"], content["calibrated_for"]
         if self.hostile_clients == "trusted-sites":
             del content["hostile_clients"]
+        if not self.horizon:
+            del content["horizon"]
         return content
 
 

@@ -16,6 +16,7 @@ from fedrec.data.public_sources import ITEM_VECTORS, SIMILAR_ITEMS
 from fedrec.errors import SettingsError
 from fedrec.factorization.default_clicks import recipe as clicks
 from fedrec.factorization.default_clicks import settings as click_settings
+from fedrec.factorization.default_clicks import stream
 from fedrec.factorization.default_ratings import recipe as default
 from fedrec.factorization.default_ratings.public_directions import (
     together,
@@ -29,15 +30,16 @@ from fedrec.privacy.accounting import Ledger
 from fedrec.privacy.calibration import calibrate
 from fedrec.privacy.guarantee import non_private
 from fedrec.public_sides import clicks_of_people, people_of
+from fedrec.recipes import dp_item_item
 from fedrec.recipes.public_directions import directions, public_sources, with_metadata
-from fedrec.registry import RecipeSpec, reading, whole_scenario
+from fedrec.registry import NoSettings, RecipeSpec, reading, whole_scenario
 from fedrec.settings import RecipeScenario, Scenario
 from fedrec.settings_tables.collective import CollectiveSettings
 
 _KEPT = ("mean", "phi", "public_phi", "rest", "bias", "variance", "variances")
 _STEPS: Mapping[str, Mapping[str, ClientStep]] = {
     "ratings": default.CLIENT_STEPS,
-    "clicks": clicks.CLIENT_STEPS,
+    "clicks": {**clicks.CLIENT_STEPS, **stream.CLIENT_STEPS},
 }
 
 
@@ -86,6 +88,8 @@ def build(scenario: RecipeScenario, facts: RecipeFacts) -> Prepared:
 
 
 def _of_clicks(scenario: RecipeScenario, facts: RecipeFacts) -> Prepared:
+    if facts.horizon:  # steps follow the model, and no prefix sum does
+        return dp_item_item.build(NoSettings(), facts)
     content, public = public_sources(scenario, facts)
     chosen = click_settings.default_settings(
         facts.guarantee,
@@ -101,6 +105,11 @@ def _of_clicks(scenario: RecipeScenario, facts: RecipeFacts) -> Prepared:
 
 
 def _of_ratings(scenario: RecipeScenario, facts: RecipeFacts) -> Prepared:
+    if facts.horizon:
+        raise SettingsError(
+            "privacy.horizon is of clicks: no sum of ratings is released as a stream yet",
+            'Read clicks (data.kind = "clicks"), or leave the horizon out.',
+        )
     sides = scenario.collective
     if (
         sides.users_values == "binary"
@@ -192,6 +201,7 @@ SPEC = RecipeSpec(
     client_steps=client_steps,
     evaluates=True,
     cohorts=("ratings",),
+    streams=("clicks",),
     read=whole_scenario,
     keys=frozenset({"encoder"}),
     collective=True,

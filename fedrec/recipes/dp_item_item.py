@@ -17,12 +17,19 @@ from typing import Literal
 import numpy as np
 
 from fedrec.data.kinds import Kind
+from fedrec.errors import SettingsError
 from fedrec.factorization.default_clicks import recipe as clicks
 from fedrec.factorization.default_clicks import settings as click_settings
 from fedrec.factorization.default_clicks.item_item import reached
 from fedrec.factorization.default_clicks.model import ClickModel, ItemItemModel, PublicPriorModel
 from fedrec.factorization.default_clicks.recipe import ClickRecipe, item_item_of
 from fedrec.factorization.default_clicks.settings import ClickSettings
+from fedrec.factorization.default_clicks.stream import (
+    CLIENT_STEPS,
+    StreamRecipe,
+    edges_of,
+    places_of,
+)
 from fedrec.factorization.facts import PublicFacts
 from fedrec.federation.messages import ClientStep, Question, Release, State
 from fedrec.preparing import Prepared, RecipeFacts
@@ -86,15 +93,34 @@ class ItemItemRecipe:
 
 
 def build(settings: NoSettings, facts: RecipeFacts) -> Prepared:
-    """The recipe and its steps."""
+    """The recipe and its steps; of a year where there is a horizon.
+
+    Raises SettingsError where a year of clicks without times is asked for."""
     chosen = settings_for(facts.guarantee, users=facts.num_users, items=facts.num_items)
     plan = facts.plan(chosen.shares)
+    if facts.horizon:
+        if facts.period is None:
+            raise SettingsError(
+                "privacy.horizon divides the time of clicks into weeks: these have no times",
+                "Name the column of times (data.columns.time), or leave the horizon out.",
+            )
+        places = places_of(
+            users=facts.num_users,
+            items=facts.num_items,
+            mu=plan["tastes"].mu,
+            horizon=facts.horizon,
+            exponent=chosen.gram_exponent,
+        )
+        # half of the places are taken at first, and vectors are no wider than these items
+        chosen = replace(chosen, width=min(chosen.width, places // 2))
+        edges = edges_of(facts.period, facts.horizon)
+        return Prepared(StreamRecipe(plan, chosen, facts, edges, places), CLIENT_STEPS, plan)
     return Prepared(ItemItemRecipe(plan, chosen, facts), clicks.CLIENT_STEPS, plan)
 
 
 def client_steps(settings: NoSettings, kind: Kind | Literal["news"]) -> Mapping[str, ClientStep]:
     """By the name a question gives."""
-    return clicks.CLIENT_STEPS
+    return {**clicks.CLIENT_STEPS, **CLIENT_STEPS}
 
 
 SPEC = RecipeSpec(
@@ -103,4 +129,5 @@ SPEC = RecipeSpec(
     client_steps=client_steps,
     evaluates=True,
     kinds=("clicks",),
+    streams=("clicks",),
 )

@@ -3,15 +3,17 @@ runtime that needs no other process, and the shards of clients elsewhere."""
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
+from hashlib import sha256
 from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any, Literal, Protocol, TypeVar
 
 from fedrec.data.interactions import Catalogue, Interactions
-from fedrec.errors import SettingsError, require
+from fedrec.errors import PrivacyError, SettingsError, require
 from fedrec.factorization.facts import PublicFacts
 from fedrec.federation.coding import coded
 from fedrec.federation.messages import Link, State, told_before, train
@@ -22,10 +24,10 @@ from fedrec.in_process import Curator, Loopback, ThreeAggregators
 from fedrec.privacy.accounting import Ledger, compose, epsilon_of
 from fedrec.privacy.calibration import Plan
 from fedrec.privacy.guarantee import Guarantee
-from fedrec.randomness import Streams, SystemStreams, noise_from
+from fedrec.randomness import Noise, SecretStreams, noise_from
 from fedrec.recipes import Prepared
 from fedrec.settings import Scenario
-from fedrec.storage import Checkpoints
+from fedrec.storage import PRIVATE, Checkpoints, write_bytes
 
 Step = TypeVar("Step")
 GROUP = "fedrec.runtimes"
@@ -48,7 +50,7 @@ class AnyJob(Protocol):
         """The run's id."""
 
     @property
-    def noise(self) -> Streams | SystemStreams:
+    def noise(self) -> Noise:
         """Where the aggregator's noise comes from."""
 
     @property
@@ -76,9 +78,14 @@ class Job:
     released: Sequence[str] = ()
 
     @property
-    def noise(self) -> Streams | SystemStreams:
-        """Where the aggregator's noise comes from."""
-        return noise_from(self.scenario.privacy.noise, self.scenario.seed)
+    def noise(self) -> Noise:
+        """Where the aggregator's noise comes from; of a stream, from a secret of the folder.
+
+        Raises PrivacyError where a stream's secret is lost."""
+        privacy = self.scenario.privacy
+        if privacy.horizon and privacy.noise == "system":
+            return SecretStreams(stream_secret(self.folder, begun=bool(self.released)))
+        return noise_from(privacy.noise, self.scenario.seed)
 
     @property
     def run(self) -> str:
@@ -102,6 +109,26 @@ class Job:
         for name in self.released:
             ledger = ledger.add(self.prepared.plan.event(name))
         return ledger
+
+
+def stream_secret(folder: Path, *, begun: bool) -> bytes:
+    """What all noise of a stream is derived from, made where it has not begun, beside its digest.
+
+    Raises PrivacyError where a stream that has begun has another secret, or none: earlier noise
+    could not be derived again, and noise of its own for each week costs more than was promised."""
+    kept, digest = folder / "noise-secret", folder / "noise-secret.sha256"
+    if not begun and not kept.exists():
+        secret = os.urandom(32)
+        write_bytes(digest, sha256(secret).hexdigest().encode())
+        write_bytes(kept, secret, mode=PRIVATE)
+    secret = kept.read_bytes() if kept.exists() else b""
+    if not digest.exists() or sha256(secret).hexdigest() != digest.read_text():
+        raise PrivacyError(
+            f"the secret of this stream's noise is lost ({kept}): the stream has ended",
+            "Bring back noise-secret as it was, or begin another stream, which costs its own "
+            "epsilon.",
+        )
+    return secret
 
 
 def limit_of(plan: Plan) -> Guarantee:
@@ -167,7 +194,7 @@ def rounds_of(
         yield Carried(
             question.round,
             question.step,
-            tuple(release.name for release in question.releases),
+            tuple(release.name for release in question.releases if release.charged),
             up,
             down,
             seconds,

@@ -7,7 +7,7 @@ import json
 import math
 import resource
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -67,6 +67,11 @@ class Ratings:
                 f"there is no --runtime {choice.runtime} of it",
                 "Leave --runtime out, or choose another recipe.",
             )
+        if scenario.privacy.horizon and choice.runtime != "loopback":
+            raise SettingsError(
+                f"privacy.horizon: parties of --runtime {choice.runtime} keep no stream yet",
+                "Leave --runtime out, or the horizon.",
+            )
         if scenario.privacy.shares == "real" and choice.runtime != "loopback":
             raise SettingsError(
                 f"privacy.shares has no effect with --runtime {choice.runtime}, "
@@ -87,7 +92,13 @@ class Ratings:
         """See `Workload`."""
         dataset = load_dataset(scenario) if given is None else beside(given, scenario)
         split = load_split(scenario, dataset)
-        return cls(dataset, split, public_facts(scenario.seed, dataset, split))
+        facts = public_facts(scenario.seed, dataset, split)
+        times = split.train.times
+        if scenario.privacy.horizon and times is not None:
+            facts = replace(facts, period=(int(times.min()), int(times.max())))
+            said = "the first and last time of the training rows, between which weeks are counted"
+            split = replace(split, not_covered=(*split.not_covered, said))
+        return cls(dataset, split, facts)
 
     @property
     def files(self) -> Sequence[FileDigest]:

@@ -206,6 +206,14 @@ class PrivacySettings(Table):
             "people to about .01 at epsilon 5; 0: nobody is asked"
         ),
     )
+    horizon: int = Field(
+        0,
+        ge=0,
+        le=366,
+        description="of clicks with times, in one process: weeks in each of which a model of all "
+        "weeks so far is released, all for the one epsilon; the time of the training rows is "
+        "divided into so many; 0: one training",
+    )
     personal_epsilons: dict[str, float] = Field(
         default_factory=dict,
         description="limits that users chose, each with the announced share of users whose limit "

@@ -26,6 +26,7 @@ MEASUREMENTS: Mapping[str, tuple[str, str]] = {
     "clicks": ("quality.clicks", "seeds epsilons overrides"),
     "simple": ("quality.simple", "seeds users items epsilons overrides"),
     "sizes": ("quality.sizes", "seeds users items epsilons"),
+    "year": ("quality.year", "seeds"),
     "public-prior": ("quality.public_prior", "seeds epsilons overrides"),
     "cohorts": ("quality.cohorts", "seeds"),
     "sharing": ("quality.sharing", "seeds"),

@@ -33,7 +33,7 @@ from fedrec.federation.reports import ExactSums
 from fedrec.in_process import Loopback
 from fedrec.privacy.accounting import Ledger
 from fedrec.privacy.calibration import Plan
-from fedrec.randomness import Streams, SystemStreams
+from fedrec.randomness import Noise, SystemStreams
 from fedrec.recipes import client_recipe, client_steps
 from fedrec.run.job import Carried, Job, Runtime, rounds_of
 from fedrec.run.partitions.parts import Engine, PartSplit, Told, on_grid
@@ -294,7 +294,7 @@ class EngineLink:
     recipe: str
     kind: Kind
     plan: Plan
-    noise: Streams | SystemStreams
+    noise: Noise
     ledger: Ledger
     charge: Charge | None
     told: Told
