@@ -36,7 +36,6 @@ import numpy as np
 import numpy.typing as npt
 
 from fedrec.arrays import Array, Float32s, Float64s, Int64s
-from fedrec.errors import RefusedError
 from fedrec.federation.protocol import Refusal, refused
 
 ROW_BITS = 3
@@ -99,7 +98,7 @@ class Announced:
     def numbers(self) -> int:
         """How many it has. Raises RefusedError where its shape is none."""
         if any(length < 0 for length in self.shape):
-            raise _malformed(f"no array has the shape {self.shape}")
+            raise refused(Refusal.MALFORMED, f"no array has the shape {self.shape}")
         return math.prod(self.shape)
 
     @property
@@ -202,7 +201,7 @@ def inflated(content: bytes, *, max_bytes: int) -> bytes:
     if len(found) > max_bytes:
         raise refused(Refusal.TOO_LARGE, f"a message unpacks to more than {max_bytes} bytes")
     if not whole:
-        raise _malformed("a message is cut short, or has more behind it")
+        raise refused(Refusal.MALFORMED, "a message is cut short, or has more behind it")
     return found
 
 
@@ -222,7 +221,7 @@ def _decode(payload: bytes, expected: Announced, held: Mapping[Announced, Array]
             return np.frombuffer(raw.T.tobytes(), expected.dtype).reshape(expected.shape).copy()
         case b"\x01":
             return _decode_grid(payload, expected, held)
-    raise _malformed(f"an array of unknown kind {payload[0]}")
+    raise refused(Refusal.MALFORMED, f"an array of unknown kind {payload[0]}")
 
 
 def _decode_grid(payload: bytes, expected: Announced, held: Mapping[Announced, Array]) -> Array:
@@ -231,15 +230,18 @@ def _decode_grid(payload: bytes, expected: Announced, held: Mapping[Announced, A
         or expected.dtype[-2] != "f"
         or not 0 < expected.shape[1] <= _MOST_COLUMNS
     ):
-        raise _malformed(
-            f"an array of shape {expected.shape} and type {expected.dtype} has no rows on a grid"
+        raise refused(
+            Refusal.MALFORMED,
+            f"an array of shape {expected.shape} and type {expected.dtype} has no rows on a grid",
         )
     (rows, width), start = expected.shape, 1 + _SHA_BYTES
     named = payload[1:start]
     sizes = payload[start : start + width]
     taken = [size & ~_DIFFERENCE for size in sizes]
     if len(sizes) != width or max(taken, default=0) > _MOST_BYTES:
-        raise _malformed("an array's columns are cut short, or their numbers too long")
+        raise refused(
+            Refusal.MALFORMED, "an array's columns are cut short, or their numbers too long"
+        )
     base = held.get(Announced(expected.dtype, expected.shape, named.hex()))
     if base is None and any(size & _DIFFERENCE for size in sizes):
         raise refused(
@@ -338,7 +340,9 @@ def _inflated(content: bytes, size: int) -> bytes:
     """`size` bytes exactly; a stream that would go on is not read on."""
     found, whole = _unpacked(content, size + 1)
     if len(found) != size or not whole:
-        raise _malformed(f"an array unpacks to another length than its {size} bytes")
+        raise refused(
+            Refusal.MALFORMED, f"an array unpacks to another length than its {size} bytes"
+        )
     return found
 
 
@@ -349,9 +353,5 @@ def _unpacked(content: bytes, most: int) -> tuple[bytes, bool]:
     try:
         found = stream.decompress(content, most)
     except zlib.error as failure:
-        raise _malformed(f"a message cannot be unpacked: {failure}") from None
+        raise refused(Refusal.MALFORMED, f"a message cannot be unpacked: {failure}") from None
     return found, stream.eof and not stream.unused_data
-
-
-def _malformed(cause: str) -> RefusedError:
-    return refused(Refusal.MALFORMED, cause)
