@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import numpy as np
@@ -12,11 +13,7 @@ from fedrec.api.datasets import undivided
 from fedrec.data.interactions import Interactions
 from fedrec.factorization.default_clicks.asked import asked_of
 from fedrec.factorization.default_clicks.item_item import ItemItem, recency_weights
-from fedrec.factorization.default_clicks.model import (
-    ClickModel,
-    ItemItemModel,
-    PublicPriorModel,
-)
+from fedrec.factorization.default_clicks.model import ItemItemModel, PublicPriorModel
 from fedrec.factorization.default_clicks.recency import (
     DECAYS,
     LEAST_TOLD,
@@ -57,8 +54,8 @@ def _model() -> ItemItemModel:
     return ItemItemModel(ItemItem(np.arange(ITEMS), group, right, 1.0), np.ones(ITEMS))
 
 
-def _question(share: float = 1.0, private: ItemItemModel | ClickModel | None = None) -> Question:
-    public = PublicPriorModel(private or _model(), (), np.ones(1))
+def _question(share: float = 1.0) -> Question:
+    public = PublicPriorModel(_model(), (), np.ones(1))
     told = {"weights": np.ones(1), "judges_of_time": np.array(share)}
     spec = block("recency", "linear", rows=1, width=len(DECAYS))
     return Question(
@@ -105,14 +102,6 @@ def test_a_report_has_at_most_norm_one_and_depends_on_its_user_alone() -> None:
     assert not _rows(one).any()  # a single click follows nothing
 
 
-def test_recency_is_asked_of_a_model_with_vectors_too() -> None:
-    events = _walks(drift=True)
-    vectors = np.eye(GROUPS)[np.arange(ITEMS) // 5].astype(np.float32)
-    both = ClickModel(vectors, np.ones(ITEMS), 1.0, 1.0, _model().similar, 0.5)
-    told = _rows(events, _question(private=both)).sum(axis=0)
-    assert chosen_decay(told, noise_std=2.0, judges=USERS) >= 0.5
-
-
 def test_recency_is_asked_for_at_a_stated_price_where_it_can_be_told() -> None:
     share, judges = share_for(mu=0.27, users=943)
     assert 0 < share <= MOST_SHARE
@@ -143,6 +132,13 @@ def test_the_order_of_a_list_decides_what_follows_where_the_data_says_so(
     again = fedrec.load(tmp_path / "model")
     assert again.recommend(history=history, k=3).equals(model.recommend(history=history, k=3))
     assert fedrec.verify(tmp_path / "model").difference == 0
+
+
+def test_recency_is_asked_of_a_model_with_vectors_too(walked: fedrec.Dataset) -> None:
+    model = fedrec.MatrixFactorization(epsilon=math.inf).fit(walked)
+    assert model.released.model.vectors.any()
+    history = ["i0", "i1", "i35", "i36"]
+    assert model.recommend(history=history, k=1)["item"][0] in {"i37", "i38", "i39"}
 
 
 def test_rows_held_out_at_random_are_asked_for_in_no_order(walked: fedrec.Dataset) -> None:
