@@ -38,6 +38,7 @@ from fedrec.transport.aggregator_api import aggregator_pb2 as pb
 from fedrec.transport.aggregator_api import methods
 from fedrec.transport.aggregator_api.methods import RpcMethod
 from fedrec_aggregator.credentials import Caller, Roster
+from fedrec_aggregator.postgres_ledger import LedgerAwayError
 from fedrec_aggregator.settings_tables import TrafficSettings
 
 P = ParamSpec("P")
@@ -271,6 +272,8 @@ class Calls:
             except TimeoutError:
                 self._metrics.refused("timeout")
                 await context.abort(grpc.StatusCode.DEADLINE_EXCEEDED, "the caller was too slow")
+            except LedgerAwayError as failure:  # logged with the lease
+                await self._refuse(context, refused(Refusal.BUSY, failure.cause, failure.remedy))
             except FedRecError as failure:
                 logs.say_failure(self._log, method.name, failure)
                 if method in {methods.OPEN_ROUND, methods.GET_ROUND, methods.CLOSE_ROUND}:

@@ -43,6 +43,7 @@ from fedrec.operations.addresses import Address
 from fedrec.transport.connection_limits import ConnectionLimits
 from fedrec.transport.http_listener import HttpListener, TlsFiles
 from fedrec_aggregator.core import Aggregator
+from fedrec_aggregator.postgres_ledger import LedgerAwayError
 from fedrec_aggregator.settings_tables import DevicesTable
 
 _DIGEST = re.compile(r"[0-9a-f]{64}")
@@ -208,6 +209,8 @@ def application(intake: DeviceIntake, *, body_s: float = 60.0) -> Starlette:
             await asyncio.to_thread(intake.enroll, token, secret)
         except RefusedError as refusal:
             return _refusal(refusal)
+        except LedgerAwayError:
+            raise HTTPException(503) from None
         return Response(b"{}", headers=_NEVER, media_type="application/json")
 
     async def reports(request: Request) -> Response:

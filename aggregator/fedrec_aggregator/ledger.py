@@ -21,6 +21,7 @@ import json
 import logging
 import os
 import re
+import sqlite3
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -85,6 +86,8 @@ class ReleaseLedger(DurableLedger):
     _remedy = _FREE
     deposed = False
     """Whether another process took the ledger over: nothing can be written here any more."""
+    away = False
+    """Whether its database could not be reached last."""
 
     def __init__(
         self,
@@ -107,14 +110,12 @@ class ReleaseLedger(DurableLedger):
         )
         unusable: tuple[type[Exception], ...] = (*self._failures, ValueError, TypeError, KeyError)
         try:
-            self._db = self._connected()
-            self._prepare()
-            self._begin()
+            self._open()
         except unusable as failure:
             self.close()
-            raise RunError(
-                f"{self._name} is damaged or cannot be used: {failure}", RESTORE
-            ) from failure
+            if isinstance(failure, self._failures) and not self._is_damage(failure):
+                raise self._failed("cannot be used", failure) from failure
+            raise RunError(f"{self._name} is damaged: {failure}", RESTORE) from failure
         except BaseException:
             self.close()
             raise
@@ -448,6 +449,16 @@ class ReleaseLedger(DurableLedger):
     def _name(self) -> str:
         """Name of the file, for messages."""
         return str(self.folder / "ledger.sqlite")
+
+    def _open(self) -> None:
+        self._db = self._connected()
+        self._prepare()
+        self._begin()
+
+    def _is_damage(self, failure: Exception) -> bool:
+        """Of a failure of the database: whether the file is no ledger any more. A disk that fails,
+        a lock and a lack of permission are no damage."""
+        return not isinstance(failure, sqlite3.OperationalError)
 
     def _connected(self) -> Any:
         """A connection whose transactions are begun and ended by statements."""

@@ -32,7 +32,7 @@ from fedrec.transport.three_party_client import RemotePeer
 from fedrec_aggregator.core import Aggregator
 from fedrec_aggregator.credentials import Roster
 from fedrec_aggregator.ledger import ReleaseLedger
-from fedrec_aggregator.postgres_ledger import PostgresLedger
+from fedrec_aggregator.postgres_ledger import LedgerAwayError, PostgresLedger
 from fedrec_aggregator.service import MAX_RPCS, OPTIONS, AggregatorService
 from fedrec_aggregator.settings import AggregatorSettings, load
 from fedrec_aggregator.settings_tables import PeerTable, ThreePartyTable
@@ -105,7 +105,8 @@ def _ledger(settings: AggregatorSettings, stop: threading.Event | None) -> Relea
     kept: dict[str, Any] = {"limit": settings.limit, "releases_of_runs": settings.releases_of_runs}
     if table is None:
         return ReleaseLedger(settings.state, **kept)
-    chosen: dict[str, Any] = {"lease_s": table.lease_s, "standby": table.standby, "stop": stop}
+    chosen: dict[str, Any] = {"lease_s": table.lease_s, "standby": table.standby}
+    chosen["stop"] = stop or threading.Event()  # no handler yet: SIGTERM ends the process
     return PostgresLedger(settings.state, table.conninfo, **kept, **chosen)
 
 
@@ -118,7 +119,9 @@ def _renewed(ledger: PostgresLedger, log: logging.Logger) -> Iterator[None]:
         while not (ledger.deposed or ended.wait(ledger.lease_s / 3)):
             try:
                 ledger.renew()
+                ledger.away = False
             except RunError as failure:
+                ledger.away = isinstance(failure, LedgerAwayError)
                 logs.say_failure(log, "lease", failure)
 
     thread = threading.Thread(target=renew, name="lease", daemon=True)

@@ -12,11 +12,14 @@ nothing that must last lies in the folder. One process holds the ledger at a tim
               any clock
 
 Who lost the connection within a transaction does not know whether it was committed: the ledger is
-read again before anything else is written, and the call fails, so that its caller asks again.
+read again before anything else is written, and the call fails, so that its caller asks again
+(`LedgerAwayError`). A process that starts while the database is away, and a standby that loses it,
+wait for it.
 """
 
 from __future__ import annotations
 
+import logging
 import os
 import socket
 import threading
@@ -29,6 +32,7 @@ from pathlib import Path
 from typing import Any
 
 from fedrec.errors import RunError, require
+from fedrec.operations import logs
 from fedrec.privacy.guarantee import Guarantee
 from fedrec_aggregator.chain import RESTORE, LedgerLink, read
 from fedrec_aggregator.ledger import ReleaseLedger
@@ -54,14 +58,27 @@ PATIENCE_S = 5.0
 _LOCK_TIMEOUT = "55P03"
 
 
+_PAUSE_S = 1.0
+"""Between two attempts to reach a database that is away."""
+_SAID_S = 30.0
+"""How often that is logged."""
+log = logging.getLogger(__name__)
+
+
+class LedgerAwayError(RunError):
+    """The database cannot be reached now, or lost the connection; the same call may be repeated."""
+
+
 class PostgresLedger(ReleaseLedger):
     """The ledger in the database and schema that `conninfo` (of libpq) leads to.
 
     folder: of this process, not of the ledger. lease_s: how long a standby waits for a holder that
-    is not heard of. standby: wait while another holds the ledger; `stop` ends the wait.
+    is not heard of. standby: wait while another holds the ledger. stop: ends waits; without one a
+    database that is away is not waited for.
 
     Raises RunError where another process holds it and this is no standby, where it cannot be
-    reached, or is damaged; SettingsError without the package psycopg.
+    used, or is damaged (`LedgerAwayError` where it is away, then and in every later call);
+    SettingsError without the package psycopg.
     """
 
     def __init__(
@@ -81,6 +98,7 @@ class PostgresLedger(ReleaseLedger):
         self._conninfo = conninfo
         self.lease_s = lease_s
         self._standby = standby
+        self._waits = stop is not None
         self._stop = stop or threading.Event()
         self.epoch = 0
         super().__init__(folder, limit=limit, clock=clock, releases_of_runs=releases_of_runs)
@@ -127,7 +145,7 @@ class PostgresLedger(ReleaseLedger):
                     "SELECT content FROM releases WHERE run = ? AND round = ?", (run, round)
                 ).fetchall()
         except self._failures as failure:
-            raise OSError(f"{self._name}: {failure}") from failure
+            raise self._failed("cannot be read", failure) from failure
         if not rows:
             raise FileNotFoundError(f"{self._name} holds no release of round {round}")
         return bytes(rows[0][0])
@@ -142,10 +160,35 @@ class PostgresLedger(ReleaseLedger):
         return "the ledger in PostgreSQL"
 
     def _connected(self) -> _Connection:
-        try:
-            return _Connection(self._conninfo, self.lease_s)
-        except self._failures as failure:
-            raise RunError(f"{self._name} cannot be reached: {failure}", self._remedy) from failure
+        return _Connection(self._conninfo, self.lease_s)
+
+    def _failed(self, words: str, failure: Exception) -> RunError:
+        error = LedgerAwayError if _is_away(failure) else RunError
+        cause = " ".join(str(failure).split())  # libpq says more than one line
+        return error(f"{self._name} {words}: {cause}", self._remedy)
+
+    def _is_damage(self, failure: Exception) -> bool:
+        # XX001, XX002: data and index that PostgreSQL itself finds corrupted
+        return getattr(failure, "sqlstate", None) in {"XX001", "XX002"}
+
+    def _open(self) -> None:
+        """Waits for a database that is away."""
+        failures: tuple[type[Exception], ...] = (*self._failures, LedgerAwayError)
+        said_s = -_SAID_S
+        while True:
+            try:
+                return super()._open()
+            except failures as failure:
+                away = isinstance(failure, LedgerAwayError) or _is_away(failure)
+                if not (away and self._waits):
+                    raise
+                if hasattr(self, "_db"):
+                    self._db.close()
+                if (now_s := time.monotonic()) - said_s >= _SAID_S:
+                    said_s = now_s
+                    logs.say_failure(log, "database-away", self._failed("is out of reach", failure))
+                if self._stop.wait(_PAUSE_S):
+                    raise
 
     def _prepare(self) -> None:
         self._db.make_tables()
@@ -163,8 +206,9 @@ class PostgresLedger(ReleaseLedger):
             rows = self._db.execute(
                 "UPDATE holder SET epoch = epoch + 1, name = ?, "
                 "until = clock_timestamp() + ? * interval '1 second' "
-                "WHERE until < clock_timestamp() RETURNING epoch",
-                (f"{socket.gethostname()}, process {os.getpid()}", self.lease_s),
+                # this process's own, where the connection was lost after it was taken
+                "WHERE until < clock_timestamp() OR epoch = ? RETURNING epoch",
+                (f"{socket.gethostname()}, process {os.getpid()}", self.lease_s, self.epoch or -1),
             ).fetchall()
         except self._failures as failure:
             if getattr(failure, "sqlstate", None) == _LOCK_TIMEOUT:  # the holder is writing
@@ -180,7 +224,9 @@ class PostgresLedger(ReleaseLedger):
         if self._db.closed:
             self._db = self._connected()
             self._load()
-            raise RunError(f"{self._name} was out of reach, and was read again", "Ask again.")
+            raise LedgerAwayError(
+                f"{self._name} was out of reach, and was read again", "Ask again."
+            )
         self._db.execute("BEGIN")
         (epoch,) = self._db.execute("SELECT epoch FROM holder FOR UPDATE").fetchone()
         if epoch != self.epoch:
@@ -220,7 +266,16 @@ def held_in(conninfo: str) -> LedgerInDatabase:
         finally:
             database.close()
     except (*failures, ValueError, TypeError, KeyError) as failure:
-        raise RunError(f"the ledger in PostgreSQL cannot be read: {failure}", RESTORE) from failure
+        remedy = "Repair the database or the way to it." if _is_away(failure) else RESTORE
+        raise RunError(f"the ledger in PostgreSQL cannot be read: {failure}", remedy) from failure
+
+
+def _is_away(failure: Exception) -> bool:
+    """Whether the same may succeed later: no connection, a database that starts, stops, lacks space
+    or is a standby still."""
+    psycopg = import_module("psycopg")
+    later = psycopg.errors.ReadOnlySqlTransaction, psycopg.errors.IdleInTransactionSessionTimeout
+    return isinstance(failure, (psycopg.OperationalError, psycopg.InterfaceError, *later))
 
 
 class _Connection:

@@ -157,7 +157,13 @@ class AggregatorService:
         open_ones = [each for each in rounds if each.phase is Phase.OPEN]
         state.doing(Doing.COLLECTING if open_ones else Doing.RELEASING if rounds else Doing.IDLE)
         state.waiting(
-            Awaited.REPORTS if open_ones else Awaited.NOTHING if rounds else Awaited.SERVER
+            Awaited.DATABASE
+            if self.core.ledger.away
+            else Awaited.REPORTS
+            if open_ones
+            else Awaited.NOTHING
+            if rounds
+            else Awaited.SERVER
         )
         if rounds:
             latest = rounds[-1]

@@ -13,8 +13,10 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from fedrec.errors import (
     FedRecError,
@@ -25,6 +27,7 @@ from fedrec.errors import (
     UnreachableError,
 )
 from fedrec.federation.protocol import (
+    DIFFER,
     AttemptNonce,
     LedgerGrowth,
     LedgerHead,
@@ -353,6 +356,7 @@ class ThreePartyAggregator(Aggregator):
             self._party.advance(run, round)
             after = self._party.progress(run, round)
             stands = self._party.standing(run, round)
+            self._note_end(run, round, before, after)
             if published := self._store.published(run, round):
                 self._forget_round(run, round)
         return (
@@ -361,6 +365,29 @@ class ThreePartyAggregator(Aggregator):
             and not published
             and (after.wanted, stands) != (wanted, stood)
         )
+
+    def _note_end(
+        self, run: str, round: int, before: AttemptProgress | None, after: AttemptProgress | None
+    ) -> None:
+        """A warning where lists differ, and why an attempt ended; each once."""
+        if before is None or after is None or before.attempt != after.attempt:
+            return
+        where: dict[str, Any] = {"run": run, "round": round, "attempt": after.attempt}
+        for i, count in {} if before.differ else after.differ.items():
+            cause = f"{count} entries differ between its list of users and this one"
+            remedy = "Few are of clients cut off. Of many, ask its operator: it or a client lies."
+            logs.say(
+                log,
+                "lists-differ",
+                level=logging.WARNING,
+                **where,
+                sender=f"aggregator-{i + 1}",
+                cause=cause,
+                remedy=remedy,
+            )
+        if after.ended and not before.ended:
+            where |= {"users": after.users, "cause": after.ended}
+            logs.say(log, "attempt-ended", level=logging.WARNING, **where)
 
     def _note_away(self, place: int, failure: FedRecError | None) -> None:
         """Said once, until it answers again or says otherwise: peers are asked at every tick."""
@@ -394,10 +421,15 @@ class ThreePartyAggregator(Aggregator):
             else Phase.OPEN
         )
         users = progress.users if progress else 0
+        rejected = attempt.rejected
+        if progress is not None and progress.ended:
+            rejected = rejected + Counter(
+                {f"{DIFFER}{i + 1}": count for i, count in progress.differ.items()}
+            )
         return Collection(
             run, attempt.question, attempt.digest, attempt.plan, attempt.number,
             attempt.deadline_s, None, attempt.quorum, attempt.needed,
-            phase, reported=users, rejected=attempt.rejected,
+            phase, reported=users, rejected=rejected,
         )  # fmt: skip
 
     def _status(self, run: str, round: int) -> RoundStatus:

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import logging
 import os
-import time
 from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
@@ -104,11 +103,8 @@ def open_participant(
     # first: what is written meanwhile is read again
     renewal = Renewal(Path(settings.data.path), lambda: read_site(settings.data))
     users = read_site(settings.data)
-    retry = (
-        Retry(sleep=noting(state, Awaited.AGGREGATOR, time.sleep, logging.getLogger(__name__)))
-        if state
-        else None
-    )
+    log = logging.getLogger(__name__)
+    retry = Retry(tell=noting(state, Awaited.AGGREGATOR, log)) if state else None
     ledger = ClientLedger(
         folder / "ledger.sqlite", limit=settings.privacy.limit, seen=settings.seen
     )

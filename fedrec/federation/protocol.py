@@ -123,6 +123,12 @@ class Opening:
     attempt: int = 0
 
 
+DIFFER = "lists-differ-"
+"""Begins a code of `RoundStatus.rejected`: in how many entries two of three aggregators hold other
+lists of a short round. The places of both, or of the other one, follow."""
+BETWEEN = "-and-"
+
+
 @dataclass(frozen=True)
 class RoundStatus:
     """What the server may know of a round: counts of users, never a report, nor how many bytes

@@ -17,6 +17,8 @@ from fedrec.errors import ProtocolError, RefusedError, UnreachableError
 from fedrec.federation.coding import coded
 from fedrec.federation.messages import Question, Release
 from fedrec.federation.protocol import (
+    BETWEEN,
+    DIFFER,
     Answer,
     Broadcast,
     Invitation,
@@ -254,10 +256,15 @@ class AggregatedLink:
         missing = [answer for answer in answers if answer.accepted < answer.users or answer.refusal]
         said = [f"{answer.client}: {_words(answer)}" for answer in missing[:_NAMED]]
         said += [f"{len(missing) - _NAMED} more"] if len(missing) > _NAMED else []
-        said += [f"{count} {code}" for code, count in sorted(status.rejected.items()) if count]
+        said += [
+            f"{count} {code}"
+            for code, count in sorted(status.rejected.items())
+            if count and not code.startswith(DIFFER)
+        ]
         least = f"{self.quorum} must (min_share {self.patience.min_share:g})"
-        if status.reported >= self.quorum:
-            least = "the aggregator's minimum cohort is larger"
+        differ = _differing(status)
+        if differ or status.reported >= self.quorum:
+            least = differ or "the aggregator's minimum cohort is larger"
         counted = (
             f"round {status.round}: {status.reported} of {self.num_users or status.enrolled} "
             f"users reported, too few to release: {least}"
@@ -270,7 +277,13 @@ class AggregatedLink:
             "Nothing was released or spent in this round. Start the missing clients and run the "
             "server again: it goes on with this round."
         )
-        if 0 < status.reported < self.quorum:
+        if differ:
+            remedy = (
+                "Nothing was released or spent in this round. Ask that operator; `lists-differ` in "
+                "the aggregators' logs has the numbers. Lower no limit: a party that lies gains "
+                "by it."
+            )
+        elif 0 < status.reported < self.quorum:
             # downwards: with this share, those who are there suffice
             share = math.floor(100 * status.reported / self.num_users) / 100
             remedy += (
@@ -286,3 +299,19 @@ def _words(answer: Answer) -> str:
     if answer.refusal:
         return f"{answer.refusal} ({answer.cause})"
     return f"{answer.accepted} of {answer.users} users"
+
+
+def _differing(status: RoundStatus) -> str:
+    """Whose list of users is another, of a round of three aggregators; "" where all are alike."""
+    pairs = {
+        frozenset(code.removeprefix(DIFFER).split(BETWEEN)): count
+        for code, count in sorted(status.rejected.items())
+        if code.startswith(DIFFER)
+    }
+    if len(pairs) == 2 and (apart := frozenset.intersection(*pairs)):  # the other two are alike
+        return (
+            f"aggregator {''.join(apart)} lists other users than the two others, who agree: "
+            f"{max(pairs.values())} entries differ. It lies, or clients sent it something else"
+        )
+    words = (f"{' and '.join(sorted(pair))} by {count}" for pair, count in pairs.items())
+    return f"lists of aggregators differ: {', '.join(words)} entries" if pairs else ""

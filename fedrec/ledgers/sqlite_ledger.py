@@ -50,6 +50,10 @@ class DurableLedger:
         """What the database says, in memory."""
         raise NotImplementedError
 
+    def _failed(self, words: str, failure: Exception) -> RunError:
+        """What says that the database failed, where the ledger is not damaged."""
+        return RunError(f"{self._name} {words}: {failure}", self._remedy)
+
     def _open_transaction(self) -> None:
         self._db.execute("BEGIN IMMEDIATE")
 
@@ -68,9 +72,7 @@ class DurableLedger:
                 with suppress(*self._failures):
                     self._db.rollback()
                     self._load()
-                raise RunError(
-                    f"{self._name} cannot be written: {failure}", self._remedy
-                ) from failure
+                raise self._failed("cannot be written", failure) from failure
             except BaseException:
                 with suppress(*self._failures):
                     self._db.rollback()

@@ -31,7 +31,7 @@ from typing import Any
 
 from prometheus_client import CollectorRegistry, Gauge
 
-from fedrec.errors import require
+from fedrec.errors import FedRecError, require
 from fedrec.operations import logs
 from fedrec.operations.clock import steady
 
@@ -126,6 +126,7 @@ class Awaited(StrEnum):
     REPORTS = "reports"  # of clients that were asked
     QUORUM = "quorum"  # too few users have reported in a round
     AGGREGATOR = "aggregator"  # it does not answer
+    DATABASE = "database"  # aggregator: that of its ledger is away
     SERVER = "server"  # it has asked for nothing, or does not answer
     MODEL = "model"  # there is none to serve
     SCHEDULE = "schedule"  # the next run is not due yet
@@ -262,13 +263,16 @@ class PartyState:
 
 
 def noting(
-    state: PartyState, reason: Awaited, sleep: Callable[[float], None], log: logging.Logger
-) -> Callable[[float], None]:
-    """`sleep` between attempts at a call, which says at the first of them what is waited for."""
+    state: PartyState, reason: Awaited, log: logging.Logger
+) -> Callable[[FedRecError], None]:
+    """Told of each failed attempt at a call: says what is waited for, and the cause, at the first
+    and where the cause is another one."""
+    said = [""]
 
-    def wait(seconds: float) -> None:
-        if state.waiting(reason):
-            logs.say(log, "waiting", level=logging.WARNING, code=reason.value)
-        sleep(seconds)  # so long as whoever calls says
+    def note(failure: FedRecError) -> None:
+        if state.waiting(reason) or said[0] != failure.cause:
+            said[0] = failure.cause
+            why = {"cause": failure.cause, "remedy": failure.remedy}
+            logs.say(log, "waiting", level=logging.WARNING, code=reason.value, **why)
 
-    return wait
+    return note

@@ -125,6 +125,8 @@ class Agreement:
             return None
         batch = attempt.batch
         held = batch.everybody() if attempt.held is None else attempt.held
+        if attempt.ended == TOO_FEW:
+            held = batch.accepted if batch.verdict else attempt.alike
         wanted = batch.next_piece(attempt) if attempt.agreed else None
         opened = batch.opened if not batch.verdict else b""
         return AttemptProgress(
@@ -137,6 +139,7 @@ class Agreement:
             wanted,
             opened,
             rows=len(held),
+            differ=dict(attempt.differ),
         )
 
     def give_up(self, run: str, round: int, why: str) -> None:
@@ -236,12 +239,18 @@ class Agreement:
             return None
         if not attempt.agreed:
             attempt.alike = attempt.batch.alike([attempt.held, *(held or () for held in lists)])
+            for i, other in theirs.items():
+                if apart := {one.report for one in {*attempt.held} ^ {*(other.held or ())}}:
+                    attempt.differ[i] = len(apart)
             attempt.agreed = batch_digest(attempt.ticket, attempt.alike)
-        if any(
-            other.ticket != attempt.ticket or other.agreed not in {b"", attempt.agreed}
-            for other in theirs.values()
-        ):
-            return attempt.end("peers did not agree on the users")
+        others = [
+            f"aggregator {i + 1}"
+            for i, other in theirs.items()
+            if other.ticket != attempt.ticket or other.agreed not in {b"", attempt.agreed}
+        ]
+        if others:
+            named = " and ".join(others)
+            return attempt.end(f"peers did not agree on the users: {named} names others")
         if attempt.batch.count(attempt.alike) < attempt.needed:
             return attempt.end(TOO_FEW)
         if all(other.agreed == attempt.agreed for other in theirs.values()):

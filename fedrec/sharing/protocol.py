@@ -7,7 +7,8 @@ on what is summed and summing it.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from fedrec.federation.messages import Question
@@ -108,7 +109,8 @@ class Store(Protocol):
 @dataclass(frozen=True)
 class AttemptProgress:
     """What the server and clients may know of an attempt. ticket: b"" until it is fixed. users:
-    whose shares are held.
+    whose shares are held; of an attempt that had too few, who were held alike. differ: as
+    `Attempt.differ`.
 
     closed: no more are taken. ended: why nothing will come of it. wanted: positions of the users
     who are summed next, in the agreed list. opened: of its own openings, as long as it waits for
@@ -124,3 +126,4 @@ class AttemptProgress:
     wanted: tuple[int, int] | None = None
     opened: bytes = b""
     rows: int = 0
+    differ: Mapping[int, int] = field(default_factory=dict)

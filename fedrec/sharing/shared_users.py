@@ -39,7 +39,8 @@ class Attempt:
     people.
 
     held: fixed once no more are taken. alike, agreed: who all three hold, and the digest of it.
-    summed: digest of who is in the sums, once they are final. ended: why nothing comes of it."""
+    differ: in how many entries a peer's list is another, by its index. summed: digest of who is in
+    the sums, once they are final. ended: why nothing comes of it."""
 
     number: int
     question: Question
@@ -54,6 +55,7 @@ class Attempt:
     held: tuple[Committed, ...] | None = None
     alike: tuple[Committed, ...] = ()
     agreed: bytes = b""
+    differ: dict[int, int] = field(default_factory=dict)
     summed: bytes = b""
     people: int = 0
     ended: str = ""

@@ -18,6 +18,8 @@ from dataclasses import dataclass, field, replace
 from fedrec.errors import ProtocolError, RefusedError, UnreachableError
 from fedrec.federation.messages import Question
 from fedrec.federation.protocol import (
+    BETWEEN,
+    DIFFER,
     Opening,
     Phase,
     Refusal,
@@ -34,6 +36,7 @@ from fedrec.sharing.servers import total
 _LOOK_AGAIN_S = 0.5  # until all three have released: seldom enough for three calls
 _BETWEEN = ","
 """Between the heads of three ledgers, which are hexadecimal."""
+_PLACES = ("1", "2", "3")
 _ORDER = (Phase.SHORT, Phase.OPEN, Phase.RELEASING, Phase.RELEASED)
 
 
@@ -173,8 +176,15 @@ class ThreeEndpoints:
         """What the server may count on: the earliest phase and the fewest users."""
         least = min(found, key=lambda status: (_ORDER.index(status.phase), status.reported))
         heads = [status.ledger_head for status in found]
+        rejected = {k: n for k, n in least.rejected.items() if not k.startswith(DIFFER)}
+        for i, status in enumerate(found):
+            for place in {*_PLACES} - {_PLACES[i]}:
+                if count := status.rejected.get(f"{DIFFER}{place}"):
+                    pair = f"{DIFFER}{BETWEEN.join(sorted((_PLACES[i], place)))}"
+                    rejected[pair] = max(count, rejected.get(pair, 0))
         return replace(
             least,
+            rejected=rejected,
             enrolled=min(status.enrolled for status in found),
             reported=min(status.reported for status in found),
             quorum=max(status.quorum for status in found),

@@ -67,14 +67,15 @@ class Retry:
     """How long to go on, and how long to wait in between: from `first_pause_s`, doubling to
     `longest_pause_s`, each between half and whole.
 
-    deadline_s is of one call; releasing 23 million numbers takes a while. `sleep`, `clock` and
-    `jitter` are the test's to replace.
+    deadline_s is of one call; releasing 23 million numbers takes a while. tell: of every attempt
+    that failed and is made again. `sleep`, `clock` and `jitter` are the test's to replace.
     """
 
     patience_s: float = 60.0
     first_pause_s: float = 0.1
     longest_pause_s: float = 5.0
     deadline_s: float = 300.0
+    tell: Callable[[ProtocolError], None] = lambda failure: None
     sleep: Callable[[float], None] = time.sleep
     clock: Callable[[], float] = time.monotonic
     jitter: Callable[[], float] = field(default=random.SystemRandom().random)
@@ -157,6 +158,7 @@ class Line:
                 # renewed
                 self.hang_up()
                 raise failure from None
+            retry.tell(failure)
             # at random: clients that lost the same aggregator do not come back all at once
             retry.sleep(pause_s * (0.5 + 0.5 * retry.jitter()))
             pause_s = min(2 * pause_s, retry.longest_pause_s)

@@ -238,7 +238,7 @@ def _run(
     own = [settings.link.certificate, settings.link.client_ca]
     own += [file for table in tables for file in (table.certificate, table.ca)]
     watch_machine(metrics.registry, state=folder, certificates=own)
-    patiently = Retry(sleep=noting(metrics.state, Awaited.AGGREGATOR, sleep, log))
+    patiently = Retry(tell=noting(metrics.state, Awaited.AGGREGATOR, log), sleep=sleep)
     aggregation = aggregation_of(scenario.privacy, settings, metrics, patiently, stack)
     link = stack.enter_context(connection)
     noise: Literal["seeded", "system"] = "seeded" if settings.rehearsal else "system"

@@ -59,4 +59,5 @@ class QuorumLog:
             joined=self.num_users,
             quorum=max(self.quorum, status.quorum),
             missing=missing(answers),
+            rejected=status.rejected or None,
         )

@@ -102,12 +102,12 @@ def _new_cluster(place: Path) -> str:
 @contextmanager
 def running() -> Iterator[str]:
     """The connection string of a new server, which ends with the block."""
-    with _primary() as primary:
+    with started() as primary:
         yield primary.conninfo
 
 
 @contextmanager
-def _primary() -> Iterator[Postgres]:
+def started() -> Iterator[Postgres]:
     with _prepared() as primary:
         subprocess.run(
             ["cp", "-r", "--preserve=mode", _new_cluster(primary.place), primary.data],
@@ -121,7 +121,7 @@ def _primary() -> Iterator[Postgres]:
 @contextmanager
 def replicated() -> Iterator[tuple[Postgres, Postgres]]:
     """A server, and a standby that follows it by streaming replication."""
-    with _primary() as primary, _prepared() as standby:
+    with started() as primary, _prepared() as standby:
         source = f"{primary.conninfo} application_name=standby"
         standby.run("pg_basebackup", "-D", standby.data, "-d", source, "-R", "-c", "fast")
         standby.start()

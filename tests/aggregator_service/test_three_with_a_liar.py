@@ -19,7 +19,9 @@ from fedrec.federation.round_messages import KEY, PROTOCOL
 from fedrec.federation.wire import pack_release
 from fedrec.sharing.protocol import Standing
 from fedrec.transport.aggregator_client import RemoteReleaseEndpoint
+from fedrec_aggregator import three_party
 from fedrec_aggregator.calls import Calls
+from fedrec_aggregator.peers import packed_list
 from fedrec_aggregator.three_party import ThreePartyAggregator
 from tests.aggregator_service.conftest import ONCE
 from tests.aggregator_service.test_three_service import (
@@ -137,6 +139,33 @@ def test_where_one_lies_about_its_standing_nothing_leaves(
                 endpoints[place].release(there.terms.run, 0)
             # what is kept was charged before, whether a peer stands by it or not
             assert spent(endpoints)[place] == 0.0 or about == "whom it sums"
+
+
+def test_who_lists_other_users_is_named_to_the_server_and_in_both_honest_logs(
+    certificates: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lies(monkeypatch, "held", lambda said, *_: packed_list(()))
+    logged = list[str]()
+
+    def say(log: Any, event: str, **fields: Any) -> None:
+        if event == "lists-differ":
+            assert fields["cause"].startswith("24 entries differ")
+            logged.append(fields["sender"])
+
+    monkeypatch.setattr(three_party.logs, "say", say)
+    waits = {"round_s": 2.0, "attempts": 1, "short_attempts": 1}
+    with training(certificates, tmp_path, **waits) as (there, link, endpoints):
+        with pytest.raises(RefusedError) as failure:
+            link.answer(there.first)
+        assert spent(endpoints) == [0.0] * 3
+    assert failure.value.code == Refusal.TOO_FEW
+    assert "0 of 24 users reported" in failure.value.cause
+    assert "aggregator 2 lists other users than the two others" in failure.value.cause
+    assert "24 entries differ" in failure.value.cause
+    assert "cohort" not in failure.value.cause
+    assert "min_share" not in failure.value.remedy
+    # by both honest ones; what the liar says of them is its own
+    assert logged.count("aggregator-2") == 2
 
 
 def test_explicit_shares_that_were_altered_on_their_way_end_the_attempt(

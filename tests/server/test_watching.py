@@ -190,12 +190,11 @@ def test_an_aggregator_that_is_away_shows_at_the_first_pause_and_until_it_answer
 ) -> None:
     world = World(failure=UnreachableError("no answer", "Check."))
     endpoint, _ = wired(world)
-    waited = list[float]()
-    pause = noting(
-        world.metrics.state, Awaited.AGGREGATOR, waited.append, logging.getLogger("fedrec_server")
-    )
-    pause(1.0)
-    pause(2.0)
+    log_of_server = logging.getLogger("fedrec_server")
+    note = noting(world.metrics.state, Awaited.AGGREGATOR, log_of_server)
+    note(world.failure)
+    note(world.failure)
+    note(RefusedError("busy", "its database is away", "Wait."))
     assert doing(world.metrics)[1] == "aggregator"
     with pytest.raises(UnreachableError):
         endpoint.enrolled()
@@ -203,9 +202,9 @@ def test_an_aggregator_that_is_away_shows_at_the_first_pause_and_until_it_answer
     world.failure = None
     endpoint.enrolled()
     assert doing(world.metrics)[1] == "nothing"
-    assert waited == [1.0, 2.0]
     lines = [json.loads(line) for line in log.read_text().splitlines()]
-    assert [(line["event"], line.get("code")) for line in lines] == [
-        ("waiting", "aggregator"),
-        ("aggregator-answers", None),
+    assert [(line["event"], line.get("code"), line.get("cause")) for line in lines] == [
+        ("waiting", "aggregator", "no answer"),
+        ("waiting", "aggregator", "its database is away"),
+        ("aggregator-answers", None, None),
     ]
