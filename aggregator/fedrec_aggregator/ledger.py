@@ -59,7 +59,6 @@ from fedrec_aggregator.chain import (
 from fedrec_aggregator.ledger_tables import TABLES, BegunAttempt, read_rows
 from fedrec_aggregator.spending import Spends, account_of, spends_of
 
-_DAY_S = 86_400.0
 ENTRIES_AT_ONCE = 8_192
 """Of a growth: half a mebibyte; who is further behind asks again."""
 
@@ -474,7 +473,7 @@ class ReleaseLedger(DurableLedger):
         self._load()
 
     def _begin(self) -> None:
-        """The first entry of a new ledger, and a warning where the clock was set back."""
+        """The first entry of a new ledger."""
         if not self._rows.chain.links:
             if any(self.folder.glob(".restoring-*")):
                 raise RunError(
@@ -482,15 +481,13 @@ class ReleaseLedger(DurableLedger):
                     "Move the folder away and restore again: no new ledger is begun here.",
                 )
             self._append([Birth(os.urandom(16).hex())])
-        self._clock_note(self._clock())
 
     def _clock_note(self, now_s: float) -> tuple[ClockSet, ...]:
-        """What goes before the next entry where the clock is more than a day behind the last
-        one."""
-        if not self._rows.chain.links or self._rows.chain.links[-1].time_s - now_s <= _DAY_S:
+        """What goes before the next entry where the clock is behind the last one."""
+        if not self._rows.chain.links or self._rows.chain.links[-1].time_s - now_s <= LEAST_S:
             return ()
         note = ClockSet(self._rows.chain.links[-1].time_s, now_s)
-        logs.say(log, "clock-set-back", level=logging.WARNING, wait_s=note.last_s - now_s)
+        logs.say(log, "clock-set", level=logging.WARNING, wait_s=note.last_s - now_s)
         return (note,)
 
     def _load(self) -> None:

@@ -19,8 +19,8 @@ from fedrec.errors import RunError, SettingsError
 from fedrec.operations import logs
 from fedrec.operations.addresses import Address
 from fedrec.operations.certificates import pins
-from fedrec.operations.clock import ClockJump, Clocks
-from fedrec.operations.machine import watch_machine
+from fedrec.operations.clock import ClockJump
+from fedrec.operations.machine import ClockWatch, watch_machine
 from fedrec.operations.metrics import Metrics
 from fedrec.operations.party_settings import insecure_name, require_three_keys
 from fedrec.operations.party_state import Doing
@@ -266,7 +266,10 @@ async def _follow(
 
 
 async def _until_told(service: AggregatorService, stop: threading.Event) -> None:
-    clocks = Clocks()
+    clock = ClockWatch(service.metrics.registry, service.log)
+    if (jump := service.core.ledger.clock_behind()) is not None:
+        clock.tell(jump)
+        _note(service, jump)
     if threading.current_thread() is threading.main_thread():
         for number in (signal.SIGTERM, signal.SIGINT):
             asyncio.get_running_loop().add_signal_handler(number, service.stopping.set)
@@ -276,7 +279,7 @@ async def _until_told(service: AggregatorService, stop: threading.Event) -> None
         except Exception as failure:
             # a round that cannot be closed now must not end the service: the next tick tries again
             logs.say_failure(service.log, "tick", failure)
-        if (jump := clocks.jump()) is not None:
+        if (jump := clock.look()) is not None:
             _note(service, jump)
         with suppress(TimeoutError):
             await asyncio.wait_for(service.stopping.wait(), _TICK_S)
@@ -284,9 +287,6 @@ async def _until_told(service: AggregatorService, stop: threading.Event) -> None
 
 
 def _note(service: AggregatorService, jump: ClockJump) -> None:
-    """A clock that was set refuses nothing: it is counted, logged and written into the ledger."""
-    service.metrics.clock_jumped()
-    logs.say(service.log, "clock-set", level=logging.WARNING, wait_s=jump.expected_s - jump.now_s)
     try:
         service.core.ledger.note_clock(jump)
     except RunError as failure:

@@ -374,7 +374,7 @@ class ThreePartyAggregator(Aggregator):
             return
         where: dict[str, Any] = {"run": run, "round": round, "attempt": after.attempt}
         for i, count in {} if before.differ else after.differ.items():
-            cause = f"{count} entries differ between its list of users and this one"
+            cause = f"{count} users differ between its list of users and this one"
             remedy = "Few are of clients cut off. Of many, ask its operator: it or a client lies."
             logs.say(
                 log,

@@ -26,7 +26,8 @@ from typing import Any, Self
 from fedrec.errors import FedRecError, RunError
 from fedrec.federation.round_messages import RoundMessage
 from fedrec.operations import logs, parent_death, party_state
-from fedrec.operations.clock import ClockJump, Clocks
+from fedrec.operations.clock import ClockJump
+from fedrec.operations.machine import ClockWatch
 from fedrec.operations.metrics import Metrics
 from fedrec_client.refusals import UNREACHABLE
 from fedrec_client.settings import ClientSettings
@@ -63,7 +64,8 @@ class Worker:
     def __init__(self, settings: ClientSettings, metrics: Metrics) -> None:
         self._begin = Begin(settings)
         self._metrics = metrics
-        self._clocks = Clocks()
+        self._clock = ClockWatch(metrics.registry, log)
+        self._has_begun = False
         self._child: subprocess.Popen[bytes] | None = None
         self._connection: Connection | None = None
 
@@ -74,10 +76,14 @@ class Worker:
 
         Raises what `check` raised, and FedRecError where something cannot be opened."""
         self._start()
-        opened: int = self._heard(
+        users: int
+        users, behind = self._heard(
             replace(self._begin, check=check, new_aggregator_ledger=new_aggregator_ledger)
         )
-        return opened
+        if behind is not None and not self._has_begun:  # later, this process has seen it itself
+            self._clock.tell(behind)
+        self._has_begun = True
+        return users
 
     @property
     def pid(self) -> int:
@@ -88,7 +94,7 @@ class Worker:
         """The reply to a message; a refusal where there is none: its words go to the server, so
         they are ours and not the error's."""
         try:
-            return self._answered(WorkerMessage(message, self._jump()))
+            return self._answered(WorkerMessage(message, self._clock.look()))
         except FedRecError as failure:
             logs.say_failure(log, "message-unanswered", failure)
             cause = "the client could not answer; its own log says where"
@@ -114,15 +120,6 @@ class Worker:
             "the process that answers ends before it has answered",
             "See the log before this line; it may lack memory.",
         )
-
-    def _jump(self) -> ClockJump | None:
-        """A clock that was set refuses nothing: it is counted, logged and written beside the
-        ledger's entries."""
-        jump = self._clocks.jump()
-        if jump is not None:
-            self._metrics.clock_jumped()
-            logs.say(log, "clock-set", level=logging.WARNING, wait_s=jump.expected_s - jump.now_s)
-        return jump
 
     def _heard(self, begin: Begin) -> Any:
         assert self._connection is not None

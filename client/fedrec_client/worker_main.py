@@ -187,7 +187,7 @@ def serve(connection: Connection) -> None:
             logs.say_failure(log, "failed", failure, quoted=False)
             send(("failed", RunError(*logs.reason(failure)), RunError.exit_code))
             return
-        send(("opened", participant.users.num_users))
+        send(("opened", (participant.users.num_users, _note(participant))))
         waits_s = max(_FIRST_S, begin.settings.idle_s)
         while connection.poll(waits_s):
             waits_s = begin.settings.idle_s
@@ -197,11 +197,15 @@ def serve(connection: Connection) -> None:
             send(("reply", requests.answer(asked.message)))
 
 
-def _note(participant: Participant | NewsParticipant, jump: ClockJump) -> None:
+def _note(
+    participant: Participant | NewsParticipant, jump: ClockJump | None = None
+) -> ClockJump | None:
+    """Keep a jump of the clock, or that it is behind the ledger's last entry."""
     try:
-        participant.ledger.note_clock(jump)
+        return participant.ledger.note_clock(jump)
     except RunError as failure:
         logs.say_failure(log, "clock-not-noted", failure)
+        return jump
 
 
 if __name__ == "__main__":

@@ -124,7 +124,7 @@ class Opening:
 
 
 DIFFER = "lists-differ-"
-"""Begins a code of `RoundStatus.rejected`: in how many entries two of three aggregators hold other
+"""Begins a code of `RoundStatus.rejected`: in how many people two of three aggregators hold other
 lists of a short round. The places of both, or of the other one, follow."""
 BETWEEN = "-and-"
 

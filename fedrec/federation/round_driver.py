@@ -311,7 +311,7 @@ def _differing(status: RoundStatus) -> str:
     if len(pairs) == 2 and (apart := frozenset.intersection(*pairs)):  # the other two are alike
         return (
             f"aggregator {''.join(apart)} lists other users than the two others, who agree: "
-            f"{max(pairs.values())} entries differ. It lies, or clients sent it something else"
+            f"{max(pairs.values())} users differ. It lies, or clients sent it something else"
         )
     words = (f"{' and '.join(sorted(pair))} by {count}" for pair, count in pairs.items())
-    return f"lists of aggregators differ: {', '.join(words)} entries" if pairs else ""
+    return f"lists of aggregators differ: {', '.join(words)} users" if pairs else ""

@@ -22,6 +22,10 @@ class Connections:
         self._open[address] += 1
         return self._open[address] <= self._per_peer or (not self._loopback and here(address))
 
+    def of(self, address: str) -> int:
+        """How many a peer has open."""
+        return self._open[address]
+
     def disconnect(self, address: str) -> None:
         """A connection that was counted ended."""
         self._open[address] -= 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import logging
 import os
 import shutil
 import sys
@@ -12,9 +13,12 @@ from contextlib import suppress
 from pathlib import Path
 
 from cryptography import x509
-from prometheus_client import CollectorRegistry, Metric
+from prometheus_client import CollectorRegistry, Counter, Metric
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
+
+from fedrec.operations import logs
+from fedrec.operations.clock import ClockJump, Clocks
 
 _STATM = Path("/proc/self/statm")
 _CGROUP = Path("/proc/self/cgroup")
@@ -36,6 +40,32 @@ def watch_machine(
 
     What cannot be read is not exported."""
     registry.register(_Machine(state, [Path(path) for path in certificates if str(path)]))
+
+
+class ClockWatch:
+    """Jumps of this machine's clock by over an hour. One refuses nothing: it is counted and logged,
+    and a party that has a ledger writes it there."""
+
+    def __init__(self, registry: CollectorRegistry, log: logging.Logger) -> None:
+        self._log = log
+        self._clocks = Clocks()
+        self._jumps = Counter(
+            "fedrec_clock_jumps",
+            "Times that the clock was set by more than an hour",
+            registry=registry,
+        )
+
+    def look(self) -> ClockJump | None:
+        """What happened since the last look, told."""
+        if (jump := self._clocks.jump()) is not None:
+            self.tell(jump)
+        return jump
+
+    def tell(self, jump: ClockJump) -> None:
+        """Count and log one that another found, as a ledger whose last entry is of later."""
+        self._jumps.inc()
+        wait_s = jump.expected_s - jump.now_s
+        logs.say(self._log, "clock-set", level=logging.WARNING, wait_s=wait_s)
 
 
 class _Machine(Collector):

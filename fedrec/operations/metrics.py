@@ -68,11 +68,6 @@ class Metrics:
             buckets=_ROUND_BUCKETS_S,
             registry=self.registry,
         )
-        self._jumps = Counter(
-            "fedrec_clock_jumps",
-            "Times that the clock was set by more than an hour",
-            registry=self.registry,
-        )
         # exported where they are known, and only there
         self._spent = LateGauge(
             self.registry, "fedrec_budget_epsilon_spent", "Epsilon of everything charged so far"
@@ -125,10 +120,6 @@ class Metrics:
             self._seconds.observe(took_s)
         if phase in {"released", "answered"}:
             self.state.succeeded()
-
-    def clock_jumped(self) -> None:
-        """The machine's clock was set."""
-        self._jumps.inc()
 
     def budget(self, *, spent: float, left: float) -> None:
         """Epsilon, as the party's ledger states it."""

@@ -24,7 +24,7 @@ from fedrec.sharing.layout import plan_layout
 from fedrec.sharing.protocol import AttemptProgress, Peer, Standing, Store
 from fedrec.sharing.record import SharedUser
 from fedrec.sharing.shared_users import TOO_FEW, Attempt, SharedUsers
-from fedrec.sharing.shares import batch_digest, ticket
+from fedrec.sharing.shares import Committed, batch_digest, ticket
 
 
 class Agreement:
@@ -238,24 +238,36 @@ class Agreement:
         ):
             return None
         if not attempt.agreed:
-            attempt.alike = attempt.batch.alike([attempt.held, *(held or () for held in lists)])
-            for i, other in theirs.items():
-                if apart := {one.report for one in {*attempt.held} ^ {*(other.held or ())}}:
-                    attempt.differ[i] = len(apart)
-            attempt.agreed = batch_digest(attempt.ticket, attempt.alike)
-        others = [
+            self._compare(attempt, attempt.held, {i: one.held or () for i, one in theirs.items()})
+        unequal = [
             f"aggregator {i + 1}"
             for i, other in theirs.items()
             if other.ticket != attempt.ticket or other.agreed not in {b"", attempt.agreed}
         ]
-        if others:
-            named = " and ".join(others)
+        if unequal:
+            named = " and ".join(unequal)
             return attempt.end(f"peers did not agree on the users: {named} names others")
         if attempt.batch.count(attempt.alike) < attempt.needed:
             return attempt.end(TOO_FEW)
         if all(other.agreed == attempt.agreed for other in theirs.values()):
             attempt.batch.go_on(run, attempt, theirs, self._peers)
         return None
+
+    def _compare(
+        self,
+        attempt: Attempt,
+        held: tuple[Committed, ...],
+        theirs: Mapping[int, tuple[Committed, ...]],
+    ) -> None:
+        """Who stands in all three lists alike, and whose list is another."""
+        attempt.alike = attempt.batch.alike([held, *theirs.values()])
+        attempt.agreed = batch_digest(attempt.ticket, attempt.alike)
+        for i, others in theirs.items():
+            missing, more = {*held} - {*others}, {*others} - {*held}
+            # its own last: of a site the people are known then, who else are one an entry
+            apart = {one.report: one for one in (*more, *missing)}
+            if count := attempt.batch.count(tuple(apart.values())):
+                attempt.differ[i] = count
 
     def _fix_ticket(self, run: str, attempt: Attempt, nonces: Mapping[int, bytes]) -> None:
         """Once. Another nonce afterwards ends the attempt: there is no second ticket."""

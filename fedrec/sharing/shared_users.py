@@ -39,7 +39,7 @@ class Attempt:
     people.
 
     held: fixed once no more are taken. alike, agreed: who all three hold, and the digest of it.
-    differ: in how many entries a peer's list is another, by its index. summed: digest of who is in
+    differ: in how many people a peer's list is another, by its index. summed: digest of who is in
     the sums, once they are final. ended: why nothing comes of it."""
 
     number: int

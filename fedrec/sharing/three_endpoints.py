@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
 from fedrec.errors import ProtocolError, RefusedError, UnreachableError
@@ -112,7 +113,7 @@ class ThreeEndpoints:
         """
         until_s = self.clock() + wait_s
         while True:
-            found = self._each(lambda endpoint: endpoint.status(run, round))
+            found = self._compared(self._each(lambda endpoint: endpoint.status(run, round)))
             behind = self._together(found)
             left_s = until_s - self.clock()
             if behind.phase in {Phase.RELEASED, Phase.SHORT} or left_s <= 0:
@@ -122,7 +123,8 @@ class ThreeEndpoints:
 
     def close(self, run: str, round: int) -> RoundStatus:
         """At all three."""
-        return self._together(self._each(lambda endpoint: endpoint.close(run, round)))
+        found = self._each(lambda endpoint: endpoint.close(run, round))
+        return self._together(self._compared(found))
 
     def release(self, run: str, round: int) -> bytes:
         """`wire.pack_release` of the sum of three outputs.
@@ -152,6 +154,18 @@ class ThreeEndpoints:
                 failures.append(failure)
         if failures:
             raise failures[0]
+        return found
+
+    def _compared(self, found: list[RoundStatus]) -> list[RoundStatus]:
+        """Where one has found that lists differ, the others are given time to find whose: of three
+        lists the one that differs from both others is the cause."""
+        if not any(code.startswith(DIFFER) for status in found for code in status.rejected):
+            return found
+        for i, (endpoint, status) in enumerate(zip(self.endpoints, found, strict=True)):
+            if status.phase is not Phase.SHORT:
+                with suppress(ProtocolError):
+                    asked = status.run, status.round
+                    found[i] = endpoint.status(*asked, wait_s=_LOOK_AGAIN_S)
         return found
 
     def _released(self, found: Sequence[RoundStatus]) -> RoundStatus:

@@ -16,6 +16,7 @@ import time
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Literal, TypeAlias
 
@@ -51,6 +52,8 @@ _OPTIONS = {
     "grpc.enable_retries": 0,  # `remote` retries, and knows what may be sent again
 }
 
+_OUT_OF_TIME = {9, 10}
+"""X509_V_ERR_CERT_NOT_YET_VALID and CERT_HAS_EXPIRED of OpenSSL."""
 _HANDSHAKES = 3
 _PAUSE_S = 0.2
 """An aggregator that hangs up after a handshake may also be dying; one that does so three times
@@ -170,6 +173,9 @@ def handshake(access: Access, *, timeout_s: float, protocol: str = "h2") -> x509
         remedy = (
             f"Check {access.setting('address')} and {access.setting('ca')}; do not go on otherwise."
         )
+        if failure.verify_code in _OUT_OF_TIME:
+            cause += f", by this machine's clock, which shows {_told(datetime.now(UTC))}"
+            remedy = f"Set this machine's clock right, or have the {access.party} renewed."
         raise _wrong(cause, remedy) from None
     except ssl.SSLError as failure:
         cause = f"no TLS with {where}: {failure.reason or 'it broke off'}"
@@ -187,8 +193,29 @@ def handshake(access: Access, *, timeout_s: float, protocol: str = "h2") -> x509
     raise RefusedError(
         Refusal.FORBIDDEN.value,
         cause,
-        f"Use a certificate of the authority that the {access.party}'s operator named.",
+        f"Use a certificate of the authority that the {access.party}'s operator named"
+        + _other_clock(access),
     )
+
+
+def _other_clock(access: Access) -> str:
+    """What a refusal has to do with clocks: the other party says no reason, and its clock is
+    nowhere to be read."""
+    if not access.certificate:
+        return "."
+    own = x509.load_pem_x509_certificate(_read(access.certificate))
+    now = datetime.now(UTC)
+    span = f"{_told(own.not_valid_before_utc)} to {_told(own.not_valid_after_utc)}"
+    if not own.not_valid_before_utc <= now < own.not_valid_after_utc:
+        return f". Ours is valid from {span}: this machine's clock shows {_told(now)}."
+    return (
+        f", and compare clocks: ours is valid from {span}, and this machine's clock shows "
+        f"{_told(now)}. Where the {access.party}'s shows another time than that, set it right."
+    )
+
+
+def _told(moment: datetime) -> str:
+    return f"{moment:%Y-%m-%d %H:%M} UTC"
 
 
 def _greet(

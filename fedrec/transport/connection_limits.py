@@ -2,6 +2,10 @@
 connections, in all and of one peer, how long a head may take and be, and how long what was sent may
 lie untaken.
 
+Where all are taken, a new one takes the place of the oldest that has sent no whole request, of the
+peer that has most: silent, slow and idle connections keep nobody out, and a request that arrived
+whole is answered.
+
 The parser is fed in pieces that end where a head reaches its bound, so a longer one is refused
 however it arrives. A piece that ends one request and begins the next is counted whole.
 """
@@ -52,8 +56,11 @@ def rest(scope: Mapping[str, Any], seconds: float) -> None:
 def bounded(limits: ConnectionLimits) -> type[HttpToolsProtocol]:
     """The protocol class for `uvicorn.Config(http=...)`, of one listener."""
 
+    of_this_listener = dict[_Bounded, None]()
+
     class Bounded(_Bounded):
         bounds = limits
+        unasked = of_this_listener
         counted = Connections(limits.connections_per_peer, loopback=limits.loopback)
 
     return Bounded
@@ -62,6 +69,8 @@ def bounded(limits: ConnectionLimits) -> type[HttpToolsProtocol]:
 class _Bounded(HttpToolsProtocol):
     bounds: ConnectionLimits
     counted: Connections
+    unasked: dict[_Bounded, None]
+    """Those without a whole request, the oldest first."""
     _in_head = True
     _between = False
     _head_bytes = 0
@@ -75,14 +84,16 @@ class _Bounded(HttpToolsProtocol):
         self._address = self.client[0] if self.client else ""
         if not self.counted.connect(self._address):
             self._hang_up(429)
-        elif len(self.connections) > self.bounds.connections:
+        elif len(self.connections) > self.bounds.connections and not self._has_made_room():
             self._hang_up(503)
         else:
+            self.unasked[self] = None
             self._wait()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._arrived()
         self._taken()
+        self.unasked.pop(self, None)
         self.counted.disconnect(self._address)
         super().connection_lost(exc)
 
@@ -114,6 +125,7 @@ class _Bounded(HttpToolsProtocol):
 
     def on_message_complete(self) -> None:
         self._in_head = self._between = True
+        self.unasked.pop(self, None)
         super().on_message_complete()
 
     def on_response_complete(self) -> None:
@@ -123,6 +135,8 @@ class _Bounded(HttpToolsProtocol):
         super().on_response_complete()
         if self.transport.is_closing():
             self._end_unless_taken()
+        elif self.cycle.response_complete:  # another request may have come meanwhile
+            self.unasked[self] = None
         if self._rest_s and not self.transport.is_closing():
             self.transport.pause_reading()
             self.loop.call_later(self._rest_s, self._go_on)
@@ -159,6 +173,14 @@ class _Bounded(HttpToolsProtocol):
     def _go_on(self) -> None:
         if not self.transport.is_closing():
             self.transport.resume_reading()
+
+    def _has_made_room(self) -> bool:
+        """Whether another connection was ended for this one."""
+        most = max(self.unasked, key=lambda one: self.counted.of(one._address), default=None)
+        if most is not None:
+            del self.unasked[most]
+            most.transport.abort()
+        return most is not None
 
     def _wait(self) -> None:
         self._late = self.loop.call_later(self.bounds.request_s, self._hang_up, 408)

@@ -12,6 +12,7 @@ from __future__ import annotations
 import logging
 import os
 import threading
+import time
 from collections.abc import Callable, Collection, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, field
@@ -21,7 +22,7 @@ from typing import Literal, Protocol, Self
 from fedrec import __version__
 from fedrec.errors import FedRecError, SettingsError
 from fedrec.operations import logs
-from fedrec.operations.machine import watch_machine
+from fedrec.operations.machine import ClockWatch, watch_machine
 from fedrec.operations.metrics import Metrics
 from fedrec.operations.party_state import Awaited, Doing, PartyState, noting
 from fedrec.operations.watched_files import LOOK_S, WatchedFiles
@@ -53,10 +54,12 @@ log = logging.getLogger(__name__)
 
 @dataclass
 class WaitingLog:
-    """aggregators: all of them, each asked for its health by a connection of its own."""
+    """aggregators: all of them, each asked for its health by a connection of its own. clock: looked
+    at as often."""
 
     state: PartyState
     aggregators: Collection[Access]
+    clock: ClockWatch | None = None
     _said_s: float = field(default=0.0, init=False)
 
     def look(self) -> None:
@@ -92,6 +95,8 @@ class WaitingLog:
 
         def work() -> None:
             while not ended.wait(EVERY_S / 30):
+                if self.clock is not None:
+                    self.clock.look()
                 self.look()
 
         thread = threading.Thread(target=work, name="waiting", daemon=True)
@@ -267,7 +272,10 @@ def _run(
     if ready:
         ready(status)
     aggregators = [access(table) for table in tables]
-    stack.enter_context(WaitingLog(metrics.state, aggregators).running())
+    clock = ClockWatch(metrics.registry, log)
+    if (jump := runs.clock_behind(time.time())) is not None:
+        clock.tell(jump)
+    stack.enter_context(WaitingLog(metrics.state, aggregators, clock).running())
     for _ in trainings.each(sleep):
         trainings.attempt(lambda: work.serve(host, _watched(host, link.post)))
     metrics.state.doing(Doing.FINISHED)

@@ -26,6 +26,7 @@ from typing import Any
 
 from fedrec.errors import PrivacyError, RefusedError, RunError
 from fedrec.federation.protocol import Budget, Refusal
+from fedrec.operations.clock import LEAST_S, ClockJump
 from fedrec.privacy.accounting import compose, epsilon_of, mu_for
 from fedrec.privacy.calibration import Plan
 from fedrec.privacy.guarantee import Guarantee, said_down, said_up
@@ -121,6 +122,11 @@ class Runs:
     def entries(self) -> tuple[TrainingRun, ...]:
         """All of them."""
         return tuple(self._entries)
+
+    def clock_behind(self, now_s: float) -> ClockJump | None:
+        """A clock that shows less than when a training began or ended, by more than an hour."""
+        last_s = max((max(run.begun_s, run.finished_s) for run in self._entries), default=now_s)
+        return ClockJump(last_s, now_s) if last_s - now_s > LEAST_S else None
 
     @property
     def last(self) -> TrainingRun | None:

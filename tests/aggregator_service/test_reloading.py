@@ -3,11 +3,12 @@ lost; and the identity of serving, which may call nobody."""
 
 import json
 import os
+import re
 import shutil
 import signal
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -217,8 +218,14 @@ def test_an_expired_certificate_stops_calls_counts_nobody_and_its_renewal_needs_
     with site.running() as address:
         own = site.access(address, "client-hospital")
         for _ in range(2):
-            with pytest.raises(ProtocolError):
+            with pytest.raises(ProtocolError) as refusal:
                 RemoteReportEndpoint(own, retry=ONCE).enroll([bytes(16)])
+            # whose clock it may be: what ours shows, and when the certificate is valid
+            said = f"{refusal.value.cause}; {refusal.value.remedy}"
+            assert f"this machine's clock, which shows {datetime.now(UTC):%Y-}" in said or (
+                who != "aggregator"
+                and re.search(r"Ours is valid from .* UTC to .* this machine's clock shows", said)
+            )
         renew(site.certificates, who, days=90)
         until(lambda: _enrolled(own) == 1)
     lines = [line for line in site.said() if line["event"] == "enrolled"]

@@ -228,5 +228,5 @@ def test_the_alerts_codes_and_verbs_that_the_page_names_exist() -> None:
         group = fedrec
         for word in words.split():
             group = group.commands[word] if hasattr(group, "commands") else group
-    codes = {code.value for code in Refusal} | {"unreachable", "clock-set-back"}
+    codes = {code.value for code in Refusal} | {"unreachable", "clock-set"}
     assert set(re.findall(r"`([a-z]+-[a-z-]+|unreachable|budget)`", table)) <= codes

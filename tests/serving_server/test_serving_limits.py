@@ -1,11 +1,12 @@
 """What is too large, too slow, too often or too many is turned away by itself, and everybody else
 is answered meanwhile."""
 
+import asyncio
 import socket
 import ssl
 import threading
 import time
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -19,10 +20,11 @@ from fedrec.operations.certificates import write_development_certificates
 from fedrec.operations.connections import Connections
 from fedrec.transport.serving_api import serving_pb2 as pb
 from fedrec_server.serving.batcher import Batcher
+from fedrec_server.serving.http_api import HttpApi
 from fedrec_server.serving.refusals import RETRY_AFTER_S, Code, Peers, busy
 from fedrec_server.serving.settings import EXAMPLE, LimitsTable, load, overridden, validated
 from tests.serving_server.conftest import planted
-from tests.waiting import HANG_S, with_more_time
+from tests.waiting import HANG_S, until, with_more_time
 
 NUMBERS = [1.0, 0.0, -1.0, 0.5, 0.0, 2.0]
 
@@ -180,21 +182,67 @@ def test_stalled_connections_of_one_peer_leave_room_for_others() -> None:
     assert all(peers.connect("127.0.0.1") for _ in range(10))  # it may be a proxy for everybody
 
 
-@pytest.mark.parametrize(
-    ("limits", "status"),
-    [({"connections_per_peer": 4, "loopback": True}, 429), ({"connections": 4}, 503)],
-    ids=["of a peer", "of all"],
-)
-def test_too_many_connections_are_turned_away_and_the_first_ones_work(
-    limits: dict[str, Any], status: int, start: Any
-) -> None:
-    running = start(limits=limits)
+def test_too_many_connections_of_a_peer_are_turned_away_and_the_first_ones_work(start: Any) -> None:
+    running = start(limits={"connections_per_peer": 4, "loopback": True})
     lines = [line(running) for _ in range(6)]
     try:
-        assert [one.recv(12) for one in lines[4:]] == [b"HTTP/1.1 %d" % status] * 2
+        assert [one.recv(12) for one in lines[4:]] == [b"HTTP/1.1 429"] * 2
         lines[0].sendall(b"GET /health/live HTTP/1.1\r\nhost: x\r\n\r\n")
         assert lines[0].recv(12) == b"HTTP/1.1 200"
     finally:
+        for one in lines:
+            one.close()
+
+
+SILENT = {
+    "silent": b"",
+    "half a head": b"GET /health/live HTTP/1.1\r\nhost:",
+    "no body": head(100) + b"{",
+    "idle": b"GET /health/live HTTP/1.1\r\nhost: x\r\n\r\n",
+}
+
+
+@pytest.mark.parametrize("sent", SILENT.values(), ids=SILENT)
+def test_connections_without_a_whole_request_keep_no_good_caller_out(
+    sent: bytes, start: Any
+) -> None:
+    running = start(limits={"connections": 8, "idle_s": HANG_S, "request_s": HANG_S})
+    held = list[socket.socket]()
+    with ExitStack() as stack:
+        for _ in range(9):
+            for _ in range(8):
+                held.append(stack.enter_context(line(running)))
+                held[-1].sendall(sent)
+            with line(running) as good:
+                good.sendall(b"GET /health/live HTTP/1.1\r\nhost: x\r\n\r\n")
+                assert good.recv(12) == b"HTTP/1.1 200"
+
+
+def test_a_whole_request_keeps_its_connection_whoever_comes(
+    start: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    arrived, let_go = asyncio.Semaphore(0), threading.Event()
+    honest = HttpApi.__call__
+
+    async def slow(api: Any, scope: Any, receive: Any, send: Any) -> None:
+        arrived.release()
+        while not let_go.is_set():
+            await asyncio.sleep(0.01)
+        await honest(api, scope, receive, send)
+
+    running = start(limits={"connections": 4})
+    monkeypatch.setattr(HttpApi, "__call__", slow)
+    lines = [line(running) for _ in range(4)]
+    try:
+        for one in lines:
+            one.sendall(SILENT["idle"])
+        until(lambda: arrived._value == 4)
+        with line(running) as late:
+            assert late.recv(12) == b"HTTP/1.1 503"
+        let_go.set()
+        assert [one.recv(12) for one in lines] == [b"HTTP/1.1 200"] * 4
+    finally:
+        let_go.set()
         for one in lines:
             one.close()
 

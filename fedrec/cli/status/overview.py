@@ -11,8 +11,10 @@ a user is read.
 from __future__ import annotations
 
 import io
+import socket
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -90,7 +92,8 @@ class PartyStanding:
 def asked(
     paths: Sequence[Path], *, own_only: bool = False, clock: Callable[[], float] = time.time
 ) -> tuple[PartyStanding, ...]:
-    """Every party that these settings files are of, or name (not with `own_only`); each once.
+    """Every party that these settings files are of, or name (not with `own_only`); each once, by
+    its address: three aggregators may have one port.
 
     Raises SettingsError on a file that is none of a party.
     """
@@ -120,8 +123,10 @@ def asked(
     rows = list(own)
     for ask in () if own_only else named:
         row = ask()
-        if not any(
-            (row.party, _port(row.address)) == (known.party, _port(known.address)) for known in rows
+        alike = [known for known in rows if known.party == row.party]
+        here = [_port(known.address) for known in alike if known in own]
+        if row.address not in {known.address for known in alike} and not (
+            _port(row.address) in here and _is_here(row.address)
         ):
             rows.append(row)
     return tuple(rows)
@@ -335,6 +340,18 @@ def _with_metrics(row: PartyStanding, found: Process, wanted: str) -> PartyStand
     if told is None:
         return replace(row, why=row.why or f"its metrics at {address} do not answer")
     return replace(row, up=True, why="").measured(told)
+
+
+def _is_here(address: str) -> bool:
+    """Whether that is an address of this machine: it can be bound."""
+    with suppress(OSError):
+        for family, kind, protocol, _, place in socket.getaddrinfo(
+            Address.of(address).host, 0, type=socket.SOCK_DGRAM
+        ):
+            with suppress(OSError), socket.socket(family, kind, protocol) as bound:
+                bound.bind(place)
+                return True
+    return False
 
 
 def _port(address: str) -> str:

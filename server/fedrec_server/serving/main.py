@@ -20,7 +20,7 @@ from fedrec import __version__
 from fedrec.errors import SettingsError
 from fedrec.operations import logs
 from fedrec.operations.addresses import Address
-from fedrec.operations.machine import keep_little, watch_machine
+from fedrec.operations.machine import ClockWatch, keep_little, watch_machine
 from fedrec.operations.party_state import Doing
 from fedrec.storage import write_json
 from fedrec.transport.connection_limits import ConnectionLimits
@@ -278,6 +278,7 @@ async def _until_told(serving: ServingContext, watch: Watch, stop: threading.Eve
             loop.add_signal_handler(number, over.set)
         if hasattr(signal, "SIGHUP"):
             loop.add_signal_handler(signal.SIGHUP, hung_up)
+    clock = ClockWatch(serving.counts.registry, serving.log)
     every_s = serving.settings.models.watch_s
     due_s = 0.0
     while not (over.is_set() or stop.is_set()):
@@ -286,6 +287,7 @@ async def _until_told(serving: ServingContext, watch: Watch, stop: threading.Eve
             await watch.look()
             due_s = loop.time() + every_s
         serving.store.retire()
+        clock.look()
         with suppress(TimeoutError):
             await asyncio.wait_for(over.wait(), _LOOK_S)
 
