@@ -65,6 +65,34 @@ def test_the_schema_of_kubernetes_takes_every_object(
         validator.validate(each, "1.30", strict=True)
 
 
+def test_the_commands_of_a_folder_are_in_the_order_in_which_they_work(
+    built: tuple[str, list[dict[str, Any]]],
+) -> None:
+    """A secret needs its namespace; a workload that starts needs the secret. Who calls from another
+    cluster needs an address outside of this one."""
+    party, objects = built
+    lines = (FOLDER / party / "kustomization.yaml").read_text().splitlines()
+    commands = [line.removeprefix("#").split() for line in lines if line.startswith("#   kubectl")]
+    namespace = one(objects, "Namespace")
+    folder = f"deploy/kubernetes/{party}"
+    assert commands[0] == ["kubectl", "apply", "-f", f"{folder}/namespace.yaml"]
+    assert yaml.safe_load((FOLDER / party / "namespace.yaml").read_text()) == {
+        **namespace,
+        "metadata": {**namespace["metadata"]},
+    }
+    assert commands[1][:5] == ["kubectl", "-n", namespace["metadata"]["name"], "create", "secret"]
+    assert commands[2] == ["kubectl", "apply", "-k", folder]
+    keys = next(volume for volume in pod(objects)["volumes"] if volume["name"] == "keys")
+    assert keys["secret"]["secretName"] == commands[1][6]
+    brought = {word.removeprefix("--from-file=") for word in commands[1][7:]}
+    content = one(objects, "ConfigMap")["data"]["settings.toml"]
+    assert {Path(path).name for path in _paths(tomllib.loads(content)) if "keys" in path} <= brought
+    for each in objects:
+        if each["kind"] == "Service":
+            assert each["spec"]["type"] == "LoadBalancer"
+            assert each["spec"]["externalTrafficPolicy"] == "Local"
+
+
 def test_a_party_runs_as_its_own_user_on_a_root_that_it_cannot_write(
     built: tuple[str, list[dict[str, Any]]],
 ) -> None:

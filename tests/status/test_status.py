@@ -90,6 +90,21 @@ def test_everything_down_ends_with_7_and_says_why_of_each(folder: Path) -> None:
     assert all(one["why"] for one in told["parties"])
 
 
+def test_three_aggregators_of_one_port_are_three_rows(folder: Path) -> None:
+    keys = 'aggregator = { address = "127.0.0.1:1", insecure = true }'
+    each = [f'{{ address = "127.0.0.{place}:1", insecure = true }}' for place in (1, 2, 3)]
+    content = (folder / "server.toml").read_text()
+    assert keys in content
+    (folder / "server.toml").write_text(content.replace(keys, f"aggregators = [{', '.join(each)}]"))
+    found = overview.asked([folder / "server.toml", folder / "aggregator.toml"])
+    told = sorted(one.address for one in found if one.party == "aggregator")
+    assert told == [f"127.0.0.{place}:1" for place in (1, 2, 3)]
+    # who listens at every address is met at each of this machine's
+    assert overview._leads_to("127.0.0.3:1", "0.0.0.0:1")
+    assert overview._leads_to("localhost:1", "127.0.0.1:1")
+    assert not overview._leads_to("192.0.2.1:1", "0.0.0.0:1")
+
+
 def test_what_a_party_does_is_read_off_its_metrics(folder: Path, stack: ExitStack) -> None:
     metrics = running(folder, "s/server.json", stack, version="9.9", link="127.0.0.1:7002")
     metrics.state.doing(Doing.COLLECTING)

@@ -123,11 +123,8 @@ def asked(
     rows = list(own)
     for ask in () if own_only else named:
         row = ask()
-        alike = [known for known in rows if known.party == row.party]
-        here = [_port(known.address) for known in alike if known in own]
-        if row.address not in {known.address for known in alike} and not (
-            _port(row.address) in here and _is_here(row.address)
-        ):
+        alike = [known.address for known in rows if known.party == row.party]
+        if not any(_leads_to(row.address, known) for known in alike):
             rows.append(row)
     return tuple(rows)
 
@@ -342,16 +339,27 @@ def _with_metrics(row: PartyStanding, found: Process, wanted: str) -> PartyStand
     return replace(row, up=True, why="").measured(told)
 
 
-def _is_here(address: str) -> bool:
-    """Whether that is an address of this machine: it can be bound."""
-    with suppress(OSError):
-        for family, kind, protocol, _, place in socket.getaddrinfo(
-            Address.of(address).host, 0, type=socket.SOCK_DGRAM
-        ):
-            with suppress(OSError), socket.socket(family, kind, protocol) as bound:
-                bound.bind(place)
-                return True
+def _leads_to(address: str, known: str) -> bool:
+    """Whether that is the address at which a known party listens, by another name."""
+    if address == known or _port(address) != _port(known):
+        return address == known
+    names = _resolved(known)
+    if not names & {"0.0.0.0", "::"}:
+        return bool(names & _resolved(address))
+    for place in _resolved(address):
+        family = socket.AF_INET6 if ":" in place else socket.AF_INET
+        # an address of this machine can be bound
+        with suppress(OSError), socket.socket(family, socket.SOCK_DGRAM) as bound:
+            bound.bind((place, 0))
+            return True
     return False
+
+
+def _resolved(address: str) -> set[str]:
+    try:
+        return {str(found[4][0]) for found in socket.getaddrinfo(Address.of(address).host, 0)}
+    except (OSError, ValueError):
+        return set()
 
 
 def _port(address: str) -> str:
