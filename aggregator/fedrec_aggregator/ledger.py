@@ -455,8 +455,8 @@ class ReleaseLedger(DurableLedger):
         self._begin()
 
     def _is_damage(self, failure: Exception) -> bool:
-        """Of a failure of the database: whether the file is no ledger any more. A disk that fails,
-        a lock and a lack of permission are no damage."""
+        """Whether a failure of the database says that the file is no ledger any more. A disk that
+        fails, a lock and a lack of permission are no damage."""
         return not isinstance(failure, sqlite3.OperationalError)
 
     def _connected(self) -> Any:

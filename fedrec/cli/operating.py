@@ -6,7 +6,9 @@ import json
 from pathlib import Path
 from typing import Annotated
 
+import click
 import typer
+from typer.core import TyperGroup
 
 from fedrec.cli.flags import option, scenario_option
 from fedrec.errors import SettingsError
@@ -14,8 +16,93 @@ from fedrec.errors import SettingsError
 app = typer.Typer(rich_markup_mode=None)
 
 
-@app.command(short_help="Make certificates for a trial.")
-def certs(
+class _Certs(TyperGroup):
+    """`fedrec certs FOLDER` is `fedrec certs trial FOLDER`."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        if args and args[0] not in {*self.commands, "--help"}:
+            args = ["trial", *args]
+        return super().parse_args(ctx, args)
+
+
+certs_app = typer.Typer(rich_markup_mode=None, cls=_Certs)
+app.add_typer(certs_app, name="certs", short_help="Make, request, sign and renew certificates.")
+
+
+@certs_app.callback(invoke_without_command=True)
+def _certs(context: typer.Context) -> None:
+    """Make certificates for a trial; or let each party make its own key, and sign its request.
+
+    \b
+      fedrec certs FOLDER      all for a trial, the same as fedrec certs trial FOLDER
+    """
+    if context.invoked_subcommand is None:
+        typer.echo(context.get_help())
+
+
+Days = Annotated[
+    int, typer.Option("--days", metavar="N", min=1, max=825, help="How long they are valid.")
+]
+PartyName = Annotated[
+    str,
+    typer.Argument(metavar="NAME", help="The party: aggregator, server, serving, client-hospital."),
+]
+
+
+@certs_app.command(short_help="Make a party's own key, and a request for its certificate.")
+def request(
+    name: PartyName,
+    folder: Annotated[Path, option("--folder", "DIR", "Where the key lies, or will.")] = Path(),
+) -> None:
+    """Make the key of a party on its own machine, unless it is there, and a request for its
+    certificate. The key goes nowhere; the request goes to the authority.
+
+    Example:
+
+    \b
+      fedrec certs request client-hospital
+    """
+    from fedrec.operations.certificate_requests import request as requested
+
+    for path in requested(folder, name):
+        typer.echo(str(path))
+
+
+@certs_app.command(short_help="Sign a party's request, where the authority's key is.")
+def sign(
+    folder: Annotated[
+        Path, typer.Argument(metavar="FOLDER", help="Folder of the authority, made if need be.")
+    ],
+    path: Annotated[Path, typer.Argument(metavar="REQUEST", help="What the party sent.")],
+    name: Annotated[
+        str, option("--for", "NAME", "The party that sent it: client-hospital, aggregator, ...")
+    ],
+    hosts: Annotated[
+        list[str] | None,
+        option("--host", "NAME", "Name or address of the party; may be repeated."),
+    ] = None,
+    days: Days = 90,
+    new_key: Annotated[
+        bool, typer.Option("--new-key", help="Take another key than it had: pins change.")
+    ] = False,
+) -> None:
+    """Sign a request for the party that you name, and write the pins anew. Signing again renews; a
+    request for another party, or with another key than before, is refused.
+
+    Example:
+
+    \b
+      fedrec certs sign certificates client-hospital.csr --for client-hospital
+    """
+    from fedrec.operations.certificate_requests import sign as signed
+    from fedrec.operations.pins import write_pins
+
+    typer.echo(str(signed(folder, path, name, hosts=hosts or (), days=days, new_key=new_key)))
+    typer.echo(str(write_pins(folder)))
+
+
+@certs_app.command(short_help="Make certificates for a trial, or renew them.")
+def trial(
     folder: Annotated[
         Path,
         typer.Argument(
@@ -48,9 +135,7 @@ def certs(
             "--three-party", help="Three aggregators in place of one (docs/three-party.md)."
         ),
     ] = False,
-    days: Annotated[
-        int, typer.Option("--days", metavar="N", min=1, max=825, help="How long they are valid.")
-    ] = 90,
+    days: Days = 90,
     renew: Annotated[
         list[str] | None,
         option("--renew", "NAME", "Renew NAME.pem, as client-hospital or ca; may be repeated."),

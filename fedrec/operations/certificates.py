@@ -106,8 +106,8 @@ def pins(pem: bytes) -> Pins:
     return pins_of(x509.load_pem_x509_certificate(pem))
 
 
-def pins_of(certificate: x509.Certificate) -> Pins:
-    """The pins of a certificate."""
+def pins_of(certificate: x509.Certificate | x509.CertificateSigningRequest) -> Pins:
+    """The pins of a certificate, or of the key that a request is for."""
     key = certificate.public_key().public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
     return Pins(
         hashlib.sha256(certificate.public_bytes(Encoding.DER)).hexdigest(),
@@ -123,8 +123,8 @@ def signer_of(pem: bytes) -> tuple[str, str]:
     return name, pins_of(certificate).public_key
 
 
-def uris_of(certificate: x509.Certificate) -> list[str]:
-    """The URIs among a certificate's names."""
+def uris_of(certificate: x509.Certificate | x509.CertificateSigningRequest) -> list[str]:
+    """The URIs among a certificate's names, or a request's."""
     try:
         names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
     except x509.ExtensionNotFound:
@@ -157,29 +157,39 @@ def issue(
 
     calls: one of three aggregators, which calls the other two.
     """
-    authority = x509.load_pem_x509_certificate(ca.certificate.read_bytes())
-    authority_key = _private(ca.key)
+    authority = x509.load_pem_x509_certificate(ca.certificate.read_bytes()), _private(ca.key)
     key = ec.generate_private_key(ec.SECP256R1())
-    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name[:64])])
-    purposes = [*_PURPOSES[role], *([ExtendedKeyUsageOID.CLIENT_AUTH] if calls else [])]
-    names = [x509.UniformResourceIdentifier(identity(role, name)), *(_host(host) for host in hosts)]
+    holder = Identity(role, name)
+    made = signed(authority, holder, key.public_key(), hosts=hosts, days=days, calls=calls)
+    return _write(ca.certificate.parent, _file_name(role, name), made, key)
+
+
+def signed(
+    authority: tuple[x509.Certificate, ec.EllipticCurvePrivateKey],
+    holder: Identity,
+    key: ec.EllipticCurvePublicKey,
+    *,
+    hosts: Sequence[str],
+    days: int,
+    calls: bool,
+) -> x509.Certificate:
+    """The authority's certificate of a party's public key. hosts, calls: as `issue` has them.
+
+    Raises ValueError on a name that is none."""
+    issuer, authority_key = authority
+    purposes = [*_PURPOSES[holder.role], *([ExtendedKeyUsageOID.CLIENT_AUTH] if calls else [])]
+    uri = x509.UniformResourceIdentifier(identity(holder.role, holder.name))
+    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, holder.name[:64])])
+    vouched = x509.AuthorityKeyIdentifier.from_issuer_public_key(authority_key.public_key())
     builder = (
-        _builder(subject, authority.subject, key.public_key(), days)
+        _builder(subject, issuer.subject, key, days)
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
         .add_extension(_usage(digital_signature=True), critical=True)
         .add_extension(x509.ExtendedKeyUsage(purposes), critical=False)
-        .add_extension(x509.SubjectAlternativeName(names), critical=False)
-        .add_extension(
-            x509.AuthorityKeyIdentifier.from_issuer_public_key(authority_key.public_key()),
-            critical=False,
-        )
+        .add_extension(x509.SubjectAlternativeName([uri, *map(_host, hosts)]), critical=False)
+        .add_extension(vouched, critical=False)
     )
-    return _write(
-        ca.certificate.parent,
-        _file_name(role, name),
-        builder.sign(authority_key, hashes.SHA256()),
-        key,
-    )
+    return builder.sign(authority_key, hashes.SHA256())
 
 
 def write_development_certificates(

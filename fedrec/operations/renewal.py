@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -18,6 +17,7 @@ from cryptography.hazmat.primitives.serialization import (
 
 from fedrec.errors import SettingsError
 from fedrec.operations.certificates import BACKDATED
+from fedrec.storage import PRIVATE, write_bytes
 
 AUTHORITY = "ca"
 
@@ -38,42 +38,37 @@ def renew(folder: Path, name: str, *, days: int, new_key: bool = False) -> Path:
             "the authority keeps its key: with another one every certificate is void",
             "Make a new folder with fedrec certs.",
         )
-    path = folder / f"{name}.pem"
     own_key = folder / f"{name}-key.pem"
-    old = _certificate(path)
-    authority = _certificate(folder / f"{AUTHORITY}.pem")
-    signer = _key(folder / f"{AUTHORITY}-key.pem")
-    key = _key(own_key)
+    key = read_key(own_key)
     if new_key:
         key = ec.generate_private_key(ec.SECP256R1())
-    now = datetime.now(UTC)
-    builder = (
-        x509.CertificateBuilder()
-        .subject_name(old.subject)
-        .issuer_name(authority.subject)
-        .public_key(key.public_key())
-    )
-    builder = builder.serial_number(x509.random_serial_number()).not_valid_before(now - BACKDATED)
-    builder = builder.not_valid_after(now + timedelta(days=days))
-    for extension in old.extensions:
-        builder = builder.add_extension(extension.value, critical=extension.critical)
+    path = reissue(folder, name, key.public_key(), days=days)
     if new_key:
-        _replace(own_key, key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
-    _replace(path, builder.sign(signer, hashes.SHA256()).public_bytes(Encoding.PEM))
+        content = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+        write_bytes(own_key, content, mode=PRIVATE)
     return path
 
 
-def _replace(path: Path, content: bytes) -> None:
-    """Atomically, readable by its owner alone from its first moment."""
-    beside = path.with_name(f".{path.name}.{os.getpid()}.part")
-    with open(os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(beside, path)
+def reissue(folder: Path, name: str, key: ec.EllipticCurvePublicKey, *, days: int) -> Path:
+    """Replace `name`.pem by one of that key and of new dates, the same otherwise. Returns its path.
+    Raises SettingsError where it or its authority is not in the folder."""
+    path = folder / f"{name}.pem"
+    old = read_certificate(path)
+    authority = read_certificate(folder / f"{AUTHORITY}.pem")
+    signer = read_key(folder / f"{AUTHORITY}-key.pem")
+    now = datetime.now(UTC)
+    builder = x509.CertificateBuilder().subject_name(old.subject).issuer_name(authority.subject)
+    builder = builder.public_key(key).serial_number(x509.random_serial_number())
+    builder = builder.not_valid_before(now - BACKDATED).not_valid_after(now + timedelta(days=days))
+    for extension in old.extensions:
+        builder = builder.add_extension(extension.value, critical=extension.critical)
+    renewed = builder.sign(signer, hashes.SHA256()).public_bytes(Encoding.PEM)
+    write_bytes(path, renewed, mode=PRIVATE)
+    return path
 
 
-def _certificate(path: Path) -> x509.Certificate:
+def read_certificate(path: Path) -> x509.Certificate:
+    """A certificate of PEM. Raises SettingsError."""
     try:
         return x509.load_pem_x509_certificate(path.read_bytes())
     except (OSError, ValueError) as failure:
@@ -82,7 +77,8 @@ def _certificate(path: Path) -> x509.Certificate:
         ) from None
 
 
-def _key(path: Path) -> ec.EllipticCurvePrivateKey:
+def read_key(path: Path) -> ec.EllipticCurvePrivateKey:
+    """A private key of PEM. Raises SettingsError."""
     try:
         key = load_pem_private_key(path.read_bytes(), password=None)
     except (OSError, ValueError, TypeError) as failure:

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 import grpc
 from grpc_health.v1 import health_pb2
 
-from fedrec.errors import ProtocolError, RefusedError, UnreachableError
+from fedrec.errors import FedRecError, ProtocolError, RefusedError, UnreachableError
 from fedrec.federation.protocol import (
     Budget,
     LedgerGrowth,
@@ -35,6 +35,7 @@ from fedrec.federation.protocol import (
 )
 from fedrec.federation.round_messages import KEY, PROTOCOL, spoken
 from fedrec.operations.addresses import proxy_words
+from fedrec.operations.watched_files import WatchedFiles
 from fedrec.transport.aggregator_api import aggregator_pb2 as pb
 from fedrec.transport.aggregator_api import methods
 from fedrec.transport.aggregator_api.methods import RpcMethod
@@ -82,8 +83,8 @@ class Retry:
 
 
 class Line:
-    """One channel, opened when it is first needed and again after it was lost for good; any thread
-    may call."""
+    """One channel, opened when it is first needed, again after it was lost for good, and where the
+    certificate was renewed; any thread may call."""
 
     def __init__(self, access: Access, role: Role, retry: Retry) -> None:
         self._access = access
@@ -91,6 +92,7 @@ class Line:
         self._retry = retry
         self._lock = threading.Lock()  # two threads must not open two channels
         self._channel = None
+        self._files = WatchedFiles((access.certificate, access.key, access.ca))
         self._metadata = (*(access.metadata(role) or ()), (KEY, str(PROTOCOL)))
 
     def __enter__(self) -> Self:
@@ -165,8 +167,13 @@ class Line:
 
     def _open(self) -> Any:
         with self._lock:
-            if self._channel is None:
-                self._channel = open_channel(self._access)
+            if self._channel is None or self._files.due():
+                try:
+                    self._channel = open_channel(self._access)
+                except FedRecError:  # replaced by half, or not to be used yet
+                    if self._channel is None:
+                        raise
+                    self._files.ask()
             return self._channel
 
     def _how(self) -> Mapping[str, Any]:

@@ -8,6 +8,7 @@ import shutil
 import signal
 from collections.abc import Callable
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
@@ -19,6 +20,7 @@ from fedrec.errors import ProtocolError, RefusedError, SettingsError
 from fedrec.federation.protocol import LedgerHead, Refusal
 from fedrec.operations import renewal as renewing
 from fedrec.operations.addresses import Address
+from fedrec.operations.certificate_requests import request, sign
 from fedrec.operations.certificates import pins, pins_of, write_development_certificates
 from fedrec.operations.pins import read_pins, write_pins
 from fedrec.operations.renewal import renew
@@ -234,6 +236,35 @@ def test_an_expired_certificate_stops_calls_counts_nobody_and_its_renewal_needs_
     causes = [line["cause"] for line in site.said() if line["event"] == "certificate-out-of-time"]
     assert len(causes) == (who == "aggregator")
     assert all("aggregator.pem expired on" in cause for cause in causes)
+
+
+def test_a_callers_key_is_rotated_while_it_calls_and_its_old_key_is_nobodys(
+    site: Site, tmp_path: Path
+) -> None:
+    """The key is made beside the old one, the authority signs, pins go to the aggregator: no party
+    is started again."""
+    old = tmp_path / "old"
+    shutil.copytree(site.certificates, old)
+    with site.running() as address:
+        own = site.access(address, "client-hospital")
+        with RemoteReportEndpoint(own, retry=ONCE) as endpoint:
+            assert endpoint.enroll([bytes(16)]) == 1
+            key, asked = request(tmp_path / "next", "client-hospital")
+            # the certificate lies beside the old key for a moment: calls go on
+            sign(site.certificates, asked, "client-hospital", hosts=(), days=9, new_key=True)
+            assert endpoint.enroll([bytes(16)]) == 1
+            shutil.copy(key, site.certificates / key.name)
+            write_pins(site.certificates)
+            until(lambda: any(line["event"] == "callers-reloaded" for line in site.said()))
+            assert endpoint.enroll([b"\1" * 16]) == 2
+        before = {name: str(old / Path(path).name) for name, path in _files(own).items()}
+        with pytest.raises(RefusedError) as refusal:
+            RemoteReportEndpoint(replace(own, **before), retry=ONCE).enroll([b"\2" * 16])
+        assert refusal.value.code == Refusal.FORBIDDEN
+
+
+def _files(access: Access) -> dict[str, str]:
+    return {"certificate": access.certificate, "key": access.key}
 
 
 def _enrolled(access: Access) -> int:

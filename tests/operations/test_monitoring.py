@@ -2,6 +2,7 @@
 named as Prometheus asks."""
 
 import json
+import logging
 import re
 import shutil
 import subprocess
@@ -48,6 +49,7 @@ def exposition() -> str:
         metrics.state.round(1, "run-1")
         metrics.state.quorum(needed=1, there=1)
         watch_machine(metrics.registry, state=Path(), certificates=["missing.pem"])
+        machine.ClockWatch(metrics.registry, logging.getLogger(__name__))
         with TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
             (Path(folder) / "cgroup").write_text("0::/fedrec.service\n")
             (Path(folder) / "fedrec.service").mkdir()

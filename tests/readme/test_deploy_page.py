@@ -1,6 +1,7 @@
 """What docs/deploy.md says can be typed: settings load with the real classes, certificates and
 metrics are as named."""
 
+import logging
 import re
 import shutil
 import subprocess
@@ -17,7 +18,7 @@ from fedrec.cli.main import app
 from fedrec.federation.protocol import Refusal
 from fedrec.operations import machine
 from fedrec.operations.certificates import write_development_certificates
-from fedrec.operations.machine import watch_machine
+from fedrec.operations.machine import ClockWatch, watch_machine
 from fedrec.operations.metrics import Metrics
 from fedrec.operations.monitoring import ALERTS
 from fedrec.operations.pins import read_pins, write_pins
@@ -193,6 +194,7 @@ def test_the_metrics_of_the_page_exist(monkeypatch: pytest.MonkeyPatch) -> None:
     metrics.budget(spent=1.0, left=4.0)
     monkeypatch.setattr(machine, "_allowed", lambda: 1.0)  # where a limit is set
     watch_machine(metrics.registry, state=Path(), certificates=["missing.pem"])
+    ClockWatch(metrics.registry, logging.getLogger(__name__))
     known = {sample.name for family in metrics.registry.collect() for sample in family.samples} | {
         f.name for f in metrics.registry.collect()
     }

@@ -99,10 +99,6 @@ def test_three_aggregators_of_one_port_are_three_rows(folder: Path) -> None:
     found = overview.asked([folder / "server.toml", folder / "aggregator.toml"])
     told = sorted(one.address for one in found if one.party == "aggregator")
     assert told == [f"127.0.0.{place}:1" for place in (1, 2, 3)]
-    # who listens at every address is met at each of this machine's
-    assert overview._leads_to("127.0.0.3:1", "0.0.0.0:1")
-    assert overview._leads_to("localhost:1", "127.0.0.1:1")
-    assert not overview._leads_to("192.0.2.1:1", "0.0.0.0:1")
 
 
 def test_what_a_party_does_is_read_off_its_metrics(folder: Path, stack: ExitStack) -> None:

@@ -11,10 +11,8 @@ a user is read.
 from __future__ import annotations
 
 import io
-import socket
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -121,10 +119,13 @@ def asked(
             case "serving":
                 own.append(_serving(load_serving(path)))
     rows = list(own)
-    for ask in () if own_only else named:
-        row = ask()
-        alike = [known.address for known in rows if known.party == row.party]
-        if not any(_leads_to(row.address, known) for known in alike):
+    told = [] if own_only else [ask() for ask in named]
+    for row in told:
+        # one of its kind may listen under another name than it is called by, and has one port
+        single = len({one.address for one in told if one.party == row.party}) == 1
+        place = _port if single else str
+        alike = {place(known.address) for known in rows if known.party == row.party}
+        if place(row.address) not in alike:
             rows.append(row)
     return tuple(rows)
 
@@ -337,29 +338,6 @@ def _with_metrics(row: PartyStanding, found: Process, wanted: str) -> PartyStand
     if told is None:
         return replace(row, why=row.why or f"its metrics at {address} do not answer")
     return replace(row, up=True, why="").measured(told)
-
-
-def _leads_to(address: str, known: str) -> bool:
-    """Whether that is the address at which a known party listens, by another name."""
-    if address == known or _port(address) != _port(known):
-        return address == known
-    names = _resolved(known)
-    if not names & {"0.0.0.0", "::"}:
-        return bool(names & _resolved(address))
-    for place in _resolved(address):
-        family = socket.AF_INET6 if ":" in place else socket.AF_INET
-        # an address of this machine can be bound
-        with suppress(OSError), socket.socket(family, socket.SOCK_DGRAM) as bound:
-            bound.bind((place, 0))
-            return True
-    return False
-
-
-def _resolved(address: str) -> set[str]:
-    try:
-        return {str(found[4][0]) for found in socket.getaddrinfo(Address.of(address).host, 0)}
-    except (OSError, ValueError):
-        return set()
 
 
 def _port(address: str) -> str:
