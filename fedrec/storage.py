@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
+from importlib import import_module
 from io import BufferedReader
 from pathlib import Path
 from typing import Any
@@ -267,3 +268,24 @@ class Checkpoints:
 def _by_round(path: Path) -> tuple[int, str]:
     """In order past round 999 too."""
     return len(path.name), path.name
+
+
+def module(name: str) -> Any:
+    """A module that only some systems have; None on the others."""
+    try:
+        return import_module(name)
+    except ModuleNotFoundError:
+        return None
+
+
+def lock(file: int, *, wait: bool = False) -> None:
+    """Hold an open file among processes until it is closed. wait: for another process that has it.
+    Raises BlockingIOError where another has it."""
+    if posix := module("fcntl"):
+        posix.flock(file, posix.LOCK_EX | (0 if wait else posix.LOCK_NB))
+        return
+    windows = import_module("msvcrt")
+    try:
+        windows.locking(file, windows.LK_LOCK if wait else windows.LK_NBLCK, 1)
+    except OSError as failure:
+        raise BlockingIOError(*failure.args) from None

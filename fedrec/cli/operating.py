@@ -158,9 +158,9 @@ def trial(
     Example:
 
     \b
-      fedrec certs certificates --client hospital --client library
-      fedrec certs certificates --three-party --client hospital
-      fedrec certs certificates --renew aggregator --days 90
+      fedrec certs trial certificates --client hospital --client library
+      fedrec certs trial certificates --three-party --client hospital
+      fedrec certs trial certificates --renew aggregator --days 90
     """
     from fedrec.operations.certificates import write_development_certificates
     from fedrec.operations.pins import write_pins

@@ -13,7 +13,6 @@ is dropped.
 from __future__ import annotations
 
 import errno
-import fcntl
 import hashlib
 import json
 import os
@@ -24,7 +23,7 @@ from pathlib import Path
 from typing import Any, Generic, Protocol, TypeVar
 
 from fedrec.errors import RunError
-from fedrec.storage import read_json, write_json, writing
+from fedrec.storage import lock, read_json, write_json, writing
 
 
 class ChainEntry(Protocol):
@@ -222,7 +221,7 @@ class LineFile(Generic[E]):
     def _lock(self, path: Path, wait: bool) -> None:
         try:
             # two processes that append would break the chain
-            fcntl.flock(self._file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+            lock(self._file, wait=wait)
         except BlockingIOError:
             raise RunError(f"{path} is in use by another process", "End that one first.") from None
 

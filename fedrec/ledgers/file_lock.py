@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import weakref
 from pathlib import Path
 
 from fedrec.errors import RunError
+from fedrec.storage import lock
 
 
 class FileLock:
@@ -30,7 +30,7 @@ class FileLock:
         """Let another process have it. Again is nothing."""
         try:
             # at once: whoever started a second process is told, and need not wait for the first
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            lock(file)
         except OSError:
             self.close()
             raise RunError(in_use, remedy) from None

@@ -1,6 +1,5 @@
 """Compiled numerics: inner loops, solves and draws over rows, and how many threads share them."""
 
-import fcntl
 import os
 import time
 import zlib
@@ -9,6 +8,8 @@ from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
+
+from fedrec.storage import module
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 _PATIENCE_S = 60.0
@@ -52,12 +53,13 @@ def compiled(*, inner: bool = False, **options: Any) -> Callable[[_Function], _F
 def _alone(folder: Path, name: str) -> Iterator[None]:
     """Hold the name among all processes that keep compiled functions in this folder; without it
     after a minute, as of a process that was stopped, and where no file can be locked."""
-    file = _lock_file(folder)
+    posix = module("fcntl")
+    file = _lock_file(folder) if posix else None
     place = zlib.crc32(name.encode())
     end_s = time.monotonic() + _PATIENCE_S
     while file is not None and time.monotonic() < end_s:
         try:
-            fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, place)
+            posix.lockf(file, posix.LOCK_EX | posix.LOCK_NB, 1, place)
             break
         except BlockingIOError:
             time.sleep(_PAUSE_S)  # a lock of the system has no time limit: it is tried again
@@ -68,7 +70,7 @@ def _alone(folder: Path, name: str) -> Iterator[None]:
     finally:
         if file is not None:
             with suppress(OSError):
-                fcntl.lockf(file, fcntl.LOCK_UN, 1, place)
+                posix.lockf(file, posix.LOCK_UN, 1, place)
 
 
 @cache

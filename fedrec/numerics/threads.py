@@ -8,6 +8,7 @@ Ranges are of equally many rows, or of rows with equal work.
 from __future__ import annotations
 
 import itertools
+import math
 import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -18,6 +19,7 @@ import numpy as np
 from threadpoolctl import threadpool_limits
 
 from fedrec.arrays import Int64s
+from fedrec.storage import module
 
 PIECES = 32
 """Ranges of rows with equal work; more than the cores, so that none waits long for the last."""
@@ -94,3 +96,11 @@ def map_rows(kernel: Callable[[int, int], None], ptr: Int64s, *, row_cost: int =
         PIECES,
         pieces_per_core=PIECES // cores() or 1,
     )
+
+
+def peak_rss_mb() -> float:
+    """The most memory that this process has had; not a number where the system does not say."""
+    usage = module("resource")  # not of Windows
+    if usage is None:
+        return math.nan
+    return float(usage.getrusage(usage.RUSAGE_SELF).ru_maxrss / 1024)

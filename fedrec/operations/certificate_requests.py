@@ -63,7 +63,7 @@ def request(folder: Path, name: str) -> list[Path]:
         .add_extension(x509.SubjectAlternativeName([uri]), critical=False)
         .sign(read_key(path), hashes.SHA256())
     )
-    write_bytes(folder / f"{name}.csr", asked.public_bytes(Encoding.PEM))
+    write_bytes(folder / f"{name}.csr", asked.public_bytes(Encoding.PEM), mode=PRIVATE)
     return [path, folder / f"{name}.csr"]
 
 

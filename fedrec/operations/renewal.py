@@ -38,6 +38,7 @@ def renew(folder: Path, name: str, *, days: int, new_key: bool = False) -> Path:
             "the authority keeps its key: with another one every certificate is void",
             "Make a new folder with fedrec certs.",
         )
+    read_certificate(folder / f"{name}.pem")  # what is missing is named before the key
     own_key = folder / f"{name}-key.pem"
     key = read_key(own_key)
     if new_key:

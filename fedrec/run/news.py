@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import json
 import math
-import resource
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
@@ -30,6 +29,7 @@ from fedrec.news.person import require_user_limit
 from fedrec.news.prior import public_prior
 from fedrec.news.trained import Catalogue, TrainedNews, public_table
 from fedrec.news.variant import of, promised
+from fedrec.numerics.threads import peak_rss_mb
 from fedrec.output_folders import clear, finish
 from fedrec.privacy.guarantee import with_sound_delta
 from fedrec.randomness import Streams
@@ -344,7 +344,7 @@ class FinishedNews:
             "bytes_up_per_client": main.bytes_up,
             "bytes_down_per_client": main.bytes_down,
             "training_seconds": done.seconds[privacy.epsilon],
-            "peak_rss_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
+            "peak_rss_mb": peak_rss_mb(),
             "run_dir": str(done.folder),
             "person": self.person.as_dict(),
         }

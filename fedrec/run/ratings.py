@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import json
 import math
-import resource
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -22,6 +21,7 @@ from fedrec.evaluation.controls import in_one_line
 from fedrec.factorization.default_clicks.model import public_alone
 from fedrec.factorization.facts import PublicFacts, public_facts
 from fedrec.factorization.rankers import Model
+from fedrec.numerics.threads import peak_rss_mb
 from fedrec.preparing import prepare
 from fedrec.privacy.guarantee import Guarantee
 from fedrec.recipes.public_directions import public_sources
@@ -289,7 +289,7 @@ class FinishedRun:
             "bytes_up_per_client": sum(r.bytes_up for r in rounds),
             "bytes_down_per_client": done.terms_bytes + sum(r.bytes_down for r in rounds),
             "training_seconds": sum(r.seconds for r in rounds),
-            "peak_rss_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
+            "peak_rss_mb": peak_rss_mb(),
             "run_dir": str(done.folder),
             "serving": serving,
         }

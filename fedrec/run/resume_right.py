@@ -8,7 +8,6 @@ the end of the training removes it: of two copies the first goes on, the second 
 
 from __future__ import annotations
 
-import fcntl
 import re
 import secrets
 from collections.abc import Callable, Iterator
@@ -17,7 +16,7 @@ from pathlib import Path
 from typing import IO
 
 from fedrec.errors import RunError
-from fedrec.storage import read_json, write_json
+from fedrec.storage import lock, read_json, write_json
 
 KEPT = "charged.json"
 """Name of the right, in the folder of the training."""
@@ -76,7 +75,7 @@ def _held(path: Path) -> IO[str]:
     """Raises BlockingIOError while another process runs with it."""
     file = path.open("a", encoding="utf-8")
     try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        lock(file.fileno())
     except BlockingIOError:
         file.close()
         raise

@@ -4,7 +4,6 @@ again. One process at a time works in it.
 
 from __future__ import annotations
 
-import fcntl
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,7 +13,7 @@ from fedrec.errors import RunError
 from fedrec.output_folders import clear, finish, reopen, require_ours
 from fedrec.run.job import RuntimeChoice
 from fedrec.settings import Scenario
-from fedrec.storage import finite, read_json, write_json, writing
+from fedrec.storage import finite, lock, read_json, write_json, writing
 
 RESULT = "result.json"
 SETTINGS = "settings.json"
@@ -91,7 +90,7 @@ def _locked(folder: Path) -> Iterator[None]:
         with writing(folder, _ELSEWHERE):
             try:
                 # two trainings in one folder would write over each other's rounds
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                lock(file.fileno())
             except BlockingIOError:
                 raise RunError(
                     f"another process is running this scenario in {folder}",

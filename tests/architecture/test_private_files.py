@@ -19,6 +19,7 @@ MODES = ("PRIVATE", "384", "mode=mode", ", mode)")  # 384 is 0o600; "mode": of t
 PRIVATE = (
     "fedrec.data.news_tables", "fedrec.data.partitions", "fedrec.ledgers.*",
     "fedrec.numerics.__init__", "fedrec.operations.certificates", "fedrec.operations.renewal",
+    "fedrec.operations.certificate_requests",
     "fedrec.run.data.people", "fedrec_aggregator.ledger", "fedrec_client.device.ledger",
     "fedrec_client.readers", "fedrec_client.store", "fedrec.cli.ledgers.*",
 )  # fmt: skip

@@ -73,7 +73,7 @@ BAD = [
     Bad("recommend --history hist.txt --server http://127.0.0.1:9 --state state", 7,
     "no answer from the server", "Check that it runs"),
     Bad("recommend --demo dir", 6, "has no serving.safetensors", "run folder"),
-    Bad("certs", 2, "Missing argument 'FOLDER'", "fedrec certs --help", "certs --help"),
+    Bad("certs trial", 2, "Missing argument 'FOLDER'", "fedrec certs trial --help", "certs trial --help"),
     # scenarios by name and as files
     Bad("account plantet", 2, "no scenario of this name", "Did you mean planted?",
     "account planted"),

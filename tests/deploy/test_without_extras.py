@@ -54,6 +54,17 @@ except fedrec.FedRecError as failure:
 else:
     raise AssertionError
 """
+OTHER_SYSTEM = """
+import os, signal, sys, types
+msvcrt = sys.modules["msvcrt"] = types.ModuleType("msvcrt")
+msvcrt.LK_LOCK, msvcrt.LK_NBLCK, locked = 1, 2, []
+msvcrt.locking = lambda file, how, size: locked.append(how)
+for name in ("SIGHUP", "SIGKILL", "SIGSTOP"):
+    delattr(signal, name)
+for name in ("geteuid", "getuid", "fork", "sched_getaffinity", "statvfs", "sysconf", "O_DIRECTORY"):
+    delattr(os, name)
+"""
+"""As far as a library sees of Windows; macOS lacks uvloop's and Linux's calls alone."""
 VERBS = f"""
 import gc, json, os, tempfile, traceback
 gc.disable()
@@ -122,6 +133,23 @@ def verb() -> Iterator[Verb]:
 def test_one_machine_needs_no_optional_package(program: str, tmp_path: Path, verb: Verb) -> None:
     code, said = verb(["python", program], tmp_path)
     assert code == 0, said[-2_000:]
+
+
+def test_the_library_works_where_modules_and_calls_of_posix_are_missing(tmp_path: Path) -> None:
+    missing = BLOCKER % f"{NETWORK} {OPTIONAL} fcntl resource pwd grp termios uvloop"
+    ends = """
+import fedrec.run.simulate
+from fedrec.ledgers.file_lock import FileLock
+from pathlib import Path
+with FileLock(Path("one.lock"), "in use", "Wait."):
+    pass
+assert locked
+"""
+    program = missing + OTHER_SYSTEM + LIBRARY + ends
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr[-3_000:]
 
 
 def test_serving_needs_no_more_than_serve_and_parties_of_ratings_and_clicks_than_deploy() -> None:

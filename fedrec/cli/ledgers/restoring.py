@@ -8,7 +8,6 @@ and nothing goes on from it.
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import os
 import sqlite3
@@ -34,7 +33,7 @@ from fedrec.cli.ledgers.backup import (
 from fedrec.errors import FedRecError, RunError
 from fedrec.ledgers.sqlite_ledger import opened_to_look
 from fedrec.output_folders import MARKER, clear, discard, note, require_ours
-from fedrec.storage import parsed_json, read_json, write_bytes
+from fedrec.storage import lock, parsed_json, read_json, write_bytes
 
 _MOST_MANIFEST_BYTES = 64 << 20
 """A line for each of half a million files."""
@@ -248,7 +247,7 @@ def _held(state: Path) -> Iterator[None]:
             new = not (state / name).exists()
             file = stack.enter_context(open(state / name, "a"))
             try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                lock(file.fileno())
             except OSError:
                 raise RunError(f"a party is at work in {state}", "Stop it first.") from None
             if new:

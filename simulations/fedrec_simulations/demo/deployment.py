@@ -145,7 +145,8 @@ def show(content: dict[str, Any], out: Console) -> None:
         "verdict": content["holds"]
         and f"It held: two trainings of {content['users']:,} people and a kill -9 later, nothing "
         "is lost, doubled or smaller than promised.",
-        "next": content["holds"] and "fedrec certs certificates --client hospital (docs/deploy.md)",
+        "next": content["holds"]
+        and "fedrec certs trial certificates --client hospital (docs/deploy.md)",
     }
     for name, words in lines.items():
         if words:
