@@ -192,7 +192,7 @@ def measure(
     quality, ablation, simple and sizes are of the default recipe; clicks of recipes for clicks;
     news, news-paper and news-noise of PrivateRec; posterior of Fast DPMF's sampler; linkage of two
     noised answers of one person; the serving ones of private queries; cohorts of sampled users;
-    sharing of three aggregators.
+    sharing of three aggregators; year of weekly models under one guarantee.
     """
     if what not in MEASUREMENTS:
         raise SettingsError(f"there is no measurement {what!r}", f"Use: {', '.join(MEASUREMENTS)}.")
