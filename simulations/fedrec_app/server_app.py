@@ -142,7 +142,8 @@ class OverGrid(RuntimeChoice):
                 start_aggregator_for(files, company)
                 write_json(self.note, {"clients": [*map(str, settings_of_clients(files))]})
                 settings = server_settings.load(files.settings("server"))
-                for _ in rounds(job.scenario, settings, clients, sleep):
+                for number, _ in enumerate(rounds(job.scenario, settings, clients, sleep)):
+                    log.info("round %d is done", number)
                     yield from kept()
             finally:
                 company.stop()

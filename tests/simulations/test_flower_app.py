@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import ast
 import json
+import logging
 import os
 import shutil
 import signal
@@ -114,8 +115,11 @@ def test_a_supernode_that_does_not_say_whose_client_it_is_hears_how() -> None:
 
 @pytest.mark.processes
 @pytest.mark.parametrize("killed", [False, True], ids=["whole", "killed"])
-def test_the_app_over_a_grid_gives_the_loopback_s_bytes(killed: bool, tmp_path: Path) -> None:
-    """All of `flwr run . local-simulation` but Flower's engine."""
+def test_the_app_over_a_grid_gives_the_loopback_s_bytes(
+    killed: bool, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """All of `flwr run . local-simulation` but Flower's engine. Its stream has a line a round."""
+    caplog.set_level(logging.INFO, "flwr")
     chosen = config(tmp_path / "runs")
     ended = list[int]()
 
@@ -136,6 +140,9 @@ def test_the_app_over_a_grid_gives_the_loopback_s_bytes(killed: bool, tmp_path: 
     if killed:  # a client's call waits for the aggregator, which this process's server starts again
         grid = InProcessGrid({FIRST_NODE: node(0)})
     server_app.app(grid, Context(RUN_ID, 1, {}, RecordDict(), chosen))
+    said = [record.getMessage() for record in caplog.records]
+    rounds = [line for line in said if line.startswith("round ")]
+    assert rounds == ["round 0 is done", "round 1 is done"] * 3  # of three epsilons
     (model,) = (tmp_path / "runs").glob(f"flwr-{RUN_ID}-*/{MODEL}")
     assert model.read_bytes() == loopback(tmp_path, "compare.epsilons=[]")
     assert not client_app.note_of(chosen, RUN_ID).exists()
