@@ -10,7 +10,7 @@ from fedrec.auditing import membership
 from fedrec.auditing.finding import Effort, Finding
 from fedrec.auditing.whole import whole_finding
 from fedrec.data.interactions import Dataset
-from fedrec.errors import PrivacyError
+from fedrec.errors import PrivacyError, SettingsError
 from fedrec.factorization.facts import public_facts
 from fedrec.randomness import Streams
 from fedrec.recipes import prepare
@@ -112,6 +112,11 @@ def run(
     twice is the same audit; but the attack on the whole command takes the noise that the scenario
     asks for. given: a data set in memory, in the place of the scenario's.
     """
+    if scenario.privacy.horizon:  # attacks take releases for independent, and weeks are not
+        raise SettingsError(
+            "privacy.horizon: no attack knows the noise of a stream yet",
+            "Leave it out: the rest of the scenario is audited.",
+        )
     runs = _QUICK_RUNS if quick else 0
     if whole and scenario.learns_news:
         from fedrec.auditing.whole_news import whole_news_findings  # brings torch
