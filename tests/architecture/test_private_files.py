@@ -31,6 +31,7 @@ NOT_THESE = {
     "sqlite3.connect(": "the file was made right before",
     ":memory:": "no file",
     "open(descriptor, 'wb')": "what was created with a mode",
+    "write_json(path, {'number'": "a ledger's newest head: a number and a hash",
     "write_json(self.path, {'number'": "how far somebody else's ledger is known to reach",
     "write_bytes(there, restored": "how far somebody else's ledger is known to reach",
     "open(state / name, 'a')": "an empty lock",
