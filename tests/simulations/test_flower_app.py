@@ -4,9 +4,11 @@ bytes."""
 from __future__ import annotations
 
 import ast
+import inspect
 import json
 import logging
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -350,6 +352,17 @@ def operate(here: Flower, files: PartyFiles) -> None:
             *("--auth-supernode-private-key", str(key)),
             *("--node-config", f'settings="{settings}"'),
         )
+
+
+def test_the_page_starts_flower_with_the_flags_of_this_file() -> None:
+    """But for ports, which others may have. A SuperLink without --host is heard on its own machine
+    alone."""
+    page = (ROOT / "docs" / "flower.md").read_text()
+    own = {"--port", "--database"}
+    used = {*re.findall(r"--[a-z][a-z-]+", inspect.getsource(operate))} - own
+    lines = [line for line in page.splitlines() if line.startswith("flower-super")]
+    assert len(lines) == 2
+    assert used == {flag for line in lines for flag in re.findall(r"--[a-z][a-z-]+", line)}
 
 
 def listening(port: int) -> bytes:
