@@ -130,7 +130,9 @@ def test_a_party_s_command_and_settings_are_taken_and_its_ports_are_theirs(
     content = one(objects, "ConfigMap")["data"]["settings.toml"]
     pins = tmp_path / "pins.toml"
     parties = ("aggregator:aggregator", "server:server", "client:hospital")
-    pins.write_text("".join(f'"fedrec:{who}" = "{"0" * 64}"\n' for who in parties))
+    pins.write_text(
+        "".join(f'"fedrec:{who}" = "{str(key) * 64}"\n' for key, who in enumerate(parties))
+    )
     file = tmp_path / "settings.toml"
     file.write_text(content.replace("/etc/fedrec-keys/pins.toml", str(pins)))
     LOADERS[party](file)  # type: ignore[operator]

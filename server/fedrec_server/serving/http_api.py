@@ -265,7 +265,8 @@ def _bits(model: ServedModel, names: list[str]) -> int:
 def _announced(scope: Scope) -> int:
     for name, value in scope["headers"]:
         if name == b"content-length":
-            return int(value) if value.isdecimal() and len(value) < 20 else 2**63
+            # of bytes: decimal digits of ASCII alone
+            return int(value) if value.isdigit() and len(value) < 20 else 2**63
     return 0
 
 
