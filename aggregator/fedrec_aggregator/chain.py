@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -93,12 +93,24 @@ class ClockSet:
     now_s: float
 
 
-Entry = Birth | Charge | RoundReleased | ClockSet
+@dataclass(frozen=True)
+class Departure:
+    """From here on no report of this user counts. user: the pseudonym in hexadecimal digits.
+    sender: whose user it was. unfinished: runs with a round that was begun and not released, which
+    may hold a report already."""
+
+    user: str
+    sender: str
+    unfinished: Sequence[str]
+
+
+Entry = Birth | Charge | RoundReleased | ClockSet | Departure
 _KINDS: Mapping[str, type[Entry]] = {
     "birth": Birth,
     "charge": Charge,
     "released": RoundReleased,
     "clock": ClockSet,
+    "departure": Departure,
 }
 _NAMES = {kind: name for name, kind in _KINDS.items()}
 
@@ -160,6 +172,8 @@ class Chain:
         self._hashes = {""}
         self._charged = dict[tuple[str, str], int]()
         self._released = dict[tuple[str, int], RoundStatus]()
+        self.departed = dict[bytes, LedgerLink]()
+        """By pseudonym, who left."""
         self.extend(links)
 
     @property
@@ -202,6 +216,8 @@ class Chain:
                 self._charged[new.entry.run, new.entry.release] = new.entry.round
             elif isinstance(new.entry, RoundReleased):
                 self._released[new.entry.run, new.entry.round] = new.entry.status(new.head)
+            elif isinstance(new.entry, Departure):
+                self.departed[bytes.fromhex(new.entry.user)] = new
         self.links += added
 
     def knows(self, head: str) -> bool:

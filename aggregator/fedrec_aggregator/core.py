@@ -18,11 +18,13 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Literal
 
 from fedrec.errors import FedRecError, PrivacyError, RefusedError, RunError
 from fedrec.federation.messages import Question
 from fedrec.federation.protocol import (
+    DEPARTURE,
     TOKEN_BYTES,
     Budget,
     LedgerGrowth,
@@ -34,6 +36,7 @@ from fedrec.federation.protocol import (
     Refusal,
     ReportEndpoint,
     RoundStatus,
+    SignedStatement,
 )
 from fedrec.federation.releases import release
 from fedrec.federation.report_batches import announced_users
@@ -55,6 +58,7 @@ from fedrec_aggregator.opening_checks import (
     require_plan,
     require_room,
 )
+from fedrec_aggregator.statement import departure_of, signed, statement_of
 
 __all__ = ["Aggregator", "Limits"]
 
@@ -72,6 +76,8 @@ class Aggregator:
     """
 
     aggregation: Aggregation = "trusted"
+    signer: tuple[Path, Path] | None = None
+    """Certificate and key that statements are signed with."""
 
     def __init__(
         self,
@@ -107,6 +113,12 @@ class Aggregator:
             raise refused(Refusal.MALFORMED, f"a user's pseudonym has {TOKEN_BYTES} bytes")
         with self._one_at_a_time:
             owners = self.ledger.owners()
+            if any(self.ledger.departure(token) for token in tokens):
+                raise refused(
+                    Refusal.FORBIDDEN,
+                    "a user has left for good",
+                    "Put back the client's newest state folder, which knows who.",
+                )
             new = [token for token in dict.fromkeys(tokens) if token not in owners]
             if any(owners.get(token, sender) != sender for token in tokens):
                 raise refused(
@@ -121,6 +133,21 @@ class Aggregator:
             if new:
                 self.ledger.enroll(sender, new)
             return self.ledger.enrolled_by(sender)
+
+    def forget(self, sender: str, token: bytes) -> SignedStatement:
+        """Count a user no more from here on, durably; the statement of it, the same again. A report
+        that an open round holds already stays in its sum.
+
+        Raises RefusedError (`NOT_ENROLLED`, `FORBIDDEN`), RunError where it cannot be written."""
+        with self._one_at_a_time:
+            left = self.ledger.departure(token)
+            if left is None and token not in self.ledger.owners():
+                raise refused(Refusal.NOT_ENROLLED, "this aggregator never knew this user")
+            if left is None and self.ledger.owners()[token] == sender:
+                left = self.ledger.depart(token)
+            if left is None or getattr(left.entry, "sender", None) != sender:
+                raise refused(Refusal.FORBIDDEN, "the user is another client's")
+        return signed(departure_of(self.ledger, left), self.signer, form=DEPARTURE)
 
     def report(self, sender: str, run: str, round: int, batch: bytes) -> Receipt:
         """Check, clip and count a batch.
@@ -166,6 +193,10 @@ class Aggregator:
     def collections(self) -> tuple[Collection, ...]:
         """Rounds in memory: open, being released, or short."""
         return tuple(self._rounds.values())
+
+    def statement(self, run: str) -> SignedStatement:
+        """What the ledger says of a run. Raises RefusedError (`RUN_UNKNOWN`)."""
+        return signed(statement_of(self.ledger, run), self.signer)
 
     def budget(self) -> Budget:
         """What is spent over all runs, what the limit leaves, and where noise comes from."""
@@ -451,3 +482,6 @@ class _ClientEndpoint:
 
     def report(self, run: str, round: int, batch: bytes) -> Receipt:
         return self.aggregator.report(self.sender, run, round, batch)
+
+    def forget(self, token: bytes) -> SignedStatement:
+        return self.aggregator.forget(self.sender, token)

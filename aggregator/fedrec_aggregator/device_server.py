@@ -22,10 +22,11 @@ import logging
 import re
 import ssl
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from threading import Lock
+from typing import Any
 from urllib.parse import urlsplit
 from urllib.request import HTTPSHandler, OpenerDirector, ProxyHandler, build_opener
 
@@ -155,11 +156,16 @@ class DeviceIntake:
         """Raises RefusedError where the device is not admitted."""
         self._sender(secret)
 
-    def enroll(self, token: bytes, secret: str) -> None:
+    def enroll(self, token: bytes, secret: str) -> dict[str, Any]:
         """Make one person known. Raises RefusedError."""
         if len(token) != TOKEN_BYTES:
             raise refused(Refusal.MALFORMED, f"a user's pseudonym has {TOKEN_BYTES} bytes")
         self._aggregator.enroll(self._sender(secret), [token], max_users=1)
+        return {}
+
+    def forget(self, token: bytes, secret: str) -> dict[str, Any]:
+        """Count one person no more; what is stated of it. Raises RefusedError."""
+        return vars(self._aggregator.forget(self._sender(secret), token))
 
     def report(self, run: str, round: int, batch: bytes, secret: str) -> Receipt:
         """Hand in one person's report. Raises RefusedError where the device is not admitted."""
@@ -203,15 +209,19 @@ def application(intake: DeviceIntake, *, body_s: float = 60.0) -> Starlette:
         except TimeoutError:
             raise HTTPException(408) from None
 
-    async def users(request: Request) -> Response:
-        try:
-            token, secret = await posted(request)
-            await asyncio.to_thread(intake.enroll, token, secret)
-        except RefusedError as refusal:
-            return _refusal(refusal)
-        except LedgerAwayError:
-            raise HTTPException(503) from None
-        return Response(b"{}", headers=_NEVER, media_type="application/json")
+    def answering(
+        act: Callable[[bytes, str], dict[str, Any]],
+    ) -> Callable[[Request], Awaitable[Response]]:
+        async def answer(request: Request) -> Response:
+            try:
+                told = await asyncio.to_thread(act, *await posted(request))
+            except RefusedError as refusal:
+                return _refusal(refusal)
+            except LedgerAwayError:
+                raise HTTPException(503) from None
+            return Response(json.dumps(told), headers=_NEVER, media_type="application/json")
+
+        return answer
 
     async def reports(request: Request) -> Response:
         try:
@@ -229,7 +239,8 @@ def application(intake: DeviceIntake, *, body_s: float = 60.0) -> Starlette:
         routes=[
             Route("/v1/round", current),
             Route("/v1/content/{sha256}", content),
-            Route("/v1/users", users, methods=["POST"]),
+            Route("/v1/users", answering(intake.enroll), methods=["POST"]),
+            Route("/v1/departures", answering(intake.forget), methods=["POST"]),
             Route("/v1/reports/{run}/{round}", reports, methods=["POST"]),
         ]
     )

@@ -51,6 +51,7 @@ from fedrec_aggregator.chain import (
     Birth,
     Charge,
     ClockSet,
+    Departure,
     Entry,
     LedgerLink,
     RoundReleased,
@@ -140,8 +141,26 @@ class ReleaseLedger(DurableLedger):
         self._rows.enrolled_by[sender] += len(tokens)
 
     def enrolled_by(self, sender: str) -> int:
-        """How many users a sender has enrolled."""
+        """How many users a sender has enrolled; one who left keeps the place."""
         return self._rows.enrolled_by[sender]
+
+    def departure(self, token: bytes) -> LedgerLink | None:
+        """The entry by which this user left, None of one who has not."""
+        return self._rows.chain.departed.get(token)
+
+    def depart(self, token: bytes) -> LedgerLink:
+        """A user leaves, durably. Raises KeyError of one who is not there."""
+        # first: what is taken of this user from here on is nothing, so that whatever was taken is
+        # of a round that is begun already
+        sender = self._rows.owners.pop(token)
+        attempts = tuple(self._rows.attempts)
+        begun = {run for run, round in attempts if self.released(run, round) is None}
+        try:
+            self._append([Departure(token.hex(), sender, sorted(begun))])
+        except Exception:
+            self._rows.owners[token] = sender
+            raise
+        return self._rows.chain.departed[token]
 
     # --- runs and rounds ---
 

@@ -37,10 +37,10 @@ class BegunAttempt:
 
 @dataclass
 class LedgerRows:
-    """What the tables say. owners: the sender of every user, by token. enrolled_by: how many users
-    a sender has. plans: by run. attempts: the last one at a round, by run and round. removed:
-    releases whose files are not kept. seen_of: how far a sender's own ledger
-    reached."""
+    """What the tables say. owners: the sender of every user who has not left, by token.
+    enrolled_by: how many users a sender has had. plans: by run. attempts: the last one at a round,
+    by run and round. removed: releases whose files are not kept. seen_of: how far a sender's own
+    ledger reached."""
 
     chain: Chain
     owners: dict[bytes, str]
@@ -59,6 +59,8 @@ def read_rows(database: Any, where: object) -> LedgerRows:
     rows = database.execute("SELECT token, sender FROM users")
     owners = {token: names.setdefault(sender, sender) for token, sender in rows}
     enrolled_by = Counter(owners.values())
+    for token in chain.departed:
+        owners.pop(token, None)
     plans = {
         run: Plan.of(json.loads(plan))
         for run, plan in database.execute("SELECT run, plan FROM runs")

@@ -13,7 +13,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
+from pathlib import Path
 from typing import Any
 
 import grpc
@@ -41,7 +41,6 @@ from fedrec_aggregator.calls import Call, Calls
 from fedrec_aggregator.core import Aggregator
 from fedrec_aggregator.credentials import Roster
 from fedrec_aggregator.settings_tables import TlsSettings, TrafficSettings
-from fedrec_aggregator.statement import signed_statement
 from fedrec_aggregator.three_party import ThreePartyAggregator
 from fedrec_aggregator.three_party_service import ThreePartyCalls
 
@@ -89,8 +88,7 @@ class AggregatorService:
     ) -> None:
         """tls: whose key signs statements."""
         self.core = core
-        certificate, key = (None, None) if tls is None else (tls.certificate, tls.key)
-        self._signed = partial(signed_statement, core.ledger, certificate=certificate, key=key)
+        core.signer = None if tls is None else (Path(tls.certificate), Path(tls.key))
         self.metrics = metrics
         self.log = log
         self.stopping = asyncio.Event()
@@ -112,6 +110,7 @@ class AggregatorService:
             methods.GET_GROWTH: self._get_growth,
             methods.ENROLL: self._enroll,
             methods.REPORT: self._report,
+            methods.FORGET: self._forget,
             methods.ENROLLED: self._enrolled,
             methods.GET_BUDGET: self._get_budget,
             methods.GET_STATEMENT: self._get_statement,
@@ -217,6 +216,15 @@ class AggregatorService:
         self._say("enrolled", sender=call.caller, users=users)
         return pb.EnrollReply(users=users)
 
+    async def _forget(self, call: Call) -> Message:
+        request = await self._calls.first(call, pb.ForgetRequest)
+        endpoint = self.core.client_endpoint(call.caller)
+        told = await self._calls.in_threads(
+            self._report_threads, call, endpoint.forget, bytes(request.token)
+        )
+        self._say("departed", sender=call.caller)
+        return pb.GetStatementReply(**vars(told))
+
     async def _report(self, call: Call) -> Message:
         first = await self._calls.first(call, pb.ReportFrame)
         receipt = None
@@ -263,7 +271,9 @@ class AggregatorService:
         asked = await self._calls.first(call, pb.GetStatementRequest)
         return pb.GetStatementReply(
             **vars(
-                await self._calls.in_threads(self._server_threads, call, self._signed, asked.run)
+                await self._calls.in_threads(
+                    self._server_threads, call, self.core.statement, asked.run
+                )
             )
         )
 

@@ -38,6 +38,7 @@ from fedrec.federation.protocol import (
     Refusal,
     RoundStatus,
     ShareEndpoint,
+    SignedStatement,
 )
 from fedrec.federation.releases import PartyStreams
 from fedrec.federation.wire import refused, report_digest
@@ -488,3 +489,6 @@ class _ShareEndpoint:
 
     def report(self, run: str, round: int, batch: bytes) -> Receipt:
         return self.aggregator.report(self.sender, run, round, batch)
+
+    def forget(self, token: bytes) -> SignedStatement:
+        return self.aggregator.forget(self.sender, token)

@@ -14,6 +14,9 @@ their numbers; their times are written down and decide nothing, since clocks jum
 Beside the entries lies the newest head that was seen of the aggregator's own ledger
 (`fedrec.federation.protocol`): it is lost or put back with them alone.
 
+A person who left (`depart`) is an entry too, which costs nothing: an older ledger, which does not
+know that she left, is noticed as one that does not know a charge.
+
 Names that stand for a user and for a report: without the site's secret they say nothing, and
 they are the same every time.
 
@@ -75,6 +78,8 @@ _ATTEMPTS = (
     "(run, round, ticket))"
 )
 """Made where checks of hostile clients are charged, so that other ledgers stay as they are."""
+DEPARTED = "-departed"
+"""In place of a run, which no run is called: the entry names a user who left as its question."""
 _CLEARLY = 1e-6
 """Relative, of mu: a limit that is passed by more is passed by any plan of such a guarantee."""
 
@@ -200,6 +205,19 @@ class ClientLedger(SqliteLedger[RoundCharge]):
             return self.limit.epsilon
         left = mu_for(self.limit.epsilon, self.limit.delta) ** 2 - self._spent().mu ** 2
         return epsilon_of(left**0.5, self.limit.delta) if left > 0 else 0.0
+
+    @property
+    def departed(self) -> frozenset[bytes]:
+        """Pseudonyms of those who left."""
+        entries = (entry.question for entry in self._entries if entry.run == DEPARTED)
+        return frozenset(map(bytes.fromhex, entries))
+
+    def depart(self, token: bytes) -> None:
+        """Durably note that a user leaves: nothing of hers is reported from here on. Again is
+        nothing. Raises RunError where it cannot be written."""
+        with self._lock:
+            if token not in (known := self.departed):
+                self._append(DEPARTED, len(known), token.hex(), "", "[]")
 
     def plan_of(self, run: str) -> str | None:
         """Digest of the plan that a run was charged under, None before its first charge."""

@@ -20,9 +20,10 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, Self
 
 import numpy as np
+import numpy.typing as npt
 
 from fedrec.arrays import UInt8s
 from fedrec.data.interactions import Interactions
@@ -38,6 +39,7 @@ from fedrec.federation.protocol import (
     Receipt,
     Refusal,
     ReportEndpoint,
+    SignedStatement,
     Terms,
     follow,
     refused,
@@ -84,6 +86,9 @@ class SiteUsers(Protocol):
     def num_users(self) -> int:
         """Users, with or without data."""
 
+    def only(self, users: npt.NDArray[np.integer]) -> Self:
+        """Those of these numbers."""
+
     def translate(self, terms: Terms) -> Private:
         """Their data by the run's item numbers.
 
@@ -121,7 +126,7 @@ class Participant:
         renew: the users when a new run begins, None where they are as before (`renewal`).
         """
         self.name = name
-        self.users = users
+        self._known: tuple[Terms, Private] | None = None
         self.ledger = ledger
         self._endpoint = endpoint
         self._notes = Notes(folder)
@@ -130,9 +135,8 @@ class Participant:
         self._allow_not_established = allow_not_established
         self._bounds = bounds or AnswerBounds()
         self._personal_epsilon = personal_epsilon
-        self._tokens = user_tokens(ledger.secret, users.user_ids)
+        self._take(users)
         self._renew = renew
-        self._known: tuple[Terms, Private] | None = None
         # a question asked twice at once must be paid once and answered by the same report
         self._mutex = threading.Lock()
 
@@ -146,6 +150,24 @@ class Participant:
         return self._said(
             invitation.run, invitation.question.round, lambda: self._answer(invitation)
         )
+
+    def forget(self, user: str) -> tuple[SignedStatement, ...]:
+        """Report nothing of this user from here on, whatever comes after; what each aggregator
+        states of it. Again is the same.
+
+        Raises RunError where the ledger cannot be written; after it was, UnreachableError, and
+        RefusedError (`NOT_ENROLLED`) where no run has asked this user yet."""
+        with self._mutex:
+            token = user_tokens(self.ledger.secret, [user])[0].tobytes()
+            self.ledger.depart(token)
+            self._take(self.users)
+            # the aggregator knows of the entry: put back to before it, this ledger is refused
+            self._see_the_aggregators_ledger()
+            own = self._endpoint
+            endpoints = own.endpoints if isinstance(own, ThreeWay) else (own,)
+            told = tuple(endpoint.forget(token) for endpoint in endpoints)
+            self._see_the_aggregators_ledger()  # one from before this entry is refused, too
+            return told
 
     def tell(self, ask: Ask) -> Reply:
         """Never: what this client has goes to an aggregator, which adds the noise."""
@@ -182,11 +204,16 @@ class Participant:
             and self._notes.terms(run) is None
             and (users := self._renew()) is not None
         ):
-            self.users, self._tokens, self._known = (
-                users,
-                user_tokens(self.ledger.secret, users.user_ids),
-                None,
-            )
+            self._take(users)
+
+    def _take(self, users: SiteUsers) -> None:
+        """These, but those who left."""
+        tokens = user_tokens(self.ledger.secret, users.user_ids)
+        left = self.ledger.departed
+        stay = np.flatnonzero([token.tobytes() not in left for token in tokens])
+        self.users = users.only(stay) if left else users
+        self._tokens = tokens[stay]
+        self._known = None
 
     def _see_the_aggregators_ledger(self) -> None:
         """Raises RefusedError (`STALE_LEDGER`) where it, or this client's own, has gone back in

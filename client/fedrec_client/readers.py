@@ -45,6 +45,11 @@ class LocalReaders:
         """Users, with or without clicks."""
         return self.clicks.num_users
 
+    def only(self, users: npt.NDArray[np.integer]) -> LocalReaders:
+        """Those of these numbers."""
+        names = tuple(self.user_ids[k] for k in users)
+        return replace(self, clicks=self.clicks.users_subset(users), user_ids=names)
+
     def translate(self, terms: Terms) -> Impressions:
         """All users' clicks by the run's item numbers. A click on news that the catalogue does not
         name is a place of padding, -1: what a catalogue leaves out moves no other click.

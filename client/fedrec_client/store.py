@@ -62,6 +62,13 @@ class LocalUsers:
         """Users, with or without events."""
         return self.events.num_users
 
+    def only(self, users: npt.NDArray[np.integer]) -> LocalUsers:
+        """Those of these numbers."""
+        events = self.events.users_subset(users)
+        if self.events.user_words is None:  # pseudonyms say what is drawn, not these numbers
+            events = replace(events, user_words=None)
+        return replace(self, events=events, user_ids=tuple(self.user_ids[k] for k in users))
+
     def translate(self, terms: Terms) -> Interactions:
         """All users' events by the run's item numbers and scale; events on items that the catalogue
         does not name are left out.

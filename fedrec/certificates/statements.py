@@ -1,25 +1,38 @@
-"""Statements of aggregators: what a ledger says of one run, signed with the key that the
-aggregator's TLS certificate vouches for.
+"""Statements of aggregators: what a ledger says of one run, or of a person who left, signed with
+the key that the aggregator's TLS certificate vouches for.
 
 A statement is canonical JSON. It holds the chain of the ledger from before the run's first entry to
 its head, an entry by its SHA-256; of the run's charges the entries themselves, which name release
 and mu; and for each round what it asked, what was released, and the head then. One of three
 aggregators releases an output: the round's SHA-256 is that of `output`, in hexadecimal, and its
 bytes behind. Entries of other runs stay hashes, and so do those that say how many bytes came.
+
+Of a person who left it names every run that may hold a report of hers, with the mu that it cost at
+most: what was charged before she left, and the whole plan of a run that was unfinished then.
+Guarantee: her part in all of them together is mu-Gaussian, mu the root of the sum of squares, and
+nothing that was released after is a function of a report of hers that came later.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
 from fedrec.errors import RunError
-from fedrec.federation.protocol import STATEMENT, next_hash, signed_bytes
-from fedrec.operations.certificates import signer_of
+from fedrec.federation.protocol import (
+    DEPARTURE,
+    STATEMENT,
+    SignedStatement,
+    next_hash,
+    signed_bytes,
+)
+from fedrec.operations.certificates import Pins, pins, signer_of
 from fedrec.operations.signatures import signature_holds
+from fedrec.privacy.accounting import epsilon_of
 from fedrec.privacy.calibration import Plan
 
 
@@ -47,6 +60,55 @@ class Signed:
             f"Aggregator {self.name} {how}: its ledger of {self.number} entries, head "
             f"{self.head[:16]}, charged every release to these questions and {what}."
         )
+
+
+@dataclass(frozen=True)
+class Departed:
+    """What an aggregator states of a person who left. pin: as `Signed`. number: of the entry in its
+    ledger. runs: those that may hold a report, with their mu."""
+
+    pin: str
+    number: int
+    runs: Mapping[str, float]
+    delta: float
+
+    @property
+    def words(self) -> str:
+        """The statement in two sentences."""
+        how = f"signed with the key {self.pin}" if self.pin else "states, without a signature"
+        spent = epsilon_of(math.hypot(*self.runs.values()), self.delta)
+        return (
+            f"The aggregator {how}: from entry {self.number} of its ledger on it counts no report "
+            f"of this person. What was released before, of {', '.join(self.runs) or 'no run'}, "
+            f"holds of her at most epsilon {spent:.4g} at delta {self.delta:g}, and stays released."
+        )
+
+
+def require_departed(told: SignedStatement, user: bytes, *, pin: str) -> Departed:
+    """What is stated of this user. pin: of the aggregator's key or certificate, "" where any is
+    believed, and none is asked for.
+
+    Raises RunError where that key did not sign it, or it is of somebody else."""
+    try:
+        own = pins(told.certificate.encode()) if told.certificate else Pins("", "")
+        sound = pin in {"", *vars(own).values()}
+        if told.certificate:
+            text = signed_bytes(told.statement, DEPARTURE)
+            signature = bytes.fromhex(told.signature)
+            sound &= signature_holds(told.certificate.encode(), text, signature)
+        said = json.loads(told.statement)
+        sound &= (said["format"], said["user"]) == (DEPARTURE, user.hex())
+        runs = {printable(run): float(mu) for run, mu in said["runs"].items()}
+        left = Departed(own.public_key, int(said["number"]), runs, float(said["delta"]))
+        sound &= 0 < left.delta < 1 and all(mu >= 0 for mu in runs.values())
+    except (ValueError, KeyError, TypeError, AttributeError):
+        sound = False
+    if not sound:
+        raise RunError(
+            "the statement does not hold: another key signed it, or it is of somebody else",
+            "Ask the aggregator again with `fedrec forget`.",
+        )
+    return left
 
 
 def require_signed(

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from fedrec.cli.flags import Overrides, option, scenario_option
+from fedrec.errors import SettingsError
 from fedrec.operations import descriptors, logs, lost_streams
 
 if TYPE_CHECKING:
@@ -107,6 +108,43 @@ def client(
         new_aggregator_ledger=new_aggregator_ledger,
         check=partial(_examined, settings),
     )
+
+
+@app.command(short_help="Let people of a client leave: nothing new of theirs is reported.")
+def forget(
+    settings: Annotated[Path, _settings("docs/deploy.md")],
+    user: Annotated[
+        list[str] | None,
+        option("--user", "ID", "Who leaves, as the client's data names them; may be repeated."),
+    ] = None,
+    everybody: Annotated[
+        bool, typer.Option("--everybody", help="All people of the client.")
+    ] = False,
+    check: Annotated[
+        Path | None, option("--check", "FILE", "Only check statements that were kept.")
+    ] = None,
+) -> None:
+    """Let people of a client leave, for good: from the next round on nothing of theirs is reported,
+    and the aggregator counts nothing of theirs.
+
+    The client must be stopped. Its ledger stays. What the aggregator states of each, signed with
+    its key, is kept in the state folder: since when, and how much the models before hold of this
+    person at most. What was released stays released.
+
+    Example:
+
+    \b
+      fedrec forget --settings client.toml --user 4711
+    """
+    from fedrec_client.forgetting import forgotten, kept
+    from fedrec_client.settings import load
+
+    chosen = load(settings)
+    if (check is not None) + bool(user) + everybody != 1:
+        raise SettingsError("say who leaves", "Give --user ID, --everybody or --check FILE.")
+    found = {check: kept(chosen, check)} if check else forgotten(chosen, user or None)
+    for path, stated in found.items():
+        typer.echo("\n".join([str(path), *(each.words for each in stated)]))
 
 
 @app.command(

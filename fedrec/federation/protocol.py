@@ -50,6 +50,8 @@ RESTORE_LEDGER = (
 """Remedy of a ledger that does not hold what was seen of it."""
 STATEMENT = "fedrec-statement/1"
 """Format of what an aggregator signs of a run."""
+DEPARTURE = "fedrec-departure/1"
+"""Format of what it signs of a person who left."""
 
 
 class Refusal(StrEnum):
@@ -202,8 +204,9 @@ class LedgerGrowth:
 
 @dataclass(frozen=True)
 class SignedStatement:
-    """What an aggregator's ledger says of a run (`certificates.statements`), its signature
-    (hexadecimal) and the PEM certificate of the key; both "" where there is no key."""
+    """What an aggregator's ledger says of a run, or of a person who left
+    (`certificates.statements`), its signature (hexadecimal) and the PEM certificate of the key;
+    both "" where there is no key."""
 
     statement: str
     signature: str = ""
@@ -251,6 +254,11 @@ class ReportEndpoint(Protocol):
 
     def report(self, run: str, round: int, batch: bytes) -> Receipt:
         """Hand in a batch made by `report_batches.pack_reports`. Raises UnreachableError."""
+
+    def forget(self, token: bytes) -> SignedStatement:
+        """Count this user no more; again is the same statement.
+
+        Raises RefusedError (`NOT_ENROLLED`: never known)."""
 
 
 @dataclass(frozen=True)
@@ -371,9 +379,9 @@ class Broadcast(Protocol):
         One that does not know the run's terms refuses with `RUN_UNKNOWN`."""
 
 
-def signed_bytes(statement: str) -> bytes:
+def signed_bytes(statement: str, form: str = STATEMENT) -> bytes:
     """What is signed: no other signature of the same key is taken for one."""
-    return f"{STATEMENT}\n{statement}".encode()
+    return f"{form}\n{statement}".encode()
 
 
 def next_hash(before: str, entry_sha256: str) -> str:

@@ -133,7 +133,7 @@ class Metrics:
 
     def evaluated(self, said: Mapping[str, float]) -> None:
         """Parts of what people said of the newest model: its value, the ends of its interval,
-        everybody's, and how many they are."""
+        everybody's, how many they are, and how far its interval is behind the first version's."""
         for part, value in said.items():
             self._quality(part).set(value)
 

@@ -217,6 +217,11 @@ class RemoteReportEndpoint(Line):
             raise
         return Receipt(int(reply.accepted), dict(reply.rejected))
 
+    def forget(self, token: bytes) -> SignedStatement:
+        """Implements `ReportEndpoint.forget`. Raises RefusedError or UnreachableError."""
+        reply = self._unary(methods.FORGET, pb.ForgetRequest(token=token))
+        return SignedStatement(reply.statement, reply.signature, reply.certificate)
+
     def _upload(self, channel: Any, run: str, round: int, batch: bytes) -> Any:
         if len(batch) <= methods.FRAME_BYTES:
             frame = pb.ReportFrame(run=run, round=round, total_bytes=len(batch), data=batch)
@@ -237,25 +242,15 @@ class RemoteReleaseEndpoint(Line):
         """Implements `ReleaseEndpoint.enrolled`. Raises UnreachableError."""
         return int(self._unary(methods.ENROLLED, pb.EnrolledRequest()).users)
 
-    def budget(self) -> Budget | None:
-        """What is spent over all runs, and what is left; None of an aggregator that knows no such
-        call. Raises as `enrolled`."""
-        try:
-            return methods.read_budget(self._unary(methods.GET_BUDGET, pb.GetBudgetRequest()))
-        except ProtocolError as failure:
-            if grpc.StatusCode.UNIMPLEMENTED.name in failure.cause:
-                return None
-            raise
+    def budget(self) -> Budget:
+        """What is spent over all runs, and what is left. Raises as `enrolled`, and RefusedError of
+        an aggregator that knows no such call."""
+        return methods.read_budget(self._unary(methods.GET_BUDGET, pb.GetBudgetRequest()))
 
-    def statement(self, run: str) -> SignedStatement | None:
-        """What its ledger says of a run; None as `budget`. Raises as `enrolled`, and RefusedError
-        where it charged nothing of that run."""
-        try:
-            reply = self._unary(methods.GET_STATEMENT, pb.GetStatementRequest(run=run))
-        except ProtocolError as failure:
-            if grpc.StatusCode.UNIMPLEMENTED.name in failure.cause:
-                return None
-            raise
+    def statement(self, run: str) -> SignedStatement:
+        """What its ledger says of a run. Raises as `budget`, and RefusedError where it charged
+        nothing of that run."""
+        reply = self._unary(methods.GET_STATEMENT, pb.GetStatementRequest(run=run))
         return SignedStatement(reply.statement, reply.signature, reply.certificate)
 
     def growth(self, since: LedgerHead) -> LedgerGrowth:

@@ -56,10 +56,10 @@ class FollowedEndpoint(RemoteReleaseEndpoint):
 @dataclass(frozen=True)
 class Aggregation:
     """An endpoint, what is left of the budget, and what aggregators sign of a run, in the order of
-    their places; nothing without an aggregator, or where one of them cannot say."""
+    their places; nothing without an aggregator."""
 
     endpoint: ReleaseEndpoint | None = None
-    budget: Callable[[], Budget | None] | None = None
+    budget: Callable[[], Budget] | None = None
     remotes: Sequence[RemoteReleaseEndpoint] = ()
 
     def statements(self, run: str, rounds: int) -> list[Mapping[str, Any]]:
@@ -68,8 +68,6 @@ class Aggregation:
         try:
             for remote in self.remotes:
                 said = remote.statement(run)
-                if said is None:
-                    return []
                 share = len(self.remotes) > 1
                 outputs = [remote.release(run, k) for k in range(rounds if share else 0)]
                 told.append({**asdict(said), "outputs": outputs})
@@ -108,7 +106,7 @@ def aggregation_of(
         ]
         return Aggregation(
             WatchedEndpoint(ThreeEndpoints(three), metrics),
-            lambda: least([one.budget() for one in three]),
+            lambda: min((one.budget() for one in three), key=lambda left: left.left_epsilon),
             three,
         )
     if settings.aggregator is None:
@@ -132,16 +130,6 @@ def memories(settings: ServerSettings) -> tuple[SeenLedger, ...]:
 def access(table: AggregatorAccess) -> Access:
     """An aggregator's table as what its stubs take. Raises SettingsError."""
     return Access(**(table.model_dump() | {"name": "server"}))
-
-
-def least(budgets: Sequence[Budget | None]) -> Budget | None:
-    """The one of three aggregators' budgets that leaves least; None where one does not say."""
-    known = [budget for budget in budgets if budget is not None]
-    return (
-        min(known, key=lambda budget: budget.left_epsilon)
-        if known and len(known) == len(budgets)
-        else None
-    )
 
 
 def _of_three(settings: ServerSettings) -> tuple[SeenLedger, ...]:

@@ -34,7 +34,7 @@ from fedrec_server.aggregation import access, aggregation_of, memories
 from fedrec_server.broadcast import ClientBroadcast, Post
 from fedrec_server.round_service import RoundService
 from fedrec_server.run_record import only_one
-from fedrec_server.runs import Runs
+from fedrec_server.runs import Runs, quality_of
 from fedrec_server.schedule import TrainingSchedule, words_of
 from fedrec_server.settings import ServerSettings, address_of, load
 from fedrec_server.settings_tables import PublishTable
@@ -243,6 +243,7 @@ def _run(
     own = [settings.link.certificate, settings.link.client_ca]
     own += [file for table in tables for file in (table.certificate, table.ca)]
     watch_machine(metrics.registry, state=folder, certificates=own)
+    metrics.evaluated(quality_of(runs))
     patiently = Retry(tell=noting(metrics.state, Awaited.AGGREGATOR, log), sleep=sleep)
     aggregation = aggregation_of(scenario.privacy, settings, metrics, patiently, stack)
     link = stack.enter_context(connection)

@@ -241,6 +241,20 @@ def evaluation_in(folder: Path) -> dict[str, Any]:
     return {}
 
 
+def quality_of(runs: Runs) -> dict[str, float]:
+    """Parts of what people said of the newest model, for metrics; {} where nobody was asked.
+
+    behind_first: between its interval and that of the first version, above 0 where all of it is
+    worse."""
+    said = [one for run in runs.entries if (one := evaluation_in(runs.folder(run.run)))]
+    if not said:
+        return {}
+    first, last = said[0]["model"], said[-1]["model"]
+    better, worse = (last, first) if said[-1]["metric"] == "RMSE" else (first, last)
+    parts = {name: said[-1][name] for name in ("everybody", "people")}
+    return {**last, **parts, "behind_first": better["low"] - worse["high"]}
+
+
 def run_folder(state: Path) -> Path:
     """Where the newest training of a state folder keeps everything: the folder itself where it
     holds one of the older layout."""

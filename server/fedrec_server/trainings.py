@@ -123,7 +123,7 @@ class Trainings:
     runs: Runs
     schedule: TrainingSchedule
     promised: Guarantee
-    budget: Callable[[], Budget | None] | None = None
+    budget: Callable[[], Budget] | None = None
     noise: Literal["seeded", "system"] = "system"
     name: str = ""
     say: Callable[[str], None] = lambda words: None

@@ -31,7 +31,7 @@ from fedrec.storage import write_bytes
 from fedrec_server.aggregation import Aggregation
 from fedrec_server.gathering import Gathering
 from fedrec_server.rounds import KeptRound, check, run_rounds
-from fedrec_server.runs import evaluation_in
+from fedrec_server.runs import evaluation_in, quality_of
 from fedrec_server.settings import ServerSettings
 from fedrec_server.settings_tables import PublicTable
 from fedrec_server.stopping import Sleep
@@ -295,8 +295,7 @@ class Ratings:
         if said := evaluation_in(trainings.folder):
             trainings.say(f"quality  {said['words']}")
             logs.say(logging.getLogger(__name__), f"evaluated: {said['words']}")
-            parts = {name: said[name] for name in ("everybody", "people")}
-            host.metrics.evaluated({**said["model"], **parts})
+            host.metrics.evaluated(quality_of(trainings.runs))
         if published:
             published.withdraw()
 

@@ -219,3 +219,13 @@ def test_devices_that_call_their_users_alike_draw_differently_and_each_the_same_
     sites = [make_site(me, name) for name in ("one", "other")]
     words = [site.participant._translated(run.terms).user_words for site in (*sites, sites[0])]
     assert words[0] == words[2] != words[1]
+
+
+def test_people_who_stay_keep_the_draws_of_their_pseudonyms(run: Any) -> None:
+    """What a step draws for a person follows from her pseudonym, which her number is not."""
+    users = replace(run.users, events=replace(run.events, user_words=None))
+    stay = np.array([1, 4])
+    assert users.only(stay).events.user_words is None
+    assert users.only(stay).user_ids == ("user 1", "user 4")
+    named = run.users.only(stay)
+    assert np.array_equal(named.events.user_words, run.events.user_words[stay])

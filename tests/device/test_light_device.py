@@ -8,6 +8,7 @@ import hashlib
 import json
 import math
 import os
+import shutil
 import subprocess
 import sys
 from dataclasses import replace
@@ -17,6 +18,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from fedrec.certificates.statements import require_departed
 from fedrec.errors import (
     BudgetExceededError,
     RefusedError,
@@ -24,7 +26,7 @@ from fedrec.errors import (
     SettingsError,
     UnreachableError,
 )
-from fedrec.federation.protocol import Refusal
+from fedrec.federation.protocol import Refusal, SignedStatement
 from fedrec.federation.report_batches import (
     MAX_DEVICE_BYTES,
     Batch,
@@ -154,6 +156,36 @@ def test_a_report_is_within_its_radius_whatever_the_arrays(
     )
     assert within_radius(taken.reports, hostile.releases).all()
     mine.ledger.close()
+
+
+def test_who_left_reports_no_more_over_http_and_a_folder_put_back_is_not_counted(
+    world: World, tmp_path: Path
+) -> None:
+    there = opened(world, tmp_path, 0)
+    with listening(there.intake) as address:
+        mine = device(world, tmp_path / "mine", 3, Service(address))
+        with pytest.raises(RefusedError, match="never knew"):
+            device(world, tmp_path / "stranger", 4, Service(address)).forget()
+        there.intake.withdraw()
+        assert not mine.take_part()  # it enrols
+        mine.ledger.close()
+        shutil.copytree(tmp_path / "mine", tmp_path / "before")
+        there.intake.publish(world.terms, world.invitation(0))
+        mine = device(world, tmp_path / "mine", 3, Service(address))
+        told = mine.forget()
+        mine.ledger.close()
+        mine = device(world, tmp_path / "mine", 3, Service(address))
+        assert not mine.take_part()
+        assert mine.forget() == told
+        kept = json.loads((tmp_path / "mine" / f"{mine.token.hex()}.json").read_text())
+        stated = require_departed(SignedStatement(**kept["statements"][0]), mine.token, pin="")
+        assert set(stated.runs) == {world.terms.run}
+        put_back = device(world, tmp_path / "before", 3, Service(address))
+        with pytest.raises(RefusedError, match="left for good"):
+            put_back.take_part()
+        assert there.aggregator.collections()[0].reported == 0
+        for one in (mine, put_back):
+            one.ledger.close()
 
 
 @pytest.mark.parametrize("longer", [1.0, 1.01])

@@ -40,6 +40,7 @@ def exposition() -> str:
         metrics.reports(accepted=1, rejected={Refusal.REPLAYED.value: 1, "not-enrolled": 1})
         metrics.moved(bytes_in=1, bytes_out=1)
         metrics.budget(spent=1.0, left=1.0)
+        metrics.evaluated({"value": 0.2, "low": 0.1, "high": 0.3, "behind_first": -0.1})
         for phase in OUTCOMES.get(party, ("released", "short", "failed")):
             metrics.decided(phase, took_s=1.0)
         for code in Refusal:
@@ -129,6 +130,7 @@ def test_what_is_exported_is_named_as_prometheus_asks() -> None:
                 "state",
                 "protocol",
                 "le",
+                "part",
             }
 
 

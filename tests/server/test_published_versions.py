@@ -22,8 +22,9 @@ from fedrec.federation.reports import ExactSums, block
 from fedrec.privacy.accounting import Ledger
 from fedrec.randomness import Streams
 from fedrec.settings import load
-from fedrec.storage import read_json, write_files
+from fedrec.storage import read_json, write_files, write_json
 from fedrec_server.main import run
+from fedrec_server.runs import Runs, quality_of
 from fedrec_server.settings import validated
 from fedrec_server.trainings import not_published
 from tests.factorization.test_held_out import made_for, people_of, trained
@@ -182,3 +183,25 @@ def test_both_models_are_asked_of_the_same_row() -> None:
     assert question.releases[0].blocks[0].width == 8
     report = held_out.report_evaluation(question, events)
     assert not report.blocks[0].vectors[:, 6].any()  # a model is no better than itself
+
+
+@pytest.mark.parametrize(("metric", "sign"), [("NDCG@20", 1.0), ("RMSE", -1.0)])
+def test_a_version_is_behind_the_first_where_its_whole_interval_is_worse(
+    tmp_path: Path, metric: str, sign: float
+) -> None:
+    runs = Runs(tmp_path)
+    assert quality_of(runs) == {}
+
+    def finished(value: float) -> float:
+        run = runs.begin(name="", now_s=0.0).run
+        ends = sorted([value - sign * 0.01, value + sign * 0.01])
+        model = {"value": value, "low": ends[0], "high": ends[1]}
+        said = {"metric": metric, "model": model, "everybody": 0.1, "people": 99}
+        write_json(runs.folder(run) / "model" / "manifest.json", {"evaluation": said})
+        return quality_of(runs)["behind_first"]
+
+    assert finished(0.5) < 0  # the first itself
+    assert finished(0.5 - sign * 0.019) < 0
+    assert finished(0.5 - sign * 0.03) == pytest.approx(0.01)
+    assert finished(0.5 + sign * 0.2) < 0
+    assert quality_of(runs)["people"] == 99

@@ -42,7 +42,6 @@ from fedrec_client.ledger import ClientLedger
 from fedrec_client.participant import Participant
 from fedrec_client.store import LocalUsers
 from fedrec_client.three_way import ThreeWay
-from fedrec_server.aggregation import least
 from tests.simulation.machine import Database, Machine
 from tests.simulation.network import Message, Network
 from tests.simulation.script import ONE, Topology, place_of, role_of
@@ -224,7 +223,8 @@ class EndpointOfThree(ThreeEndpoints):
 
     def budget(self) -> Any:
         """Of the one that leaves least."""
-        return least([endpoint.budget() for endpoint in self.endpoints])  # type: ignore[attr-defined]
+        budgets = [endpoint.budget() for endpoint in self.endpoints]  # type: ignore[attr-defined]
+        return min(budgets, key=lambda budget: budget.left_epsilon)
 
 
 def server_way(name: str, network: Network, topology: Topology, tries: int) -> Any:

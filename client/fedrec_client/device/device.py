@@ -18,6 +18,7 @@ from fedrec.federation.report_batches import (
     MAX_EVENTS_PER_USER,
     batch_bytes,
 )
+from fedrec.storage import PRIVATE, json_bytes, write_bytes
 from fedrec_client.device.ledger import DeviceLedger
 from fedrec_client.device.questions import (
     DevicePromise,
@@ -73,6 +74,9 @@ class DeviceEndpoint(Protocol):
     def report(self, run: str, round: int, batch: bytes, secret: str) -> dict[str, int]:
         """Refused by code."""
 
+    def forget(self, token: bytes, secret: str) -> dict[str, Any]:
+        """What is stated of a person who leaves."""
+
 
 class Device:
     """One person's device.
@@ -103,6 +107,7 @@ class Device:
     ) -> None:
         self.ledger = DeviceLedger(folder, epsilon=limit.epsilon, delta=limit.delta, seen=seen)
         self.unknown = 0
+        self._folder = folder
         self._history = history
         secret = self.ledger.secret
         self.token = hmac.digest(secret, b"fedrec/1/user/" + user.encode(), "sha256")[:TOKEN_BYTES]
@@ -122,6 +127,8 @@ class Device:
             BudgetExceededError: The limit would be passed.
             UnreachableError: The aggregator does not answer.
         """
+        if self.ledger.departed:
+            return False
         told = self._service.round()
         if not told.get("question"):
             self._enroll("")
@@ -159,6 +166,24 @@ class Device:
                 next(iter(left)), "the report was not counted", "The same report may be sent again."
             )
         return True
+
+    def forget(self) -> dict[str, Any]:
+        """Leave for good: nothing is reported from here on, and the ledger stays; again is the
+        same.
+
+        Returns:
+            What the aggregator states, kept in the folder too: `statement`, `signature` and
+            `certificate`, as `fedrec forget --check` reads them.
+
+        Raises:
+            RefusedError: The aggregator never knew the person.
+            UnreachableError: It does not answer; nothing is reported all the same.
+        """
+        self.ledger.depart()
+        told = self._service.forget(self.token, self._bearer)
+        path = self._folder / f"{self.token.hex()}.json"
+        write_bytes(path, json_bytes({"statements": [told]}), mode=PRIVATE)
+        return told
 
     def _enroll(self, run: str) -> None:
         """Once for each run, and before the first: a server counts on those who are known when a

@@ -20,6 +20,8 @@ from fedrec.ledgers.chain import EntryType, HeadFile, LineFile, genesis, head_af
 from fedrec.storage import writing
 from fedrec_client.device.questions import DevicePromise, delta_of
 
+DEPARTED = "-departed"
+"""In place of a run, which no run is called: from this entry on nothing is reported."""
 _ROUNDING = 1e-9
 """Relative: shares of a plan are floats, and their squares sum to the whole but for rounding."""
 
@@ -132,6 +134,18 @@ class DeviceLedger:
         with writing(self._path, "Nothing was sent. Free space."):
             self._lines.append([run, round, question, promise.digest, mu.hex(), terms])
         return True
+
+    @property
+    def departed(self) -> bool:
+        """Whether the person left."""
+        return any(entry.run == DEPARTED for entry in self.entries)
+
+    def depart(self) -> None:
+        """Durably note that the person leaves; again is nothing. Raises RunError where it cannot be
+        written."""
+        if not self.departed:
+            with writing(self._path, "Free space."):
+                self._lines.append([DEPARTED, 0, "", "", (0.0).hex(), ""])
 
     def _kept_secret(self, path: Path) -> bytes:
         if path.exists():

@@ -6,6 +6,7 @@ person posts.
     GET  /v1/content/SHA256       bytes of that digest: a question's header, an array, a plan,
                                   terms; cached for ever
     POST /v1/users                16 bytes, a pseudonym to enrol
+    POST /v1/departures           16 bytes, a pseudonym that leaves; what is stated of it
     POST /v1/reports/RUN/ROUND    a batch of one report
 
 Whoever posts says who it is by a bearer secret of its own, of which the aggregator keeps a hash.
@@ -92,6 +93,27 @@ class Service:
             UnreachableError: It does not answer.
         """
         self._asked("POST", "/v1/users", token, secret)
+
+    def forget(self, token: bytes, secret: str) -> dict[str, Any]:
+        """Have the person counted no more.
+
+        Args:
+            token: The person's pseudonym.
+            secret: What the person enrolled with.
+
+        Returns:
+            `statement`, `signature` and `certificate`.
+
+        Raises:
+            RefusedError: The aggregator never knew the person.
+            UnreachableError: It does not answer.
+        """
+        told = self._asked("POST", "/v1/departures", token, secret)
+        try:
+            found = parsed(told)
+            return {name: text(found[name]) for name in ("statement", "signature", "certificate")}
+        except (ValueError, KeyError, TypeError):
+            raise UnreachableError(f"{self.address} stated nothing", "Try again.") from None
 
     def report(self, run: str, round: int, batch: bytes, secret: str) -> dict[str, int]:
         """Send one report.

@@ -110,11 +110,12 @@ def of_client(settings: ClientSettings) -> Account:
         costs = [entry.price for entry in runs]
         return Account(clicks, f"{len(runs)} runs", rounds, costs=costs, last_round=last)
     entries = client_ledger.read_entries(path) if path.exists() else ()
-    for charge in entries:
+    asked = [entry for entry in entries if entry.run != client_ledger.DEPARTED]
+    for charge in asked:
         rounds[charge.run] = rounds.get(charge.run, 0) + 1
-    events = [event for charge in entries for event in charge.events]
-    last = entries[-1].round if entries else None
-    return Account(entries, f"{len(entries)} rounds", rounds, events, last_round=last)
+    events = [event for charge in asked for event in charge.events]
+    last = asked[-1].round if asked else None
+    return Account(entries, f"{len(asked)} rounds", rounds, events, last_round=last)
 
 
 def of_device(path: Path) -> Account:

@@ -309,7 +309,7 @@ def _asked_aggregator(table: AggregatorAccess, name: str) -> PartyStanding:
                 row = replace(
                     row,
                     users=endpoint.enrolled(),
-                    epsilon_left=budget.left_epsilon if budget else None,
+                    epsilon_left=budget.left_epsilon,
                 )
     except FedRecError as failure:
         return replace(row, why=failure.cause)

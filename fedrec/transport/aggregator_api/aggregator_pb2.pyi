@@ -36,6 +36,12 @@ class EnrollRequest(_message.Message):
     tokens: _containers.RepeatedScalarFieldContainer[bytes]
     def __init__(self, tokens: _Optional[_Iterable[bytes]] = ...) -> None: ...
 
+class ForgetRequest(_message.Message):
+    __slots__ = ("token",)
+    TOKEN_FIELD_NUMBER: _ClassVar[int]
+    token: bytes
+    def __init__(self, token: _Optional[bytes] = ...) -> None: ...
+
 class EnrollReply(_message.Message):
     __slots__ = ("users",)
     USERS_FIELD_NUMBER: _ClassVar[int]

@@ -61,6 +61,7 @@ class RpcMethod:
 
 GET_GROWTH = RpcMethod("GetGrowth", "either", pb.GetGrowthRequest, pb.GetGrowthReply)
 ENROLL = RpcMethod("Enroll", "client", pb.EnrollRequest, pb.EnrollReply)
+FORGET = RpcMethod("Forget", "client", pb.ForgetRequest, pb.GetStatementReply)
 REPORT = RpcMethod("Report", "client", pb.ReportFrame, pb.ReportReply)
 ENROLLED = RpcMethod("Enrolled", "server", pb.EnrolledRequest, pb.EnrolledReply)
 GET_BUDGET = RpcMethod("GetBudget", "server", pb.GetBudgetRequest, pb.GetBudgetReply)
