@@ -20,8 +20,8 @@ from threadpoolctl import threadpool_limits
 
 from benchmarks.generated import ML10M, QUICK, generate
 from benchmarks.results import Row, Tables
-from fedrec.data.interactions import order_by_item
 from fedrec.factorization.least_squares import solve_clicks
+from fedrec.numerics.segments import order_by_item
 from fedrec.numerics.threads import cores
 
 RIDGE = 1.0

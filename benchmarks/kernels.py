@@ -23,12 +23,12 @@ import torch
 from benchmarks.generated import ML10M, QUICK, generate
 from benchmarks.measuring import compared, fastest
 from benchmarks.results import Row, Tables
-from fedrec.data.interactions import Interactions, ItemOrder, order_by_item
+from fedrec.data.interactions import Interactions
 from fedrec.factorization.item_statistics import item_statistics
 from fedrec.factorization.least_squares import solve_packed
 from fedrec.federation.messages import BlockReports, BlockSpec, Reports
 from fedrec.federation.reports import ExactSums
-from fedrec.numerics.segments import pack, unpack
+from fedrec.numerics.segments import ItemOrder, order_by_item, pack, unpack
 from fedrec.numerics.threads import cores
 from fedrec.privacy import discrete_gaussian
 from fedrec.privacy.keystream import Keystream

@@ -20,6 +20,7 @@ Tables = dict[str, list[Row]]
 
 BENCHMARKS = {
     "first-touch": "",
+    "small-processes": "",
     "kernels": "",
     "als": "",
     "sgld": "",

@@ -6,8 +6,10 @@ from __future__ import annotations
 import errno
 import hashlib
 import json
+import math
 import os
 import stat
+import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -15,14 +17,15 @@ from functools import partial
 from importlib import import_module
 from io import BufferedReader
 from pathlib import Path
-from typing import Any
-
-import numpy as np
-import numpy.typing as npt
+from typing import TYPE_CHECKING, Any
 
 from fedrec.errors import RunError
 
-Arrays = Mapping[str, npt.NDArray[np.generic]]
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
+Arrays = Mapping[str, "npt.NDArray[np.generic]"]
 
 
 MOST_TEXT = 1 << 28
@@ -156,9 +159,9 @@ def finite(content: Any) -> Any:
         return {str(k): finite(v) for k, v in content.items()}
     if isinstance(content, list | tuple):
         return [finite(v) for v in content]
-    if isinstance(content, np.generic):
+    if (numpy := sys.modules.get("numpy")) and isinstance(content, numpy.generic):
         content = content.item()
-    if isinstance(content, float) and not np.isfinite(content):
+    if isinstance(content, float) and not math.isfinite(content):
         return str(content)
     return content
 
@@ -203,7 +206,8 @@ def write_arrays(path: Path, arrays: Arrays) -> str:
 
 def packed_arrays(arrays: Arrays) -> bytes:
     """Named arrays as the bytes of a safetensors file, the same for the same arrays."""
-    from safetensors.numpy import save  # here: a process that writes no arrays does without
+    import numpy as np  # here, as the next: a process that writes no arrays does without
+    from safetensors.numpy import save
 
     return save({name: np.asarray(array, order="C") for name, array in sorted(arrays.items())})
 

@@ -6,6 +6,8 @@ from __future__ import annotations
 import ast
 import gc
 import re
+import subprocess
+import sys
 from collections import Counter
 from collections.abc import Iterator
 from importlib.util import find_spec
@@ -44,6 +46,15 @@ def found(**added: str) -> list[str]:
 
 def test_the_tree_keeps_the_rules() -> None:
     assert found() == []
+
+
+def test_a_process_loads_no_more_than_its_row_says() -> None:
+    declared = dict(graph.rules()["processes"])
+    weighed = declared.pop("weighed")
+    for entry, allowed in declared.items():
+        code = f"import sys, {entry}; print(*({set(weighed)!r} & set(sys.modules)))"
+        told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+        assert sorted(told.stdout.split()) == allowed, (entry, told.stderr)
 
 
 @pytest.mark.slow

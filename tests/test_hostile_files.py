@@ -19,7 +19,7 @@ import pytest
 from fedrec import storage
 from fedrec.certificates import writing
 from fedrec.cli.main import guarded
-from fedrec.data import opening
+from fedrec.data import frame_files, opening
 from fedrec.errors import DataError, FedRecError
 from fedrec.factorization import released
 from fedrec.operations.pins import read_pins
@@ -102,9 +102,9 @@ READERS: dict[str, tuple[str, Callable[[Path], object]]] = {
     "what is ranked of a bundle": ("a.safetensors", bundle.read_ranked),
     "history": ("history.txt", read_clicks),
     "model": ("manifest.json", lambda path: released.load(path.parent)),
-    "Parquet": ("a.parquet", opening.parquet),
-    "array": ("a.npy", opening.array),
-    "matrix": ("a.npz", opening.npz_matrix),
+    "Parquet": ("a.parquet", frame_files.parquet),
+    "array": ("a.npy", frame_files.array),
+    "matrix": ("a.npz", frame_files.npz_matrix),
 }
 HARMLESS = {
     *(("bytes", file) for file in ("other JSON", "not a number", "empty", "cut")),

@@ -28,11 +28,11 @@ from fedrec.federation.protocol import Refusal, refused
 from fedrec.ledgers import sqlite_ledger
 from fedrec.ledgers.chain import EntryType, genesis, head_after
 from fedrec.ledgers.sqlite_ledger import LedgerTable, SqliteLedger
-from fedrec.news.person import events_of_person
 from fedrec.privacy.accounting import GaussianEvent
 from fedrec.privacy.click_accounting import Costs, dearest_click
 from fedrec.privacy.guarantee import Guarantee
 from fedrec.privacy.mixtures import Event, PaddedEvent, epsilon_of_events
+from fedrec.privacy.person import events_of_person
 from fedrec.privacy.selection import PureEvent
 from fedrec_client.ledger import SECRET_SCHEMA, kept_secret
 

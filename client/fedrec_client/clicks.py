@@ -22,10 +22,8 @@ from io import StringIO
 from pathlib import Path
 
 from fedrec.data.columns import USUAL
-from fedrec.data.delimited import decoded
-from fedrec.data.opening import parquet_of, understood
-from fedrec.data.table_files import JSON_LINES
-from fedrec.data.text_tables import require_text
+from fedrec.data.delimited import JSON_LINES, decoded, require_text
+from fedrec.data.opening import understood
 from fedrec.errors import DataError, MalformedRowError
 from fedrec.storage import MOST_TEXT, bounded_bytes
 
@@ -90,6 +88,8 @@ def read_clicks(path: Path) -> Clicks:
             "Check the path of your history (--history).",
         ) from None
     if content.startswith(_PARQUET):
+        from fedrec.data.frame_files import parquet_of  # brings Polars
+
         with understood(path, "Write one item id a row, in a column named item."):
             content = parquet_of(content, path.name).write_csv().encode()
     require_text(path, content[:64])

@@ -35,11 +35,11 @@ from fedrec.errors import BudgetExceededError, PrivacyError
 from fedrec.ledgers import sqlite_ledger
 from fedrec.ledgers.chain import EntryType, genesis, head_after
 from fedrec.ledgers.sqlite_ledger import LedgerTable, SqliteLedger
-from fedrec.news.person import of_any_history, of_own_history
 from fedrec.privacy.accounting import GaussianEvent, epsilon_of, mu_for
 from fedrec.privacy.click_accounting import ClickAccountant, Cohort
 from fedrec.privacy.guarantee import Guarantee
 from fedrec.privacy.mixtures import PaddedEvent, epsilon_of_events
+from fedrec.privacy.person import of_any_history, of_own_history
 
 _COLUMNS = (
     "number",

@@ -16,10 +16,10 @@ import numpy as np
 import polars as pl
 
 from fedrec.data.columns import like_opinions, opinions, usual
-from fedrec.data.delimited import FLOATED, NO_VALUE
+from fedrec.data.delimited import NO_VALUE
 from fedrec.data.frames import polars_frame
 from fedrec.data.ids import plain_id
-from fedrec.data.values import times_of
+from fedrec.data.values import FLOATED, times_of
 from fedrec.errors import DataError, UnknownIdsWarning, UnusedColumnsWarning, warn
 
 History = Mapping[Any, float] | Iterable[Any]

@@ -19,10 +19,10 @@ from typing import Any
 
 from fedrec.errors import RunError, SettingsError
 from fedrec.ledgers.sqlite_ledger import reading
-from fedrec.news.person import NEIGHBOURS, UNIT, of_any_history, of_own_history
 from fedrec.privacy.accounting import GaussianEvent
 from fedrec.privacy.guarantee import Guarantee
 from fedrec.privacy.mixtures import Event, epsilon_of_events
+from fedrec.privacy.person import NEIGHBOURS, UNIT, of_any_history, of_own_history
 from fedrec.run.data.budget import DataBudget
 from fedrec.storage import finite
 from fedrec_client import click_ledger, ledger, serving_ledger

@@ -25,7 +25,7 @@ from fedrec.data.kinds import KINDS
 from fedrec.data.splits import Split
 from fedrec.errors import DataError, RunError
 from fedrec.factorization.facts import public_facts
-from fedrec.factorization.released import public_directions
+from fedrec.factorization.later_items import public_directions
 from fedrec.numerics.threads import one_blas_thread
 from fedrec.run import statement
 from fedrec.run.data.budget import budget_of

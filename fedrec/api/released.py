@@ -39,8 +39,9 @@ from fedrec.errors import (
 )
 from fedrec.evaluation.toplists import dot_product, nearest, top_items
 from fedrec.factorization.explaining import contributions
+from fedrec.factorization.later_items import extended
 from fedrec.factorization.rankers import Model, predictor, ranker_of
-from fedrec.factorization.released import extended, load, trained_items
+from fedrec.factorization.released import load, trained_items
 from fedrec.output_folders import clear, require_ours
 from fedrec.privacy.guarantee import Guarantee
 from fedrec.storage import read_json

@@ -27,8 +27,9 @@ from fedrec.privacy.calibration import Plan
 from fedrec.privacy.guarantee import Guarantee
 from fedrec.public_data import PublicData
 from fedrec.recipes import TrainableRecipe
+from fedrec.serving.bundle import FACTS
 from fedrec.serving.exporting import Origin, PublicItems
-from fedrec.serving.model_bundles import COUNTS, FACTS, ServingFacts
+from fedrec.serving.model_bundles import COUNTS, ServingFacts
 from fedrec.settings import Scenario
 from fedrec.storage import finite, json_bytes, packed_arrays
 

@@ -45,10 +45,10 @@ from fedrec.privacy.accounting import LARGEST_CHECKED, GaussianEvent, Opinions, 
 from fedrec.privacy.calibration import Plan
 from fedrec.privacy.guarantee import Guarantee
 from fedrec.public_data import PublicData
+from fedrec.serving.bundle import FACTS, packed, read
 from fedrec.serving.bundle import FILE as BUNDLE
-from fedrec.serving.bundle import packed, read
 from fedrec.serving.exporting import Origin, PublicItems
-from fedrec.serving.model_bundles import FACTS, bundle_of, facts_of
+from fedrec.serving.model_bundles import bundle_of, facts_of
 from fedrec.settings import Scenario, validated
 from fedrec.storage import bounded_bytes, finite, json_bytes, packed_arrays, read_json
 

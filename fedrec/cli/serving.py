@@ -16,7 +16,6 @@ import typer
 from fedrec.cli.flags import Json, option
 from fedrec.errors import SettingsError
 from fedrec.operations import descriptors, lost_streams
-from fedrec.settings_tables import TABLES
 
 app = typer.Typer(rich_markup_mode=None)
 
@@ -152,7 +151,8 @@ def serve(
       fedrec serve /var/lib/fedrec/server --wait
       fedrec serve https://server.example.org:7003 --settings serving.toml --wait
     """
-    from fedrec.serving.model_bundles import ensure_bundle
+    from fedrec.serving.bundle import FILE
+    from fedrec.settings_tables import TABLES
     from fedrec_server.serving.main import Serving, run
     from fedrec_server.serving.settings import load, overridden
 
@@ -161,7 +161,8 @@ def serve(
             raise SettingsError(
                 f"{source} is data, not a model", f"Train one: fedrec train {source} -o model."
             )
-        ensure_bundle(Path(source))
+        if Path(source).is_dir() and not Path(source, FILE).exists():
+            _made_bundle(Path(source))
 
     def told(serving: Serving) -> None:
         typer.echo(f"training {serving.training}", err=True)
@@ -191,6 +192,25 @@ def serve(
         verify=_verified,
         ready=told,
     )
+
+
+def _made_bundle(source: Path) -> None:
+    """The bundle of a model folder that has none yet, made by a process of its own: what training
+    loads would stay in the memory of the one that serves. Ends the command as that one ended."""
+    from fedrec.serving.bundle import FACTS, FILE
+
+    if (source / FACTS).exists():
+        command = [
+            sys.executable,
+            "-m",
+            "fedrec.cli",
+            "export",
+            str(source),
+            "-o",
+            str(source / FILE),
+        ]
+        if code := subprocess.run(command, stdout=subprocess.DEVNULL, check=False).returncode:
+            raise typer.Exit(code)
 
 
 def _verified(source: Path) -> str:

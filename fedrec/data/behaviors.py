@@ -25,10 +25,11 @@ import polars as pl
 
 from fedrec.arrays import Int32s, Int64s
 from fedrec.data.delimited import decoded
+from fedrec.data.frame_files import csv
 from fedrec.data.ids import require_distinct
 from fedrec.data.impressions import Impressions, News
 from fedrec.data.keyed_hash import id_words
-from fedrec.data.opening import FAULTS, csv, line_of, open_bytes, require_file
+from fedrec.data.opening import faults, line_of, open_bytes, require_file
 from fedrec.errors import DataError, MalformedRowError
 
 Unknown = Literal["refuse", "add", "drop"]
@@ -154,7 +155,7 @@ class _Reading:
             frame = csv(
                 block, separator="\t", has_header=False, quote_char=None, schema=schema
             ).fill_null("")
-        except FAULTS as error:
+        except faults() as error:
             self._refuse_first_malformed(first_line, block, str(error))
         if (
             len(frame) != lines

@@ -18,6 +18,7 @@ import numpy as np
 from fedrec.arrays import Float32s, Int32s
 from fedrec.data.assembling import RowRules
 from fedrec.data.features import PublicFeatures
+from fedrec.data.frame_files import npz_matrix
 from fedrec.data.interactions import (
     CATALOGUE_OF_ROWS,
     Catalogue,
@@ -27,7 +28,7 @@ from fedrec.data.interactions import (
     added,
     digest_file,
 )
-from fedrec.data.opening import lines_of, npz_matrix, require_file, understood
+from fedrec.data.opening import lines_of, require_file, understood
 from fedrec.data.resolving import Duplicates, Policies, Rows
 from fedrec.data.table_columns import TableColumns
 from fedrec.errors import DataError, MalformedRowError

@@ -5,31 +5,50 @@ from __future__ import annotations
 import math
 import re
 from codecs import BOM_UTF8
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import polars as pl
-
 from fedrec.data.opening import lines_of, open_bytes, understood
-from fedrec.errors import MalformedRowError
+from fedrec.errors import DataError, MalformedRowError
 from fedrec.storage import parsed_json
 
-AN_ID = "an id as text or as an integer"
-FLOATED = (
-    "It went through a floating-point number, which makes one id of several: write ids as they "
-    "were, as text or integers (pandas: dtype=str; a spreadsheet: format the column as text)."
-)
-_FLOATED = r"^[+-]?[0-9]+(\.0*|(\.[0-9]+)?[eE]\+[0-9]+|\.[0-9]+[eE]-?[0-9]+)$"
-_QUOTED = r'^="([^"]*)"$'
 _UNDEFINED = {0x81, 0x8D, 0x8F, 0x90, 0x9D}
 _INTEGER = re.compile(r"[+-]?[0-9]+")
 _OBJECT = (
     "Write one JSON object a line: each name once, names and texts in double quotes, null for NaN, "
     "and no comma between lines."
 )
+JSON_LINES = (".jsonl", ".ndjson", ".json")
+_OTHERS = (
+    (
+        (b"\xff\xfe", b"\xfe\xff", b"{\0"),
+        "UTF-16 or UTF-32",
+        "Save it as UTF-8, for example by iconv -f UTF-16 -t UTF-8 {name} > new.csv.",
+    ),
+    ((b"\x1f\x8b",), "compressed by gzip", "Call it {name}.gz."),
+    ((b"BZh", b"\x28\xb5\x2f\xfd", b"\xfd7zXZ"), "compressed", "Unpack it; of gzip, .gz is read."),
+    ((b"PK\x03\x04",), "a ZIP archive or a spreadsheet", "Unpack it, or save the sheet as CSV."),
+    ((b"PAR1",), "a Parquet file", "Call it {stem}.parquet."),
+    ((b"<!doctype", b"<html", b"<!DOCTYPE"), "a web page", "Download the table itself."),
+    ((b"version https://git-lfs",), "a pointer of Git LFS", "Fetch the file: git lfs pull."),
+)
+"""First bytes of what is no text, what it is, and what to do."""
 NO_VALUE = ("", "NA", "N/A", "#N/A", "NaN", "nan", "NaT", "NULL", "null", "None", "<NA>", r"\N")
 """What programs write where there is no value: R, pandas, spreadsheets and databases."""
+
+
+def require_text(path: Path, start: bytes) -> None:
+    """Raises DataError where the first bytes are those of no text, with what they may be."""
+    for marks, what, remedy in _OTHERS:
+        if start.startswith(marks):
+            raise DataError(f"{path} is {what}", remedy.format(name=path.name, stem=path.stem))
+    if b"\0" in start:
+        raise DataError(f"{path} is no text: it holds zero bytes", "Save it as CSV in UTF-8.")
+    if b"\r" in start and b"\n" not in start:
+        raise DataError(
+            f"the lines of {path} end with CR alone", "Save it with line ends LF or CRLF."
+        )
 
 
 def decoded(raw: bytes, path: Path, line: int) -> str:
@@ -72,52 +91,6 @@ def title_lines(path: Path) -> Iterator[tuple[int, str]]:
             except UnicodeDecodeError:
                 # of 256 bytes five are no Windows-1252, and control characters in Latin-1
                 yield line, raw.decode("cp1252" if not {*raw} & _UNDEFINED else "latin-1")
-
-
-def plain_ids(column: pl.Series, where: Path | str, *, first: int = 1) -> pl.Series:
-    """Ids as integers, or as text, without the form `="0012"` in which spreadsheets keep zeros.
-
-    Floats, which pandas makes of integers where one is missing, are integers again where none was
-    rounded; what is no number among them is null. first: the line of the first row.
-
-    Raises MalformedRowError, which names `where`, at the first id that went through a float: two
-    people would be one."""
-    if column.dtype.is_float():
-        return _whole(column, Path(where), first)
-    if column.dtype.is_integer():
-        return column.cast(pl.String) if column.dtype == pl.Int128 else column
-    texts = column if column.dtype == pl.String else column.cast(pl.String)
-    distinct = texts.unique().drop_nulls()
-    if distinct.str.contains(_QUOTED).any():
-        texts = texts.str.replace(_QUOTED, "$1")
-        column = texts
-        distinct = texts.unique().drop_nulls()
-    if bad := floated(distinct):
-        row = int(texts.is_in(bad).arg_true()[0])
-        raise MalformedRowError(Path(where), row + first, AN_ID, texts[row], FLOATED)
-    return column if column.dtype == pl.Categorical else texts
-
-
-def floated(texts: Iterable[str]) -> list[str]:
-    """Ids that were written as a float: 7.0, 7.65E+16, and 7.5 among integers."""
-    ids = texts if isinstance(texts, pl.Series) else pl.Series(list(texts), dtype=pl.String)
-    wrong = ids.str.contains(_FLOATED)
-    # decimals alone may be names, as 2301.00010 is
-    if wrong.any() or ids.str.contains(r"^[0-9]+$").any():
-        wrong = wrong | ids.str.contains(r"^[+-]?[0-9]+\.[0-9]+$")
-    return ids.filter(wrong).to_list()
-
-
-def _whole(column: pl.Series, where: Path, first: int) -> pl.Series:
-    limit = 2.0 ** (24 if column.dtype == pl.Float32 else 53)  # from here on floats skip integers
-    frame = pl.DataFrame({"id": column.cast(pl.Float64)})
-    given = frame.select(pl.when(pl.col("id").is_finite()).then(pl.col("id"))).to_series()
-    # a fraction, or a float too large to tell neighbouring ids apart
-    wrong = (given.is_not_null() & ((given != given.floor()) | (given.abs() >= limit))).arg_true()
-    if len(wrong):
-        row = int(wrong[0])
-        raise MalformedRowError(where, row + first, AN_ID, repr(given[row]), FLOATED)
-    return given.cast(pl.Int64).alias(column.name)
 
 
 def is_integer(text: str, *, low: int, high: int) -> bool:

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
-from scipy import sparse
+import scipy
 
 from fedrec.data.delimited import decoded, json_object
 from fedrec.data.ids import require_named
@@ -90,7 +90,7 @@ class FeatureBag:
     each item."""
 
     vocabulary: tuple[str, ...]
-    counts: sparse.csr_matrix
+    counts: scipy.sparse.csr_matrix
 
     @property
     def tells(self) -> bool:
@@ -136,7 +136,7 @@ def bag_of(values: Sequence[Sequence[str]], *, min_items: int = 1) -> FeatureBag
         np.array(part, dtype=np.int32)
         for part in (zip(*entries, strict=True) if entries else ((), ()))
     )
-    counts = sparse.csr_matrix(
+    counts = scipy.sparse.csr_matrix(
         (np.ones(len(rows), np.float32), (rows, columns)), shape=(len(values), len(vocabulary))
     )
     counts.sum_duplicates()
@@ -156,7 +156,8 @@ def soft_bag(
     weights = np.where(np.isfinite(numbers)[:, None] & (weights > 0.01), weights, 0.0)
     weights /= np.maximum(weights.sum(axis=1, keepdims=True), 1e-12)
     return FeatureBag(
-        tuple(f"{knot:g}{unit}" for knot in knots), sparse.csr_matrix(weights.astype(np.float32))
+        tuple(f"{knot:g}{unit}" for knot in knots),
+        scipy.sparse.csr_matrix(weights.astype(np.float32)),
     )
 
 
@@ -171,15 +172,15 @@ def idf_weighted(features: PublicFeatures) -> PublicFeatures:
     )
 
 
-def _times_idf(counts: sparse.csr_matrix) -> sparse.csr_matrix:
+def _times_idf(counts: scipy.sparse.csr_matrix) -> scipy.sparse.csr_matrix:
     items = np.maximum(np.asarray(counts.minimum(1.0).sum(axis=0), dtype=np.float64).ravel(), 1e-9)
     idf = np.maximum(np.log(max(counts.shape[0], 1) / items), 0.0)
-    return sparse.csr_matrix(counts @ sparse.diags(idf), dtype=np.float32)
+    return scipy.sparse.csr_matrix(counts @ scipy.sparse.diags(idf), dtype=np.float32)
 
 
 def joined(
     features: PublicFeatures, *, weights: Mapping[str, float] | None = None
-) -> sparse.csr_matrix:
+) -> scipy.sparse.csr_matrix:
     """All bags side by side, (m, sum of p) CSR float64: TF-IDF, the row of each bag scaled to the
     bag's weight (1 where not given)."""
     blocks = []
@@ -187,8 +188,8 @@ def joined(
         counts = bag.counts.astype(np.float64)
         norms = np.sqrt(np.asarray(counts.multiply(counts).sum(axis=1)).ravel())
         weight = 1.0 if weights is None else weights.get(name, 1.0)
-        blocks.append(sparse.diags(weight / np.maximum(norms, 1e-12)) @ counts)
-    return sparse.csr_matrix(sparse.hstack(blocks))
+        blocks.append(scipy.sparse.diags(weight / np.maximum(norms, 1e-12)) @ counts)
+    return scipy.sparse.csr_matrix(scipy.sparse.hstack(blocks))
 
 
 def svd_embedding(
@@ -229,12 +230,12 @@ def svd_embedding(
 
 
 def _leading(
-    X: sparse.csr_matrix, rank: int, rng: np.random.Generator
+    X: scipy.sparse.csr_matrix, rank: int, rng: np.random.Generator
 ) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
     """Leading left singular vectors and values of X with its column means taken off, without making
     it dense."""
     means = np.asarray(X.mean(axis=0)).ravel()
-    Xt = sparse.csr_matrix(X.T)
+    Xt = scipy.sparse.csr_matrix(X.T)
 
     def squared(block: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
         """X X' times an (m, .) block, a few columns at a time: they stay in the cache."""

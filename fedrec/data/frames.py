@@ -19,12 +19,12 @@ import polars as pl
 
 from fedrec.data.assembling import Frame, RowRules, dataset_of
 from fedrec.data.columns import meant
-from fedrec.data.delimited import FLOATED
 from fedrec.data.interactions import Dataset, FileDigest
 from fedrec.data.item_tables import ItemTable, item_table, rows_of_frame
 from fedrec.data.resolving import Duplicates, Missing, OutOfRange, Policies
 from fedrec.data.table_columns import TableColumns, used_columns
 from fedrec.data.table_files import FIRST, Written, complete, typed
+from fedrec.data.values import FLOATED
 from fedrec.errors import DataError, MalformedRowError
 
 _ROWS = Path("frame")

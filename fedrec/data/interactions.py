@@ -15,7 +15,6 @@ from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
-from scipy import sparse
 
 from fedrec.arrays import Float32s, Int32s, Int64s
 from fedrec.data.features import PublicFeatures
@@ -182,37 +181,6 @@ class Interactions:
             times=times,
             user_words=words,
         )
-
-
-@dataclass(frozen=True)
-class ItemOrder:
-    """Events grouped by item: `item_ptr` (m + 1,), `users` (n,) int32, and `positions` (n,) into
-    the user-sorted columns."""
-
-    item_ptr: Int64s
-    users: Int32s
-    positions: Int64s
-
-
-def order_by_item(user_ptr: Int64s, items: Int32s, num_items: int) -> ItemOrder:
-    """Events of consecutive users grouped by item, in linear time.
-
-    Raises ValueError on bad pointers or ids."""
-    if user_ptr[0] != 0 or user_ptr[-1] != len(items) or bool(np.any(np.diff(user_ptr) < 0)):
-        raise ValueError(
-            f"user_ptr must rise from 0 to {len(items)}, found "
-            f"{int(user_ptr[0])}..{int(user_ptr[-1])}"
-        )
-    if len(items) and (int(items.min()) < 0 or int(items.max()) >= num_items):
-        raise ValueError(
-            f"item ids must be in [0, {num_items}), found {int(items.min())}..{int(items.max())}"
-        )
-    shape = len(user_ptr) - 1, num_items
-    # a change of format is a stable counting sort
-    by_item = sparse.csr_array((np.arange(len(items)), items, user_ptr), shape).tocsc()
-    return ItemOrder(
-        by_item.indptr.astype(np.int64), by_item.indices.astype(np.int32, copy=False), by_item.data
-    )
 
 
 @dataclass(frozen=True)

@@ -10,11 +10,13 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
-from fedrec.data.delimited import AN_ID, FLOATED, NO_VALUE, floated, is_number, plain_ids
+from fedrec.data.delimited import NO_VALUE, is_number
 from fedrec.data.features import FeatureBag, PublicFeatures, bag_of, words
+from fedrec.data.frame_files import parquet
 from fedrec.data.ids import require_distinct, require_named
-from fedrec.data.opening import parquet, require_file, understood
+from fedrec.data.opening import require_file, understood
 from fedrec.data.text_tables import SEPARATORS, Layout, layout_of, rows_of, suffix_of
+from fedrec.data.values import AN_ID, FLOATED, floated, plain_ids
 from fedrec.errors import DataError, MalformedRowError
 
 PARQUET = (".parquet", ".pq")

@@ -13,12 +13,11 @@ seeds: nothing rests on their being secret.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from numba.extending import register_jitable
 
 from fedrec.numerics import compiled
 from fedrec.numerics.threads import map_ranges
@@ -91,8 +90,10 @@ def hashed_events(
             out[part] = _finish(*_absorb(*state, item_words[items[part]]), _SIXTEEN)
         return out
 
+    hash_events = _compiled_events()
+
     def piece(start: int, stop: int) -> None:
-        _hash_events(low[0], high[0], user_ptr, items, user_words, item_words, out, start, stop)
+        hash_events(low[0], high[0], user_ptr, items, user_words, item_words, out, start, stop)
 
     map_ranges(piece, len(user_ptr) - 1)
     return out
@@ -117,12 +118,10 @@ def _halves(key: bytes) -> tuple[Words, Words]:
     return low, high
 
 
-@register_jitable
 def _rotated(word: _Word, bits: _Word) -> _Word:
     return (word << bits) | (word >> (np.uint64(64) - bits))
 
 
-@register_jitable
 def _round(a: _Word, b: _Word, c: _Word, d: _Word) -> tuple[_Word, _Word, _Word, _Word]:
     """SipRound, Fig. 2.1."""
     a = a + b
@@ -137,7 +136,6 @@ def _round(a: _Word, b: _Word, c: _Word, d: _Word) -> tuple[_Word, _Word, _Word,
     return a, b, _rotated(c, np.uint64(32)), d
 
 
-@register_jitable
 def _start(low: _Word, high: _Word) -> tuple[_Word, _Word, _Word, _Word]:
     return (
         low ^ np.uint64(0x736F6D6570736575),
@@ -147,7 +145,6 @@ def _start(low: _Word, high: _Word) -> tuple[_Word, _Word, _Word, _Word]:
     )
 
 
-@register_jitable
 def _absorb(
     a: _Word, b: _Word, c: _Word, d: _Word, word: _Word
 ) -> tuple[_Word, _Word, _Word, _Word]:
@@ -156,7 +153,6 @@ def _absorb(
     return a ^ word, b, c, d
 
 
-@register_jitable
 def _finish(a: _Word, b: _Word, c: _Word, d: _Word, last: _Word) -> _Word:
     """`last`: the remaining bytes, and the length modulo 256 in the highest byte."""
     a, b, c, d = _absorb(a, b, c, d, last)
@@ -166,7 +162,6 @@ def _finish(a: _Word, b: _Word, c: _Word, d: _Word, last: _Word) -> _Word:
     return a ^ b ^ c ^ d
 
 
-@compiled()
 def _hash_events(
     low: np.uint64, high: np.uint64, user_ptr: npt.NDArray[np.int64], items: npt.NDArray[np.int32],
     user_words: Words,
@@ -179,6 +174,16 @@ def _hash_events(
         for e in range(user_ptr[k], user_ptr[k + 1]):
             p, q, r, s = _absorb(a, b, c, d, item_words[items[e]])
             out[e] = _finish(p, q, r, s, np.uint64(16 << 56))
+
+
+@cache
+def _compiled_events() -> Any:
+    """`_hash_events` for many events, compiled with what it calls."""
+    from numba.extending import register_jitable  # here: few processes hash so many
+
+    for function in (_rotated, _round, _start, _absorb, _finish):
+        register_jitable(function)
+    return compiled()(_hash_events)
 
 
 def _hashed_texts(texts: Sequence[bytes]) -> Words:

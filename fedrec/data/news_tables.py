@@ -15,9 +15,8 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
-from fedrec.data.delimited import plain_ids
 from fedrec.data.news_files import require_titles
-from fedrec.data.values import in_unit, times_of
+from fedrec.data.values import in_unit, plain_ids, times_of
 from fedrec.errors import DataError, RunError
 from fedrec.storage import PRIVATE, write_bytes
 

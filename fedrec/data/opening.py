@@ -8,40 +8,32 @@ Rust panic among them; `understood` makes them one.
 from __future__ import annotations
 
 import gzip
-import io
 import os
+import sys
 import zipfile
 import zlib
-from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Iterator
+from contextlib import contextmanager
 from csv import Error as CsvError
 from functools import partial
 from pathlib import Path
-from typing import IO, Any, TypeVar
-
-import numpy as np
-import polars as pl
-from scipy import sparse
+from typing import IO
 
 from fedrec.errors import DataError, FedRecError
 
-Asked = TypeVar("Asked")
 DAMAGED = (OSError, EOFError, zlib.error)
 """What reading a compressed file raises."""
-FAULTS = (
+_FAULTS = (
     *DAMAGED,
     zipfile.BadZipFile,
     CsvError,
-    *(pl.exceptions.PolarsError, pl.exceptions.PanicException),
     *(ArithmeticError, AttributeError, LookupError, MemoryError, RecursionError, TypeError),
     ValueError,
 )
-"""What Polars, NumPy and SciPy raise where a file does not hold what it says."""
+"""What NumPy and SciPy raise where a file does not hold what it says."""
 
 MOST_LINE_BYTES = 1 << 26
 """Of a file of lines: a person with ten million items has fewer."""
-MOST_COLUMNS = 10_000
-"""Of a table; readers of CSV take hours, or end, over hundreds of thousands."""
 _SMALL_BYTES = 1 << 30  # what a small packed file may unpack to, and memory holds
 _MOST_TIMES = 100  # a table of rows packs to a twentieth
 
@@ -85,7 +77,7 @@ def open_bytes(path: Path) -> IO[bytes]:
     require_file(path)
     try:
         if path.name.lower().endswith(".gz"):
-            return _Unpacked(path)  # type: ignore[return-value]
+            return Unpacked(path)  # type: ignore[return-value]
         return path.open("rb")
     except OSError as failure:
         raise DataError(
@@ -93,7 +85,7 @@ def open_bytes(path: Path) -> IO[bytes]:
         ) from None
 
 
-class _Unpacked(gzip.GzipFile):
+class Unpacked(gzip.GzipFile):
     """A file that is unpacked as it is read: not to hundreds of times its size, as no table is."""
 
     def __init__(self, path: Path) -> None:
@@ -101,6 +93,7 @@ class _Unpacked(gzip.GzipFile):
         self._most = max(_SMALL_BYTES, _MOST_TIMES * path.stat().st_size)
 
     def read(self, size: int | None = -1) -> bytes:
+        """As of any file. Raises OSError past the bound."""
         content = super().read(self._most + 1 if size is None or size < 0 else size)
         if self.tell() > self._most:
             raise OSError(f"it unpacks to more than {self._most:,} bytes")
@@ -127,6 +120,14 @@ def content_of(path: Path) -> bytes:
         return file.read()
 
 
+def faults() -> tuple[type[BaseException], ...]:
+    """What Polars, NumPy and SciPy raise where a file does not hold what it says; Polars only where
+    it was loaded, since many who open files do without it."""
+    if polars := sys.modules.get("polars"):
+        return (*_FAULTS, polars.exceptions.PolarsError, polars.exceptions.PanicException)
+    return _FAULTS
+
+
 @contextmanager
 def understood(
     path: Path | str, remedy: str = "Check that the file is whole and what its name says."
@@ -136,7 +137,7 @@ def understood(
         yield
     except FedRecError:
         raise
-    except FAULTS as failure:
+    except faults() as failure:
         raise DataError(f"{path} cannot be read: {_reason(failure)}", remedy) from failure
 
 
@@ -145,104 +146,3 @@ def _reason(failure: BaseException) -> str:
     if isinstance(failure, OSError) and failure.strerror:
         return failure.strerror
     return (str(failure).splitlines() or [""])[0][:200] or type(failure).__name__
-
-
-# --- by Polars, NumPy and SciPy: nobody else gives them a path (rules.toml, [opens]) ---
-
-_PARQUET = "Ratings must be numbers, and a Parquet file whole; text is read from .csv."
-
-
-def parquet(files: Path | Sequence[Path], columns: Sequence[str] | None = None) -> pl.DataFrame:
-    """The rows of Parquet files of one schema, one below the other; of all columns, or some.
-
-    Raises DataError where one is damaged, lacks a column or has another type for it."""
-    frames = list[pl.DataFrame]()
-    for path in [files] if isinstance(files, Path) else files:
-        with understood(path, _PARQUET), open_bytes(path) as file:
-            require_columns(path, _schema(file), columns or ())
-            own = pl.read_parquet(file, columns=None if columns is None else list(columns))
-        if frames and own.schema != frames[0].schema:
-            raise DataError(
-                f"{path} has columns of other types than the parts before it",
-                "Write all parts with one schema.",
-            )
-        frames.append(own)
-    return frames[0] if len(frames) == 1 else pl.concat(frames, rechunk=False)
-
-
-_ROWS = f"A table of rows has one for each fact, at most {MOST_COLUMNS:,}."
-
-
-def require_columns(path: Path, found: Collection[str], columns: Sequence[str]) -> None:
-    """Raises DataError where a file without a layout lacks a column."""
-    if len(found) > MOST_COLUMNS:
-        raise DataError(f"{path} has {len(found):,} columns", _ROWS)
-    if missing := [name for name in columns if name not in found]:
-        raise DataError(
-            f"{path} cannot be read: there is no column {missing[0]!r}",
-            f"It must hold the columns {', '.join(columns)}; data.columns says which is which.",
-        )
-
-
-def parquet_of(content: bytes, name: str) -> pl.DataFrame:
-    """The rows of a Parquet file in memory. Raises DataError where it is damaged."""
-    with understood(name, _PARQUET):
-        return pl.read_parquet(io.BytesIO(content))
-
-
-def parquet_names(path: Path) -> list[str]:
-    """Names of the columns of a Parquet file. Raises DataError where it is damaged."""
-    with understood(path, _PARQUET), open_bytes(path) as file:
-        return list(_schema(file))
-
-
-def _schema(file: IO[bytes]) -> pl.Schema:
-    found = pl.Schema(pl.read_parquet_schema(file))
-    file.seek(0)
-    return found
-
-
-def parquet_metadata(path: Path) -> dict[str, str]:
-    """Key-value metadata of a Parquet file. Raises DataError where it is damaged."""
-    with understood(path, _PARQUET), open_bytes(path) as file:
-        return pl.read_parquet_metadata(file)
-
-
-def of_parquet(files: Sequence[Path], ask: Callable[[pl.LazyFrame], Asked]) -> Asked:
-    """What is asked of the rows of Parquet files, which are not all in memory at once.
-
-    Raises DataError where one is damaged."""
-    with ExitStack() as opened, understood(files[0], _PARQUET):
-        return ask(pl.scan_parquet([opened.enter_context(open_bytes(file)) for file in files]))
-
-
-def csv(source: Path | bytes, **layout: Any) -> pl.DataFrame:
-    """Rows of a text file, or of bytes of one, by Polars.
-
-    Raises what Polars raises: the caller names the line."""
-    if isinstance(source, bytes):
-        return pl.read_csv(source, **layout)
-    with open_bytes(source) as file:  # Polars prints a panic where what it reads from fails
-        return pl.read_csv(file.read() if isinstance(file, _Unpacked) else file, **layout)
-
-
-def ndjson(content: bytes) -> pl.DataFrame:
-    """Objects of JSON lines. Raises what Polars raises: the caller names the line."""
-    return pl.read_ndjson(io.BytesIO(content), infer_schema_length=None)
-
-
-def npz_matrix(path: Path) -> sparse.coo_matrix:
-    """A matrix that `scipy.sparse.save_npz` wrote; nothing in it is executed. Raises DataError."""
-    with open_bytes(path) as file:
-        try:
-            return sparse.coo_matrix(sparse.load_npz(file))
-        except FAULTS as failure:
-            raise DataError(
-                f"{path} is not a SciPy sparse matrix", "Write it with scipy.sparse.save_npz."
-            ) from failure
-
-
-def array(path: Path) -> np.ndarray:
-    """An array that `numpy.save` wrote; nothing in it is executed. Raises DataError."""
-    with understood(path, "Write it with numpy.save."), open_bytes(path) as file:
-        return np.asarray(np.load(file, allow_pickle=False))

@@ -21,11 +21,11 @@ import numpy.typing as npt
 import polars as pl
 
 from fedrec.data.assembling import digests_of, numbered_ids
+from fedrec.data.frame_files import of_parquet, parquet
 from fedrec.data.ids import person_id, require_distinct
 from fedrec.data.interactions import Dataset, Provenance, ReadReport, added
 from fedrec.data.keyed_hash import id_words
 from fedrec.data.kinds import KINDS
-from fedrec.data.opening import of_parquet, parquet
 from fedrec.data.partitions import (
     GIVEN,
     MANIFEST,

@@ -34,6 +34,7 @@ from scipy import sparse
 from fedrec.arrays import Int64s
 from fedrec.data import planted_parts
 from fedrec.data.features import FeatureBag, PublicFeatures
+from fedrec.data.frame_files import parquet_of
 from fedrec.data.ids import person_id
 from fedrec.data.interactions import (
     Catalogue,
@@ -45,7 +46,6 @@ from fedrec.data.interactions import (
 )
 from fedrec.data.keyed_hash import Words, hashed, id_words
 from fedrec.data.kinds import KINDS, Kind
-from fedrec.data.opening import parquet_of
 from fedrec.data.planted_parts import PlantedParts
 from fedrec.errors import DataError, require
 from fedrec.storage import PRIVATE, bounded_bytes, parsed_json, write_bytes

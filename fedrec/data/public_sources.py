@@ -27,8 +27,9 @@ import polars as pl
 from scipy import sparse
 
 from fedrec.arrays import Float64s
-from fedrec.data.delimited import AN_ID, FLOATED, NO_VALUE, floated, is_number, plain_ids
+from fedrec.data.delimited import NO_VALUE, is_number
 from fedrec.data.features import FeatureBag, PublicFeatures
+from fedrec.data.frame_files import parquet
 from fedrec.data.ids import require_named
 from fedrec.data.interactions import (
     Catalogue,
@@ -41,8 +42,9 @@ from fedrec.data.interactions import (
 )
 from fedrec.data.item_tables import PARQUET, item_layout
 from fedrec.data.keyed_hash import below
-from fedrec.data.opening import parquet, understood
+from fedrec.data.opening import understood
 from fedrec.data.text_tables import rows_of
+from fedrec.data.values import AN_ID, FLOATED, floated, plain_ids
 from fedrec.errors import (
     DataError,
     DataWarning,

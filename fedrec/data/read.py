@@ -20,6 +20,7 @@ from importlib import metadata
 from pathlib import Path
 
 from fedrec.data.click_lists import read_click_lists, read_click_matrices
+from fedrec.data.delimited import JSON_LINES
 from fedrec.data.interactions import Dataset
 from fedrec.data.item_tables import PARQUET
 from fedrec.data.movielens import ML_1M, ML_10M, ML_20M, ML_100K, MovieLensFormat, read_movielens
@@ -27,7 +28,6 @@ from fedrec.data.opening import line_of, open_bytes, require_file, understood
 from fedrec.data.partitions import MANIFEST, read_partitions
 from fedrec.data.recbole import read_recbole
 from fedrec.data.resolving import is_divided
-from fedrec.data.table_files import JSON_LINES
 from fedrec.data.tables import TableOptions, read_table
 from fedrec.data.text_tables import SEPARATORS, suffix_of
 from fedrec.errors import DataError, SettingsError

@@ -11,14 +11,8 @@ from typing import IO
 
 import polars as pl
 
-from fedrec.data.opening import (
-    line_of,
-    of_parquet,
-    open_bytes,
-    parquet_names,
-    require_columns,
-    understood,
-)
+from fedrec.data.frame_files import of_parquet, parquet_names, require_columns
+from fedrec.data.opening import line_of, open_bytes, understood
 from fedrec.data.table_files import (
     Written,
     complete,

@@ -15,44 +15,34 @@ from typing import NoReturn
 import polars as pl
 
 from fedrec.data.delimited import (
-    AN_ID,
-    FLOATED,
+    JSON_LINES,
     NO_VALUE,
     decoded,
     is_number,
     json_object,
-    plain_ids,
+    require_text,
 )
+from fedrec.data.frame_files import ndjson, of_parquet, parquet, parquet_names, require_columns
 from fedrec.data.item_tables import PARQUET
-from fedrec.data.opening import (
-    FAULTS,
-    content_of,
-    lines_of,
-    ndjson,
-    of_parquet,
-    open_bytes,
-    parquet,
-    parquet_names,
-    require_columns,
-    require_file,
-    understood,
-)
+from fedrec.data.opening import content_of, faults, lines_of, open_bytes, require_file, understood
 from fedrec.data.resolving import Missing
 from fedrec.data.text_tables import (
     SEPARATORS,
     Layout,
     read_columns,
     refuse_first_malformed,
-    require_text,
     rows_of,
     suffix_of,
 )
 from fedrec.data.values import (
+    AN_ID,
+    FLOATED,
     UNZONED,
     ZONED,
     first_fault,
     in_unit,
     numbers_of,
+    plain_ids,
     require_time_format,
     times_of,
 )
@@ -65,7 +55,6 @@ _COUNTED = " ("
 _MISSING = (
     'Fill the values, or drop these rows: missing = "drop", --set data.missing=drop of a command.'
 )
-JSON_LINES = (".jsonl", ".ndjson", ".json")
 FIRST = 100
 """Rows that are looked at before all are read."""
 _PEEK_BYTES = 64  # enough to tell text from compressed or binary files by their first bytes
@@ -141,7 +130,7 @@ def json_rows(path: Path, ids: Sequence[str]) -> pl.DataFrame:
             _require_json_ids(path, line, json_object(path, line, text), ids, kinds)
     try:
         return ndjson(content)
-    except FAULTS as failure:
+    except faults() as failure:
         reason = str(failure).splitlines()[0]
         raise DataError(f"{path} cannot be read: {reason}", "Give each key one type.") from None
 

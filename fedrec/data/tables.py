@@ -17,13 +17,13 @@ from functools import partial
 from pathlib import Path
 
 from fedrec.data.assembling import Frame, RowRules, dataset_of
+from fedrec.data.delimited import JSON_LINES
 from fedrec.data.interactions import Dataset
 from fedrec.data.item_tables import PARQUET, read_item_table
 from fedrec.data.opening import require_file
 from fedrec.data.resolving import Duplicates, Missing, OutOfRange, Policies, sources
 from fedrec.data.table_columns import TableColumns, used_columns
 from fedrec.data.table_files import (
-    JSON_LINES,
     Written,
     column_names,
     first_values,

@@ -20,9 +20,10 @@ from typing import Literal, NoReturn
 import polars as pl
 
 from fedrec.data.columns import meant
-from fedrec.data.delimited import NO_VALUE, decoded, is_number
-from fedrec.data.opening import DAMAGED, FAULTS, line_of, lines_of, open_bytes, require_columns
-from fedrec.data.opening import csv as read_csv
+from fedrec.data.delimited import NO_VALUE, decoded, is_number, require_text
+from fedrec.data.frame_files import csv as read_csv
+from fedrec.data.frame_files import require_columns
+from fedrec.data.opening import DAMAGED, faults, line_of, lines_of, open_bytes
 from fedrec.data.values import first_fault
 from fedrec.errors import DataError, MalformedRowError, SettingsError
 
@@ -35,20 +36,6 @@ Header = Literal["auto", "yes", "no"]
 _GUESSED = ("\t", "::", ";", ",", "|", " ")
 _PEEK_LINES = 20  # enough to tell a separator and a header from chance
 _BLOCK_BYTES = 1 << 24  # checked at a time, in little memory
-_OTHERS = (
-    (
-        (b"\xff\xfe", b"\xfe\xff", b"{\0"),
-        "UTF-16 or UTF-32",
-        "Save it as UTF-8, for example by iconv -f UTF-16 -t UTF-8 {name} > new.csv.",
-    ),
-    ((b"\x1f\x8b",), "compressed by gzip", "Call it {name}.gz."),
-    ((b"BZh", b"\x28\xb5\x2f\xfd", b"\xfd7zXZ"), "compressed", "Unpack it; of gzip, .gz is read."),
-    ((b"PK\x03\x04",), "a ZIP archive or a spreadsheet", "Unpack it, or save the sheet as CSV."),
-    ((b"PAR1",), "a Parquet file", "Call it {stem}.parquet."),
-    ((b"<!doctype", b"<html", b"<!DOCTYPE"), "a web page", "Download the table itself."),
-    ((b"version https://git-lfs",), "a pointer of Git LFS", "Fetch the file: git lfs pull."),
-)
-"""First bytes of what is no text, what it is, and what to do."""
 
 
 @dataclass(frozen=True)
@@ -119,19 +106,6 @@ def stray_quote(path: Path, line: int, error: csv.Error) -> MalformedRowError:
     if "new-line" in str(error):
         return MalformedRowError(path, line, "a row of a table", str(error))
     return MalformedRowError(path, line, "fields whose quotes are in pairs", str(error), remedy)
-
-
-def require_text(path: Path, start: bytes) -> None:
-    """Raises DataError where the first bytes are those of no text, with what they may be."""
-    for marks, what, remedy in _OTHERS:
-        if start.startswith(marks):
-            raise DataError(f"{path} is {what}", remedy.format(name=path.name, stem=path.stem))
-    if b"\0" in start:
-        raise DataError(f"{path} is no text: it holds zero bytes", "Save it as CSV in UTF-8.")
-    if b"\r" in start and b"\n" not in start:
-        raise DataError(
-            f"the lines of {path} end with CR alone", "Save it with line ends LF or CRLF."
-        )
 
 
 def _layout(
@@ -233,7 +207,7 @@ def read_columns(
                 refuse(layout, columns, "quotes are not in pairs")
         elif (separators, parts) != _expected(layout, len(frame)):
             refuse(layout, columns, "rows differ in length")
-    except FAULTS as error:
+    except faults() as error:
         refuse(layout, columns, str(error))
     return frame.select(**{role: pl.col(str(place)) for role, place in places.items()})
 

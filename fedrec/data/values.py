@@ -1,21 +1,29 @@
-"""Values as they are written: numbers with a point or a comma, and times in seconds since 1970 from
-numbers, ISO 8601 dates and instants (UTC where they name no zone), or a format that was said.
+"""Values as they are written: ids, numbers with a point or a comma, and times in seconds since 1970
+from numbers, ISO 8601 dates and instants (UTC where they name no zone), or a format that was said.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import product
+from pathlib import Path
 
 import numpy as np
 import polars as pl
 
 from fedrec.data.delimited import NO_VALUE, is_number
-from fedrec.errors import SettingsError
+from fedrec.errors import MalformedRowError, SettingsError
 
+AN_ID = "an id as text or as an integer"
+FLOATED = (
+    "It went through a floating-point number, which makes one id of several: write ids as they "
+    "were, as text or integers (pandas: dtype=str; a spreadsheet: format the column as text)."
+)
+_FLOATED = r"^[+-]?[0-9]+(\.0*|(\.[0-9]+)?[eE]\+[0-9]+|\.[0-9]+[eE]-?[0-9]+)$"
+_QUOTED = r'^="([^"]*)"$'
 _INSTANT = pl.Datetime("us")
 _DATE = "%Y-%m-%d"
 _FORMATS = ("%Y-%m-%d %H:%M", "%Y-%m-%d %H:%M:%S", "%Y-%m-%d %H:%M:%S%.f")
@@ -229,3 +237,49 @@ def _iso(column: pl.Series) -> pl.Series:
             zoned = texts.str.to_datetime(form, strict=False, time_zone="UTC")
             found = found.fill_null(zoned.dt.replace_time_zone(None).cast(_INSTANT))
     return found.dt.timestamp("us").cast(pl.Float64) / 1e6
+
+
+def plain_ids(column: pl.Series, where: Path | str, *, first: int = 1) -> pl.Series:
+    """Ids as integers, or as text, without the form `="0012"` in which spreadsheets keep zeros.
+
+    Floats, which pandas makes of integers where one is missing, are integers again where none was
+    rounded; what is no number among them is null. first: the line of the first row.
+
+    Raises MalformedRowError, which names `where`, at the first id that went through a float: two
+    people would be one."""
+    if column.dtype.is_float():
+        return _whole(column, Path(where), first)
+    if column.dtype.is_integer():
+        return column.cast(pl.String) if column.dtype == pl.Int128 else column
+    texts = column if column.dtype == pl.String else column.cast(pl.String)
+    distinct = texts.unique().drop_nulls()
+    if distinct.str.contains(_QUOTED).any():
+        texts = texts.str.replace(_QUOTED, "$1")
+        column = texts
+        distinct = texts.unique().drop_nulls()
+    if bad := floated(distinct):
+        row = int(texts.is_in(bad).arg_true()[0])
+        raise MalformedRowError(Path(where), row + first, AN_ID, texts[row], FLOATED)
+    return column if column.dtype == pl.Categorical else texts
+
+
+def floated(texts: Iterable[str]) -> list[str]:
+    """Ids that were written as a float: 7.0, 7.65E+16, and 7.5 among integers."""
+    ids = texts if isinstance(texts, pl.Series) else pl.Series(list(texts), dtype=pl.String)
+    wrong = ids.str.contains(_FLOATED)
+    # decimals alone may be names, as 2301.00010 is
+    if wrong.any() or ids.str.contains(r"^[0-9]+$").any():
+        wrong = wrong | ids.str.contains(r"^[+-]?[0-9]+\.[0-9]+$")
+    return ids.filter(wrong).to_list()
+
+
+def _whole(column: pl.Series, where: Path, first: int) -> pl.Series:
+    limit = 2.0 ** (24 if column.dtype == pl.Float32 else 53)  # from here on floats skip integers
+    frame = pl.DataFrame({"id": column.cast(pl.Float64)})
+    given = frame.select(pl.when(pl.col("id").is_finite()).then(pl.col("id"))).to_series()
+    # a fraction, or a float too large to tell neighbouring ids apart
+    wrong = (given.is_not_null() & ((given != given.floor()) | (given.abs() >= limit))).arg_true()
+    if len(wrong):
+        row = int(wrong[0])
+        raise MalformedRowError(where, row + first, AN_ID, repr(given[row]), FLOATED)
+    return given.cast(pl.Int64).alias(column.name)

@@ -10,7 +10,7 @@ from typing import Protocol
 import numpy as np
 
 from fedrec.arrays import Float32s
-from fedrec.data.opening import array
+from fedrec.data.frame_files import array
 
 
 class TextEncoder(Protocol):

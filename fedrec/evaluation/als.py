@@ -35,14 +35,14 @@ from scipy import sparse
 from scipy.linalg import lapack
 
 from fedrec.arrays import Float32s, Float64s
-from fedrec.data.interactions import Interactions, ItemOrder, order_by_item
+from fedrec.data.interactions import Interactions
 from fedrec.data.splits import Fold
 from fedrec.evaluation.ranking import metrics_of
 from fedrec.evaluation.toplists import Scores, top_items
 from fedrec.factorization.facts import predict
 from fedrec.factorization.least_squares import alternate_clicks, solve_clicks
 from fedrec.factorization.rankers import Model
-from fedrec.numerics.segments import pack, unpack
+from fedrec.numerics.segments import ItemOrder, order_by_item, pack, unpack
 from fedrec.randomness import Streams
 
 ITEM_ITEM = "non-private item-item"

@@ -34,7 +34,6 @@ import numpy as np
 from scipy import sparse
 
 from fedrec.arrays import Float64s
-from fedrec.data.interactions import order_by_item
 from fedrec.errors import SettingsError
 from fedrec.factorization.am_ssp.client import PublishedModel
 from fedrec.factorization.am_ssp.recipe import PublishedRecipe
@@ -46,7 +45,7 @@ from fedrec.factorization.least_squares import (
     solve_rows,
 )
 from fedrec.federation.messages import Question, Release, State
-from fedrec.numerics.segments import pack, unpack
+from fedrec.numerics.segments import order_by_item, pack, unpack
 from fedrec.privacy.calibration import Plan
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
-from scipy.special import ndtr
+import scipy
 
 from fedrec.arrays import Float64s
 
@@ -142,7 +142,7 @@ def _nonparametric(noisy: Float64s, std: float, *, cells: int = 60, sweeps: int 
     top = max(float(noisy.max()), std) * 1.1
     edges = np.concatenate([[0.0], np.geomspace(min(0.02 * std, top / 50), top, cells)])
     below = (edges - noisy[:, None]) / std
-    mass = np.diff(ndtr(below), axis=1)
+    mass = np.diff(scipy.special.ndtr(below), axis=1)
     density = np.exp(-0.5 * below**2) / math.sqrt(2 * math.pi)
     means = noisy[:, None] + std * -np.diff(density, axis=1) / np.maximum(mass, 1e-300)
     means = np.column_stack([np.zeros(len(noisy)), np.clip(means, edges[:-1], edges[1:])])

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from fedrec.arrays import Float32s, Floats
-from fedrec.data.interactions import ItemOrder
 from fedrec.numerics.kernels import pad_columns, statistics_range
+from fedrec.numerics.segments import ItemOrder
 from fedrec.numerics.threads import map_rows
 
 

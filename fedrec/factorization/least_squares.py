@@ -21,10 +21,10 @@ import numpy as np
 import numpy.typing as npt
 
 from fedrec.arrays import Float32s, Float64s, Floats, Int32s, Int64s
-from fedrec.data.interactions import Interactions, order_by_item
+from fedrec.data.interactions import Interactions
 from fedrec.numerics import segments
 from fedrec.numerics.kernels import pad_columns, solve_packed_range, solve_range
-from fedrec.numerics.segments import FEW_ITEMS, pack, padded_users, unpack
+from fedrec.numerics.segments import FEW_ITEMS, order_by_item, pack, padded_users, unpack
 from fedrec.numerics.threads import map_ranges, map_rows
 
 Ridge = float | npt.NDArray[np.floating]

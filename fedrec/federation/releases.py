@@ -28,12 +28,11 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Union
+from typing import TYPE_CHECKING, Union
 
 import numpy as np
 
 from fedrec.arrays import Float64s, Int64s
-from fedrec.data.interactions import Interactions
 from fedrec.errors import PrivacyError
 from fedrec.federation.hostile_clients import opening_mu
 from fedrec.federation.messages import (
@@ -50,6 +49,9 @@ from fedrec.privacy.accounting import GaussianEvent, Ledger, mu_for
 from fedrec.privacy.calibration import PARTIES, Plan
 from fedrec.privacy.guarantee import Guarantee
 from fedrec.randomness import Noise, Streams, SystemStreams
+
+if TYPE_CHECKING:
+    from fedrec.data.interactions import Interactions
 
 Charge = Callable[[Sequence[GaussianEvent]], None]
 """Told of releases before their noise is drawn.

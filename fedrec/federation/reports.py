@@ -23,10 +23,9 @@ from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
-from scipy import sparse
+import scipy
 
 from fedrec.arrays import Float64s, Int32s, Int64s
-from fedrec.data.interactions import ItemOrder, order_by_item
 from fedrec.federation.block_kinds import COMPILED, LINEAR, kind_named
 from fedrec.federation.messages import (
     COEFFICIENT_BITS,
@@ -39,7 +38,7 @@ from fedrec.federation.messages import (
     step_for,
 )
 from fedrec.numerics import segments
-from fedrec.numerics.kernels import exact_range, pad_columns
+from fedrec.numerics.segments import ItemOrder, order_by_item
 from fedrec.numerics.threads import PIECES, map_rows
 
 _SLACK = 1e-12
@@ -62,18 +61,18 @@ class RealBlock:
     """
 
     coefficients: Float64s
-    vectors: Float64s | sparse.csr_array
+    vectors: Float64s | scipy.sparse.csr_array
 
 
 class SparseReports(BlockReports):
     """A block whose vectors are kept as their nonzero numbers; `vectors` are made when they are
     asked for, as a wire needs them."""
 
-    def __init__(self, coefficients: Int32s, rows: sparse.csr_array) -> None:
+    def __init__(self, coefficients: Int32s, rows: scipy.sparse.csr_array) -> None:
         object.__setattr__(self, "coefficients", coefficients)
         object.__setattr__(self, "rows", rows)
 
-    rows: sparse.csr_array
+    rows: scipy.sparse.csr_array
 
     @property
     def vectors(self) -> Int32s:
@@ -228,22 +227,24 @@ def _unit_vectors(real: RealBlock, owners: Int64s, spec: BlockSpec) -> RealBlock
     moved = lengths**spec.degree
     units = np.where(lengths > 0, lengths, 1.0)
     if isinstance(real.vectors, np.ndarray):
-        vectors: Float64s | sparse.csr_array = real.vectors / units[:, None]
+        vectors: Float64s | scipy.sparse.csr_array = real.vectors / units[:, None]
     else:
         each = np.repeat(units, np.diff(real.vectors.indptr))
         vectors = _with_numbers(real.vectors, real.vectors.data / each)
     return RealBlock(real.coefficients * moved[owners], vectors)
 
 
-def _row_squares(rows: Float64s | sparse.csr_array) -> Float64s:
+def _row_squares(rows: Float64s | scipy.sparse.csr_array) -> Float64s:
     """Squared norm of each row; numbers of either form are added in the same order."""
     if isinstance(rows, np.ndarray):
         return segments.row_squares(rows)
     return segments.squares(rows.indptr.astype(np.int64), rows.data)
 
 
-def _with_numbers(rows: sparse.csr_array, numbers: npt.NDArray[np.generic]) -> sparse.csr_array:
-    return sparse.csr_array((numbers, rows.indices, rows.indptr), rows.shape)
+def _with_numbers(
+    rows: scipy.sparse.csr_array, numbers: npt.NDArray[np.generic]
+) -> scipy.sparse.csr_array:
+    return scipy.sparse.csr_array((numbers, rows.indices, rows.indptr), rows.shape)
 
 
 def _factors(norms: Float64s, radius: float, scaling: Literal["exact", "clip"]) -> Float64s:
@@ -403,6 +404,8 @@ def _add_block(spec: BlockSpec, block: BlockReports, order: ItemOrder, total: In
     if spec.kind not in COMPILED or few:
         _add_expanded(spec, block, order, total)
         return
+    from fedrec.numerics.kernels import exact_range, pad_columns  # few sums take compiled code
+
     source = pad_columns(block.vectors, np.float32)  # 15 bits: exact in float32
     c = np.ascontiguousarray(block.coefficients, np.int32)
     width = source.shape[1]
@@ -435,7 +438,7 @@ def _add_expanded(spec: BlockSpec, block: BlockReports, order: ItemOrder, total:
         return
     items = np.repeat(np.arange(spec.rows), np.diff(order.item_ptr))
     owners = order.users.astype(np.int64) * spec.folds + items % spec.folds
-    chosen = sparse.csr_array(
+    chosen = scipy.sparse.csr_array(
         (coefficients[order.positions], owners, order.item_ptr), (spec.rows, block.shape[0])
     )
     if isinstance(block, SparseReports) and spec.kind == LINEAR.name:

@@ -5,7 +5,7 @@ import time
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from functools import cache
+from functools import cache, cached_property, update_wrapper
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -28,11 +28,25 @@ def compiled(*, inner: bool = False, **options: Any) -> Callable[[_Function], _F
     if inner:
         options |= {"no_cpython_wrapper": True, "no_cfunc_wrapper": True}
 
-    def decorate(function: _Function) -> _Function:
+    return lambda function: _Compiled(function, options)  # type: ignore[return-value]
+
+
+class _Compiled:
+    """A function that numba is loaded for when it is first called, or met by compiled code: many
+    processes import one and never call it."""
+
+    def __init__(self, function: Callable[..., Any], options: dict[str, Any]) -> None:
+        self._function = function
+        self._options = options
+        update_wrapper(self, function)
+
+    @cached_property
+    def _made(self) -> Any:
         from numba import njit
         from numba.core.compiler_lock import global_compiler_lock
 
-        made: Any = njit(nogil=True, cache=True, **options)(function)
+        function = self._function
+        made: Any = njit(nogil=True, cache=True, **self._options)(function)
         if made is not function:  # as where NUMBA_DISABLE_JIT is set
             compile_one = made.compile
             folder = Path(made.stats.cache_path)
@@ -44,9 +58,18 @@ def compiled(*, inner: bool = False, **options: Any) -> Callable[[_Function], _F
                     return compile_one(signature)
 
             made.compile = load_or_compile
-        return made  # type: ignore[no-any-return]
+        return made
 
-    return decorate
+    @property
+    def _numba_type_(self) -> Any:
+        """What numba asks a value for that compiled code names."""
+        return self._made._numba_type_
+
+    def __call__(self, *arguments: Any) -> Any:
+        return self._made(*arguments)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._made, name)
 
 
 @contextmanager

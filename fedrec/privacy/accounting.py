@@ -24,9 +24,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from scipy import optimize, special
+import scipy
 
 from fedrec.errors import BudgetExceededError
+from fedrec.numerics.roots import root
 from fedrec.privacy.guarantee import Guarantee, Neighbours, Unit
 
 if TYPE_CHECKING:
@@ -67,8 +68,8 @@ def delta_of(mu: float, epsilon: float) -> float:
     if math.isinf(mu):
         return 1.0
     # exp(epsilon) Phi(..) through log Phi: neither factor overflows or underflows alone
-    tail = math.exp(min(0.0, epsilon + float(special.log_ndtr(-mu / 2 - epsilon / mu))))
-    return max(0.0, float(special.ndtr(mu / 2 - epsilon / mu)) - tail)
+    tail = math.exp(min(0.0, epsilon + float(scipy.special.log_ndtr(-mu / 2 - epsilon / mu))))
+    return max(0.0, float(scipy.special.ndtr(mu / 2 - epsilon / mu)) - tail)
 
 
 def epsilon_of(mu: float, delta: float) -> float:
@@ -82,10 +83,7 @@ def epsilon_of(mu: float, delta: float) -> float:
     while delta_of(mu, high) > delta:
         high *= 2
     # at the limit of float64: what is left is far below the four digits that are said
-    root: float = optimize.brentq(
-        lambda e: delta_of(mu, e) - delta, 0.0, high, xtol=1e-12, rtol=1e-14
-    )
-    return root
+    return root(lambda e: delta_of(mu, e) - delta, 0.0, high, xtol=1e-12, rtol=1e-14)
 
 
 @functools.lru_cache(maxsize=1024)  # a ledger asks for the same limit at every event
@@ -107,13 +105,13 @@ def mu_for(epsilon: float, delta: float) -> float:
         low = high
         high = 2 * high
     # at the limit of float64; the loop below takes the rest to the safe side
-    root: float = optimize.brentq(
+    found = root(
         lambda m: delta_of(m, epsilon) - delta if m else -delta, low, high, xtol=1e-14, rtol=1e-14
     )
     # the last bits of the root must not be on the wrong side
-    while delta_of(root, epsilon) > delta:
-        root = math.nextafter(root, 0.0)
-    return root
+    while delta_of(found, epsilon) > delta:
+        found = math.nextafter(found, 0.0)
+    return found
 
 
 def compose(events: Sequence[GaussianEvent]) -> float:

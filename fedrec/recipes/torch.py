@@ -35,7 +35,7 @@ from fedrec.errors import DataError
 from fedrec.factorization.default_clicks.client import report_counts
 from fedrec.factorization.empirical_bayes import denoise_counts
 from fedrec.factorization.facts import PublicFacts
-from fedrec.factorization.released import public_directions
+from fedrec.factorization.later_items import public_directions
 from fedrec.federation.messages import ClientStep, Question, Release, ReleaseSpec, State
 from fedrec.federation.reports import block
 from fedrec.news.rounds import FedAdam, Moments, adam_step

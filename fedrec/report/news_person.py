@@ -17,9 +17,9 @@ from scipy import stats
 
 from fedrec.arrays import Float64s
 from fedrec.data.impressions import Impressions
-from fedrec.news import person
 from fedrec.news.person import training_costs
 from fedrec.news.variant import of
+from fedrec.privacy import person
 from fedrec.randomness import Streams
 from fedrec.report.content import TextTable
 from fedrec.report.wording import power

@@ -18,10 +18,11 @@ from fedrec.data.kinds import assumed
 from fedrec.errors import SettingsError
 from fedrec.factorization.facts import PublicFacts, public_facts
 from fedrec.federation.releases import noise_stds
-from fedrec.news import person
+from fedrec.news import person as tables
 from fedrec.news.answer_costs import answer_costs
 from fedrec.news.person import training_costs
 from fedrec.news.variant import Releases, of, promise, schedule_of
+from fedrec.privacy import person
 from fedrec.privacy.accounting import LARGEST_CHECKED, GaussianEvent, opinions
 from fedrec.privacy.click_accounting import serving_epsilon
 from fedrec.privacy.guarantee import compared
@@ -271,7 +272,7 @@ def _person(scenario: NewsScenario, users: int) -> dict[str, Any]:
         training = {
             str(c): {
                 str(k): person.epsilon_of_person(costs, delta, clicks=c, labels=k)
-                for k in person.LABELS
+                for k in tables.LABELS
             }
             for c in clicks
         }
@@ -289,14 +290,14 @@ def _person(scenario: NewsScenario, users: int) -> dict[str, Any]:
 
 def shown_clicks(scenario: NewsScenario) -> tuple[int, ...]:
     """Numbers of clicks that tables show: up to a full history, which is always the last."""
-    return (*(c for c in person.CLICKS if c < scenario.news.history), scenario.news.history)
+    return (*(c for c in tables.CLICKS if c < scenario.news.history), scenario.news.history)
 
 
 def served_person(scenario: NewsScenario, epsilon: float) -> dict[str, dict[str, float]]:
     """Epsilon per user (replace) of fresh answers at `epsilon` per click each, by clicks of the
     history and by answers."""
     each = answer_promise(epsilon, scenario)
-    prices = {k: answer_costs(scenario, each, k) for k in person.ANSWERS}
+    prices = {k: answer_costs(scenario, each, k) for k in tables.ANSWERS}
     return {
         str(c): {
             str(k): person.epsilon_of_person(costs, scenario.privacy.delta, clicks=c)
@@ -370,7 +371,7 @@ def _person_lines(said: dict[str, Any]) -> Iterator[str]:
         yield "  training: as above, it is promised per user"
     else:
         yield f"  {'training, clicks in the history':32}" + "".join(
-            f"{f'labels: {k}':>12}" for k in person.LABELS
+            f"{f'labels: {k}':>12}" for k in tables.LABELS
         )
         for clicks, row in said["training"].items():
             yield f"  {clicks:>32}" + "".join(f"{_short(value):>12}" for value in row.values())
@@ -378,7 +379,7 @@ def _person_lines(said: dict[str, Any]) -> Iterator[str]:
         if served["epsilon"] in ("inf", math.inf):
             continue
         head = f"serving at {_short(served['epsilon'])}, clicks"
-        yield f"  {head:32}" + "".join(f"{f'{k} fresh':>12}" for k in person.ANSWERS)
+        yield f"  {head:32}" + "".join(f"{f'{k} fresh':>12}" for k in tables.ANSWERS)
         for clicks, row in served["clicks"].items():
             yield f"  {clicks:>32}" + "".join(f"{_short(value):>12}" for value in row.values())
 

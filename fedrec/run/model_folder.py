@@ -13,7 +13,8 @@ from fedrec.certificates.writing import FactorizationInputs, ReleasedRound, cert
 from fedrec.data.added_items import AddedItems
 from fedrec.data.interactions import Dataset
 from fedrec.factorization.facts import PublicFacts
-from fedrec.factorization.released import public_directions, save
+from fedrec.factorization.later_items import public_directions
+from fedrec.factorization.released import save
 from fedrec.output_folders import clear, finish
 from fedrec.public_data import PublicData
 from fedrec.run.training import Trained
@@ -79,7 +80,7 @@ def add_items(folder: Path, added: AddedItems) -> None:
     data and from those of known items (`factorization.released`).
 
     The folder's certificate goes: it is of the model as it was trained. Raises as `read_released`
-    and `released.public_directions`."""
+    and `later_items.public_directions`."""
     old = read_released(folder)
     X = public_directions(added.features)
     now = old.with_items(added, X)

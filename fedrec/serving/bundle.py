@@ -47,6 +47,7 @@ from fedrec.storage import write_bytes
 FORMAT = "fedrec-serving/2"
 MOST_CATEGORIES = 64  # bits of one integer an item
 FILE = "serving.safetensors"
+FACTS = "serving.json"
 """Its name in a run folder."""
 _REMEDY = (
     "Make it again with the same version of fedrec: fedrec simulate writes it at the end of a run."

@@ -48,20 +48,14 @@ from fedrec.data.kinds import KINDS, Kind
 from fedrec.errors import RunError, SettingsError
 from fedrec.factorization.am_ssp.recipe import PublishedRecipe
 from fedrec.factorization.facts import PublicFacts
-from fedrec.factorization.released import (
-    arrays_of,
-    expected,
-    extended,
-    load,
-    public_directions,
-    trained_items,
-)
+from fedrec.factorization.later_items import expected, extended, public_directions
+from fedrec.factorization.released import arrays_of, load, trained_items
 from fedrec.federation.messages import Recipe, State
 from fedrec.privacy.bounded_mean import BITS, topic_table
 from fedrec.privacy.guarantee import Guarantee
 from fedrec.randomness import Streams, generator_of
 from fedrec.recipes import TrainableRecipe
-from fedrec.serving.bundle import FILE, About, Bundle, Texts, read, write
+from fedrec.serving.bundle import FACTS, FILE, About, Bundle, Texts, read, write
 from fedrec.serving.exporting import Asking, Export, Origin, PublicItems, Ranking, additive_bundle
 from fedrec.serving.factorization_basis import (
     BasisSettings,
@@ -76,7 +70,6 @@ from fedrec.storage import read_arrays, read_json, write_arrays, write_bytes, wr
 Today = Callable[[Sequence[str], Sequence[str]], AddedItems]
 """From ids and titles of the trained catalogue to those of today, `added_items.added_items`."""
 FORMAT = "fedrec-model-serving/1"
-FACTS = "serving.json"
 COUNTS = "popularity.safetensors"
 _REMEDY = (
     "It was trained by an older version, or with a recipe that releases no counts: train again."
@@ -87,7 +80,7 @@ def with_news(bundle: Bundle, today: Today) -> Export:
     """About and arrays of the bundle with the articles that `today` adds.
 
     An article of which today's table says nothing has the mean vector. Raises DataError as
-    `added_items` and `released.public_directions`."""
+    `added_items` and `later_items.public_directions`."""
     added = today(bundle.ids.all(), bundle.titles.all())
     X = public_directions(added.features)
     told = added.described & X[: bundle.size].any(axis=1)
@@ -243,7 +236,7 @@ def _with_items(
     facts: ServingFacts, counts: Float64s, added: AddedItems, X: Float64s
 ) -> tuple[ServingFacts, Float64s]:
     """Facts and counts with new items, whose counts follow from public data as vectors do
-    (`released.expected`), in logarithms, and are none above all known ones."""
+    (`later_items.expected`), in logarithms, and are none above all known ones."""
     known = counts[: len(added.described)]
     logs = np.log(np.maximum(known, max(float(known.max()), 1e-9) * 1e-6))
     new = np.minimum(expected(logs[:, None], X, added.described)[:, 0], logs.max())
@@ -286,14 +279,6 @@ def export(source: Path, output: Path, today: Today | None = None) -> About:
     content = (source / FILE).read_bytes()  # once: a server may be replacing it
     write_bytes(output, content)
     return read(output).about
-
-
-def ensure_bundle(source: Path) -> None:
-    """Write the bundle into a model folder that holds what it is made of, and no bundle yet.
-
-    Raises as `bundle_of`."""
-    if (source / FACTS).exists() and not (source / FILE).exists():
-        export(source, source / FILE)
 
 
 def released_of(recipe: TrainableRecipe, state: State, facts: PublicFacts) -> Released:

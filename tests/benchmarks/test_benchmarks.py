@@ -20,6 +20,7 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 MS = ("form", "ms", "over_ours")
 COLUMNS: dict[str, tuple[tuple[str, ...], ...]] = {
     "first-touch": (("what", "first_s", "second_s"),),
+    "small-processes": (("process", "processor_s", "peak_mb"),),
     "kernels": (
         ("d", *MS, "gflops", "largest_difference"),
         ("d", "systems", *MS),

@@ -39,7 +39,7 @@ from fedrec.output_folders import finish
 from fedrec.privacy.accounting import Ledger
 from fedrec.randomness import SystemStreams
 from fedrec.serving.bundle import FILE as BUNDLE
-from fedrec.serving.model_bundles import COUNTS, bundle_of, ensure_bundle, facts_of
+from fedrec.serving.model_bundles import COUNTS, bundle_of, export, facts_of
 from fedrec.settings import validated
 from fedrec.storage import read_json, sha256_of, write_json
 from tests.certificates.models import SMALL, parsed, sealed, signed, simulated, stated
@@ -358,7 +358,7 @@ def made(case: str, folder: Path) -> Path:
         key = issue(make_ca(folder / "ca", days=2), "aggregator", "one", days=2)
         sealed(model, statements=[signed(stated(model), key)])
     if "served" in case or "several" in case:
-        ensure_bundle(model)
+        export(model, model / BUNDLE)
     return model
 
 

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 from typer.main import get_command
 
-from fedrec.cli.commands.comparing import COMMON, keys
 from fedrec.cli.main import GROUPS, MEANT, app, guarded
+from fedrec.cli.scenario_keys import COMMON, keys
 from fedrec.data.features import PublicFeatures
 from fedrec.serving.exporting import PublicItems
 

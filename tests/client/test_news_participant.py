@@ -27,7 +27,7 @@ from fedrec.federation.protocol import Refusal, Terms
 from fedrec.news import local_update
 from fedrec.news.messages import Ask, news_recipe
 from fedrec.news.models import news_model
-from fedrec.news.person import epsilon_of_person, training_costs
+from fedrec.news.person import training_costs
 from fedrec.news.topics import public_vectors
 from fedrec.news.trained import Catalogue, public_table
 from fedrec.news.variant import costs_of, rounds_of
@@ -36,6 +36,7 @@ from fedrec.privacy.accounting import GaussianEvent, epsilon_of, mu_for
 from fedrec.privacy.click_accounting import Costs
 from fedrec.privacy.guarantee import Guarantee
 from fedrec.privacy.mixtures import PaddedEvent, epsilon_of_events
+from fedrec.privacy.person import epsilon_of_person
 from fedrec.privacy.selection import PureEvent
 from fedrec.settings import Scenario, load
 from fedrec.storage import UnreadableError

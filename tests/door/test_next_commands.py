@@ -13,7 +13,6 @@ from typer.main import get_command
 
 from fedrec.cli.main import GROUPS, app, guarded
 from fedrec.report.comparison import metric_of, metrics_of
-from fedrec.serving import model_bundles
 
 FEW = ["--set", "compare.als=false"]
 
@@ -79,7 +78,6 @@ def test_a_server_leads_to_a_question(
 
     monkeypatch.setattr(main, "run", listens)
     (tmp_path / "model").mkdir()
-    monkeypatch.setattr(model_bundles, "ensure_bundle", lambda _: None)
     assert guarded(["serve", str(tmp_path / "model"), *["--page"] * page]) == 0
     verb, arguments = parsed(capsys.readouterr().out.splitlines()[-1].strip())
     assert verb == "recommend"

@@ -2,13 +2,13 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from fedrec.data.interactions import Interactions, ItemOrder, order_by_item
+from fedrec.data.interactions import Interactions
 from fedrec.factorization.item_statistics import item_statistics
 from fedrec.factorization.least_squares import map_rows
 from fedrec.federation.messages import BlockReports, BlockSpec, Reports
 from fedrec.federation.reports import ExactSums, exact_sums
 from fedrec.numerics import threads
-from fedrec.numerics.segments import pack, unpack
+from fedrec.numerics.segments import ItemOrder, order_by_item, pack, unpack
 
 LARGEST = 2**15 - 1
 

@@ -14,12 +14,13 @@ from scipy import integrate, stats
 
 from fedrec.errors import SettingsError, UnitMismatchError
 from fedrec.news.answer_costs import answer_costs
-from fedrec.news.person import epsilon_of_person, of_person, require_user_limit, training_costs
+from fedrec.news.person import require_user_limit, training_costs
 from fedrec.privacy import bounded_mean
 from fedrec.privacy.accounting import GaussianEvent, delta_of, epsilon_of, mu_for
 from fedrec.privacy.click_accounting import Costs
 from fedrec.privacy.guarantee import Guarantee
 from fedrec.privacy.mixtures import PaddedEvent, epsilon_of_events
+from fedrec.privacy.person import epsilon_of_person, of_person
 from fedrec.privacy.selection import PureEvent, Selection, output_table
 from fedrec.settings import load
 

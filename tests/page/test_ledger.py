@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 
 from fedrec.api.persons import account_of_person
-from fedrec.news.person import of_person
 from fedrec.privacy.accounting import GaussianEvent, epsilon_of, mu_for
 from fedrec.privacy.click_accounting import serving_epsilon
 from fedrec.privacy.guarantee import Guarantee
 from fedrec.privacy.mixtures import PaddedEvent, epsilon_of_events, inner_mu
+from fedrec.privacy.person import of_person
 from fedrec.run.data.budget import DataBudget
 
 DELTA = 1e-5

@@ -4,8 +4,10 @@ import mpmath
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy import optimize
 
 from fedrec.errors import UnitMismatchError
+from fedrec.numerics.roots import root
 from fedrec.privacy.accounting import GaussianEvent, compose, delta_of, epsilon_of, mu_for, opinions
 
 
@@ -73,3 +75,19 @@ def test_nothing_spent_cannot_be_composed_and_no_event_is_free() -> None:
     for mu in (0.0, -1.0, math.nan):
         with pytest.raises(ValueError):
             GaussianEvent("a", mu)
+
+
+@given(st.floats(1e-3, 1e3), st.floats(1e-12, 0.1), st.floats(0.01, 100))
+def test_roots_are_those_of_scipy_to_the_last_bit(epsilon: float, delta: float, mu: float) -> None:
+    def of_mu(m: float) -> float:
+        return delta_of(m, epsilon) - delta if m else -delta
+
+    def of_epsilon(e: float) -> float:
+        return delta_of(mu, e) - delta
+
+    for function, high, tight in ((of_mu, 2.0**20, 1e-14), (of_epsilon, 2.0**20, 1e-12)):
+        if function(0.0) * function(high) < 0:
+            expected = optimize.brentq(function, 0.0, high, xtol=tight, rtol=1e-14)
+            assert root(function, 0.0, high, xtol=tight, rtol=1e-14) == expected
+    with pytest.raises(ValueError, match="no change of sign"):
+        root(lambda x: x + 1, 0.0, 1.0, xtol=1e-9, rtol=1e-9)

@@ -14,8 +14,8 @@ from typer.core import TyperArgument, TyperCommand, TyperGroup, TyperOption
 from typer.main import get_command
 
 from fedrec import errors
-from fedrec.cli.commands.comparing import default_as_toml, is_table
 from fedrec.cli.main import EXIT_CODES, VERBS, app
+from fedrec.cli.scenario_keys import default_as_toml, is_table
 from fedrec.data.planted import SHAPES
 from fedrec.data.read import FORMATS
 from fedrec.settings import NEWS_FORMATS, Scenario

@@ -2,8 +2,6 @@
 
 import json
 import re
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -211,17 +209,3 @@ def test_the_document_describes_every_route_and_no_other(start: Any) -> None:
             assert (told == 405) == (way not in ways), (way, path, told)
     source = (Path(http_api.__file__)).read_text()
     assert set(re.findall(r'"(/(?:v1|health)[^" ]*)"', source)) == set(described)
-
-
-@pytest.mark.slow
-def test_the_serving_process_loads_nothing_that_only_others_need() -> None:
-    code = (
-        "import sys, fedrec_server.serving.main; print(*({'fastapi', 'torch', 'scipy', 'numba', "
-        "'polars', 'flwr'} & set(sys.modules)))"
-    )
-    assert (
-        subprocess.run(
-            [sys.executable, "-c", code], capture_output=True, text=True, check=True
-        ).stdout.strip()
-        == ""
-    )

@@ -41,7 +41,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.linalg import eigh
+import scipy
 
 from fedrec.arrays import Float64s
 from fedrec.factorization.sparse_means import sparse_means
@@ -206,7 +206,7 @@ def shared(
             weights.append(_shrunk(values, chance))
             columns.append(basis @ vectors)
             rest = rest - (columns[-1] * weights[-1]) @ columns[-1].T
-        values, vectors = eigh(rest, driver="evd")
+        values, vectors = scipy.linalg.eigh(rest, driver="evd")
         cleaned = _shrunk(values, chance, few=FEW)
         # of all directions together the largest stay: what features were asked for first takes no
         # place from what they do not tell

@@ -22,8 +22,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
-from scipy import sparse
-from scipy.linalg import LinAlgError, cho_factor, cho_solve, eigh
+import scipy
 
 from fedrec.arrays import Float32s, Float64s, Int64s
 from fedrec.data.interactions import Interactions
@@ -163,9 +162,9 @@ def recency_weights(history: Interactions, decay: float) -> Float64s:
     return np.asarray((1 + ages) ** -decay, np.float64)
 
 
-def weighed(history: Interactions, decay: float) -> sparse.csr_matrix:
+def weighed(history: Interactions, decay: float) -> scipy.sparse.csr_matrix:
     """(num_users, num_items) clicks by `recency_weights`."""
-    return sparse.csr_matrix(
+    return scipy.sparse.csr_matrix(
         (recency_weights(history, decay), history.items, history.user_ptr),
         shape=(history.num_users, history.num_items),
     )
@@ -276,15 +275,15 @@ def _dense_ease(
     as often as it is clicked (K,) > 0."""
     unit = np.eye(len(gram))
     try:
-        cho_factor(gram - least * unit)
-    except LinAlgError:
-        lowest = float(eigh(gram, eigvals_only=True, subset_by_index=(0, 0))[0])
+        scipy.linalg.cho_factor(gram - least * unit)
+    except np.linalg.LinAlgError:
+        lowest = float(scipy.linalg.eigh(gram, eigvals_only=True, subset_by_index=(0, 0))[0])
         gram = gram + (least - lowest) * unit
-    P = cho_solve(cho_factor(gram), unit)
+    P = scipy.linalg.cho_solve(scipy.linalg.cho_factor(gram), unit)
     B = -P / np.diag(P)
     np.fill_diagonal(B, 0)
     often = np.sqrt(weights)[:, None]
     scores = (B - B.mean(axis=1, keepdims=True)) * often
     K = len(gram)
-    _, E = eigh(scores @ scores.T, subset_by_index=(K - min(rank, K), K - 1))
+    _, E = scipy.linalg.eigh(scores @ scores.T, subset_by_index=(K - min(rank, K), K - 1))
     return E / often, scores.T @ E

@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.linalg import eigh
+import scipy
 
 from fedrec.arrays import Float64s
 
@@ -25,7 +25,7 @@ def denoised(gram: Float64s, *, noise_std: float, rank: int) -> Spectrum:
     """The `rank` leading eigenvectors of a symmetric (K, K) Gram, largest first, their eigenvalues
     shrunk as the module says."""
     K = len(gram)
-    values, vectors = eigh(gram, subset_by_index=(K - min(rank, K), K - 1))
+    values, vectors = scipy.linalg.eigh(gram, subset_by_index=(K - min(rank, K), K - 1))
     values = values[::-1]
     vectors = np.ascontiguousarray(vectors[:, ::-1])
     edge = noise_std * math.sqrt(2 * K)

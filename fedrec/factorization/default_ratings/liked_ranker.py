@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
-from scipy.special import log_ndtr
+import scipy
 
 from fedrec.arrays import Float64s, Floats
 from fedrec.data.interactions import Interactions
@@ -52,7 +52,7 @@ class LikedRanker:
         units."""
         low, high = value_range
         z = (taste.offset - low - LIKED * (high - low)) / std
-        density = math.exp(-0.5 * z * z - float(log_ndtr(z))) / math.sqrt(2 * math.pi)
+        density = math.exp(-0.5 * z * z - float(scipy.special.log_ndtr(z))) / math.sqrt(2 * math.pi)
         return LikedRanker(taste, np.log(counts), density / std)
 
     @staticmethod

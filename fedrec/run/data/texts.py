@@ -17,10 +17,10 @@ import numpy as np
 import polars as pl
 
 from fedrec.data.columns import plain_name, usual
-from fedrec.data.delimited import plain_ids
+from fedrec.data.frame_files import parquet, parquet_metadata
 from fedrec.data.frames import polars_frame
 from fedrec.data.item_tables import TITLES, frame_of_items
-from fedrec.data.opening import parquet, parquet_metadata
+from fedrec.data.values import plain_ids
 from fedrec.errors import DataError, require
 from fedrec.storage import writing
 

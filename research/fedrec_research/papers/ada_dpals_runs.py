@@ -23,13 +23,14 @@ import numpy as np
 import numpy.typing as npt
 
 from fedrec.arrays import Floats
-from fedrec.data.interactions import Dataset, Interactions, order_by_item
+from fedrec.data.interactions import Dataset, Interactions
 from fedrec.data.kinds import KINDS, Kind, assumed
 from fedrec.evaluation.als import als_model
 from fedrec.evaluation.ratings import popularity_buckets
 from fedrec.factorization.am_ssp.client import PublishedModel
 from fedrec.factorization.least_squares import solve_rows
 from fedrec.factorization.rankers import Model
+from fedrec.numerics.segments import order_by_item
 from fedrec.randomness import Streams
 from fedrec.run.outcomes import Outcome, baselines
 from fedrec.settings import Scenario

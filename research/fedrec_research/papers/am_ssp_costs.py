@@ -19,12 +19,13 @@ import numpy as np
 import numpy.typing as npt
 
 from fedrec.arrays import Float32s, Float64s, Integers
-from fedrec.data.interactions import Interactions, order_by_item
+from fedrec.data.interactions import Interactions
 from fedrec.encoders import items as encoder
 from fedrec.encoders.items import EncoderGradient, EncoderParameters, ItemInputs
 from fedrec.factorization.am_ssp import gradient
 from fedrec.factorization.am_ssp.gradient import Constant, Descent, GradientDescent
 from fedrec.factorization.item_statistics import ItemStatistics, item_statistics
+from fedrec.numerics.segments import order_by_item
 
 EXAMPLES = 1_000_000
 ITEMS = 1_000

@@ -17,12 +17,12 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from fedrec.news.person import epsilon_of_person
 from fedrec.news.trained import topics_of
 from fedrec.privacy import bounded_mean
 from fedrec.privacy.accounting import GaussianEvent, mu_for
 from fedrec.privacy.bounded_mean import TopicTable
 from fedrec.privacy.click_accounting import Costs
+from fedrec.privacy.person import epsilon_of_person
 from fedrec.privacy.selection import PureEvent
 from fedrec.randomness import Streams
 from fedrec.report.news_person import Answers, linkage

@@ -17,9 +17,8 @@ import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
-
-import httpx
 
 from fedrec.errors import FedRecError, RunError, SettingsError, UnreachableError
 from fedrec.operations import logs
@@ -28,6 +27,9 @@ from fedrec.serving.bundle import read, sha256_of
 from fedrec.storage import writing
 from fedrec_server.serving.settings import FetchTable
 from fedrec_server.serving.store import found
+
+if TYPE_CHECKING:
+    import httpx
 
 _REMEDY = "Look at the server's log; what is served stays as it is."
 _KEPT_REMEDY = "Free disk space, or make the folder writable; what is served stays as it is."
@@ -70,6 +72,8 @@ class Source:
         Raises UnreachableError where the server does not answer, RunError where its answer is no
         bundle that may be served, or cannot be kept.
         """
+        import httpx  # here, as below: most servers fetch nothing
+
         beside = self.path.with_name(f".{self.path.name}.{os.getpid()}.part")
         with writing(self.path.parent, _KEPT_REMEDY):
             try:
@@ -88,6 +92,8 @@ class Source:
 
     def _download(self, beside: Path, have: str) -> str:
         """The SHA-256 of what lies in `beside` now, or `have` where nothing was sent."""
+        import httpx
+
         with (
             httpx.Client(
                 verify=self._trust(),
