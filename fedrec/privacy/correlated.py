@@ -67,6 +67,7 @@ def factor(horizon: int) -> Int64s:
     Raises ValueError where the horizon is below 1 or beyond `LONGEST`."""
     if not 1 <= horizon <= LONGEST:
         raise ValueError(f"a horizon is between 1 and {LONGEST} releases, found {horizon}")
+    # to the nearest: any C is proved, the closest to the square root has least noise
     return np.asarray(np.rint(square_root(horizon) * 2**BITS), np.int64)
 
 

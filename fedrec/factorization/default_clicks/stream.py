@@ -187,7 +187,7 @@ class StreamRecipe:
         return found
 
     def model(self, state: State) -> ClickModel | ItemItemModel | PublicPriorModel:
-        """Of all weeks so far: item-item weights, or popularity where pairs tell nothing yet."""
+        """The model of all weeks so far: item-item weights, popularity before there are pairs."""
         if "sum.counts" not in state:
             return self._once.model(state)
         learned, question = self._of_counts(state)
@@ -225,6 +225,7 @@ class StreamRecipe:
         as many as of the year is over."""
         items = np.asarray(state.get("items", np.zeros(0)), np.int64)
         since = np.asarray(state.get("since", np.zeros(0)), np.int64)
+        # upwards: one item at least has a place
         room = math.ceil(self.places * (1 + week / self.plan.horizon) / 2) - len(items)
         counted = np.asarray(state["sum.counts"], np.float64)[:, 0]
         order = np.argsort(-counted, kind="stable")
