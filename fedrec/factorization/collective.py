@@ -33,20 +33,22 @@ from dataclasses import dataclass
 import numpy as np
 from scipy import sparse
 
-from fedrec.arrays import Float64s
+from fedrec.arrays import Float64s, Floats
 from fedrec.errors import SettingsError
 from fedrec.factorization.am_ssp.client import PublishedModel
 from fedrec.factorization.am_ssp.recipe import PublishedRecipe
 from fedrec.factorization.item_statistics import ItemStatistics, item_statistics
 from fedrec.factorization.least_squares import (
     LocalStageModel,
-    project_psd,
     solve_packed,
     solve_rows,
 )
 from fedrec.federation.messages import Question, Release, State
 from fedrec.numerics.segments import order_by_item, pack, unpack
+from fedrec.numerics.threads import map_ranges
 from fedrec.privacy.calibration import Plan
+
+_BLOCK = 512  # matrices unpacked at a time, in bounded memory
 
 
 @dataclass(frozen=True)
@@ -90,6 +92,34 @@ def exact_statistics(side: Side, V: Float64s) -> ItemStatistics:
     return ItemStatistics(
         side.weight * (found.gram + everywhere), side.weight * found.moment.astype(np.float64)
     )
+
+
+def project_psd(packed: Floats, width: int, *, floor: float = 0.0) -> Floats:
+    """The nearest symmetric matrices with no eigenvalue below `floor`, packed (m, d(d+1)/2) to
+    packed; the input's type.
+
+    A matrix that needs nothing comes back unchanged. Raises ValueError where an entry is not finite
+    or LAPACK does not converge.
+    """
+    unfit = ~np.isfinite(packed).all(axis=1)
+    if bool(unfit.any()):
+        raise ValueError(
+            f"{int(unfit.sum())} matrices have no eigenvalues, the first is row "
+            f"{int(np.argmax(unfit))}"
+        )
+    projected = np.array(packed)
+
+    def piece(first: int, last: int) -> None:
+        for low in range(first, last, _BLOCK):
+            block = projected[low : min(low + _BLOCK, last)]
+            values, Q = np.linalg.eigh(unpack(block, width))
+            lift = np.maximum(floor - values, 0).astype(block.dtype)
+            low_rows = lift.any(axis=1)  # the others stay bit for bit
+            Q = Q[low_rows]
+            block[low_rows] += pack((Q * lift[low_rows, None, :]) @ Q.swapaxes(1, 2))
+
+    map_ranges(piece, len(projected))
+    return projected
 
 
 def item_update(

@@ -24,12 +24,11 @@ from fedrec.arrays import Float32s, Float64s, Floats, Int32s, Int64s
 from fedrec.data.interactions import Interactions
 from fedrec.numerics import segments
 from fedrec.numerics.kernels import pad_columns, solve_packed_range, solve_range
-from fedrec.numerics.segments import FEW_ITEMS, order_by_item, pack, padded_users, unpack
+from fedrec.numerics.segments import FEW_ITEMS, order_by_item, padded_users
 from fedrec.numerics.threads import map_ranges, map_rows
 
 Ridge = float | npt.NDArray[np.floating]
 
-_BLOCK = 512  # matrices unpacked at a time
 _IN_ORDER = np.empty(0, np.int64)
 PRIOR_RATINGS = 3.0
 """By how many more ratings of 0 a user's own mean is shrunk."""
@@ -168,34 +167,6 @@ def solve_clicks(ptr: Int64s, ids: Int32s, V: Floats, *, ridge: Ridge, alpha: fl
     return np.asarray(
         ratio * solve_rows(ptr, ids, V, ridge=scaled, base=V.T @ V / V.dtype.type(alpha))
     )
-
-
-def project_psd(packed: Floats, width: int, *, floor: float = 0.0) -> Floats:
-    """The nearest symmetric matrices with no eigenvalue below `floor`, packed (m, d(d+1)/2) to
-    packed; the input's type.
-
-    A matrix that needs nothing comes back unchanged. Raises ValueError where an entry is not finite
-    or LAPACK does not converge.
-    """
-    unfit = ~np.isfinite(packed).all(axis=1)
-    if bool(unfit.any()):
-        raise ValueError(
-            f"{int(unfit.sum())} matrices have no eigenvalues, the first is row "
-            f"{int(np.argmax(unfit))}"
-        )
-    projected = np.array(packed)
-
-    def piece(first: int, last: int) -> None:
-        for low in range(first, last, _BLOCK):
-            block = projected[low : min(low + _BLOCK, last)]
-            values, Q = np.linalg.eigh(unpack(block, width))
-            lift = np.maximum(floor - values, 0).astype(block.dtype)
-            low_rows = lift.any(axis=1)  # the others stay bit for bit
-            Q = Q[low_rows]
-            block[low_rows] += pack((Q * lift[low_rows, None, :]) @ Q.swapaxes(1, 2))
-
-    map_ranges(piece, len(projected))
-    return projected
 
 
 def _ridges(ridge: Ridge, rows: int, dtype: npt.DTypeLike) -> Floats:

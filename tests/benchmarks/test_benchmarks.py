@@ -24,7 +24,6 @@ COLUMNS: dict[str, tuple[tuple[str, ...], ...]] = {
     "kernels": (
         ("d", *MS, "gflops", "largest_difference"),
         ("d", "systems", *MS),
-        ("d", "matrices", *MS, "largest_difference"),
         ("draws", *MS, "million_a_second"),
     ),
     "als": (("form", "d", "seconds", "over_ours", "largest_difference"),),

@@ -7,8 +7,8 @@ import pytest
 import fedrec
 from fedrec.data.interactions import Interactions
 from fedrec.factorization import least_squares
+from fedrec.factorization.collective import project_psd
 from fedrec.factorization.least_squares import (
-    project_psd,
     solve_clicks,
     solve_packed,
     solve_rows,
