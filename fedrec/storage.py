@@ -274,10 +274,10 @@ def _by_round(path: Path) -> tuple[int, str]:
     return len(path.name), path.name
 
 
-def module(name: str) -> Any:
-    """A module that only some systems have; None on the others."""
+def posix_locks() -> Any:
+    """Python's module of POSIX's locks of files; None on a system without them."""
     try:
-        return import_module(name)
+        return import_module("fcntl")
     except ModuleNotFoundError:
         return None
 
@@ -285,7 +285,7 @@ def module(name: str) -> Any:
 def lock(file: int, *, wait: bool = False) -> None:
     """Hold an open file among processes until it is closed. wait: for another process that has it.
     Raises BlockingIOError where another has it."""
-    if posix := module("fcntl"):
+    if posix := posix_locks():
         posix.flock(file, posix.LOCK_EX | (0 if wait else posix.LOCK_NB))
         return
     windows = import_module("msvcrt")

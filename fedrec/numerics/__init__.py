@@ -9,7 +9,7 @@ from functools import cache, cached_property, update_wrapper
 from pathlib import Path
 from typing import Any, TypeVar
 
-from fedrec.storage import module
+from fedrec.storage import posix_locks
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 _PATIENCE_S = 60.0
@@ -76,7 +76,7 @@ class _Compiled:
 def _alone(folder: Path, name: str) -> Iterator[None]:
     """Hold the name among all processes that keep compiled functions in this folder; without it
     after a minute, as of a process that was stopped, and where no file can be locked."""
-    posix = module("fcntl")
+    posix = posix_locks()
     file = _lock_file(folder) if posix else None
     place = zlib.crc32(name.encode())
     end_s = time.monotonic() + _PATIENCE_S

@@ -13,13 +13,13 @@ import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
+from importlib import import_module
 from typing import Any
 
 import numpy as np
 from threadpoolctl import threadpool_limits
 
 from fedrec.arrays import Int64s
-from fedrec.storage import module
 
 PIECES = 32
 """Ranges of rows with equal work; more than the cores, so that none waits long for the last."""
@@ -100,7 +100,8 @@ def map_rows(kernel: Callable[[int, int], None], ptr: Int64s, *, row_cost: int =
 
 def peak_rss_mb() -> float:
     """The most memory that this process has had; not a number where the system does not say."""
-    usage = module("resource")  # not of Windows
-    if usage is None:
+    try:
+        usage = import_module("resource")
+    except ModuleNotFoundError:  # Windows
         return math.nan
     return float(usage.getrusage(usage.RUSAGE_SELF).ru_maxrss / 1024)

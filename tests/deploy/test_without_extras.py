@@ -55,10 +55,7 @@ else:
     raise AssertionError
 """
 OTHER_SYSTEM = """
-import os, signal, sys, types
-msvcrt = sys.modules["msvcrt"] = types.ModuleType("msvcrt")
-msvcrt.LK_LOCK, msvcrt.LK_NBLCK, locked = 1, 2, []
-msvcrt.locking = lambda file, how, size: locked.append(how)
+import os, signal
 for name in ("SIGHUP", "SIGKILL", "SIGSTOP"):
     delattr(signal, name)
 for name in ("geteuid", "getuid", "fork", "sched_getaffinity", "statvfs", "sysconf", "O_DIRECTORY"):
@@ -137,7 +134,12 @@ def test_one_machine_needs_no_optional_package(program: str, tmp_path: Path, ver
 
 def test_the_library_works_where_modules_and_calls_of_posix_are_missing(tmp_path: Path) -> None:
     missing = BLOCKER % f"{NETWORK} {OPTIONAL} fcntl resource pwd grp termios uvloop"
+    # last: other packages know Windows by it
     ends = """
+import types
+msvcrt = sys.modules["msvcrt"] = types.ModuleType("msvcrt")
+msvcrt.LK_LOCK, msvcrt.LK_NBLCK, locked = 1, 2, []
+msvcrt.locking = lambda file, how, size: locked.append(how)
 import fedrec.run.simulate
 from fedrec.ledgers.file_lock import FileLock
 from pathlib import Path
