@@ -168,6 +168,7 @@ def test_who_is_asked_again_by_a_lying_client_is_not_counted(
     receipt = endpoint.report(run.name, second.round, liar.endpoint.batches[-1])
     assert (receipt.accepted, dict(receipt.rejected)) == (29, {Refusal.NOT_ENROLLED: 1})
     for _ in range(2):
+        assert aggregator.enrolled() == 29
         with pytest.raises(RefusedError, match="left for good"):
             endpoint.enroll([token])
         with pytest.raises(RefusedError, match="another client's"):
