@@ -220,9 +220,7 @@ def party_noise(
     for spec in question.releases:
         for block in spec.blocks:
             if spec.week:
-                yield _stream_integers(
-                    block, next(sizes), spec, plan, std=by_block[block.name], noise=noise
-                )
+                yield _stream_integers(block, next(sizes), spec, plan, stds=by_block, noise=noise)
                 continue
             key = noise.key(f"noise/{spec.name}/{block.name}", round=question.round)
             yield _integers(
@@ -246,7 +244,7 @@ def _stream_integers(
     spec: ReleaseSpec,
     plan: Plan,
     *,
-    std: float,
+    stds: Mapping[str, float],
     noise: Source,
 ) -> Int64s:
     """Noise of one week of a stream, derived from what earlier weeks were derived from."""
@@ -254,7 +252,9 @@ def _stream_integers(
         raise ValueError("a stream has linear blocks and one aggregator, whose noise is derived")
     name = f"stream/{plan.digest()}/{spec.name}/{block.name}"
     keys = [noise.key(name, round=week) for week in range(1, spec.week + 1)]
-    return correlated.week_noise(shape, step=block.step, std=std, horizon=plan.horizon, keys=keys)
+    return correlated.week_noise(
+        shape, step=block.step, std=stds[block.name], horizon=plan.horizon, keys=keys
+    )
 
 
 def in_real_units(question: Question, totals: Sequence[Int64s], plan: Plan) -> Release:
