@@ -54,7 +54,6 @@ EXTRAS: Mapping[str, Sequence[str]] = {
     "ray": ("ray",),
     "lenskit": ("lenskit",),
     "mlflow": ("mlflow",),
-    "dpsgd": ("opacus",),
     "plm": ("transformers",),
     "bench": ("faiss", "implicit"),
 }
@@ -65,9 +64,8 @@ _INCLUDED = {
     "flower": ("serve",),
     "cluster": ("store",),
     "ray": ("serve", "flower"),
-    "dpsgd": ("news",),
     "plm": ("news",),
-    "bench": ("news", "dpsgd"),
+    "bench": ("news",),
 }
 
 

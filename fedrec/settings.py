@@ -209,7 +209,7 @@ class Scenario(Table):
         description="ratings and clicks: our default; published: AM-SSP and Ada-DPALS, made sound; "
         "dp-cmf: with public data, see [collective]; "
         "noisy-descent, dp-gd: noisy gradient descent on item vectors; encoder-descent: on a "
-        "linear item encoder; am-dpsgd: AM-SSP Alg. 6; dp-sgd: at one curator, by Opacus; "
+        "linear item encoder; am-dpsgd: AM-SSP Alg. 6; "
         "convex-ssp: clicks by logistic loss; dp-bias: ratings by item biases and own means; "
         "dp-popularity: clicks by counts; "
         "dp-item-item: clicks by one Gram of the most clicked items and EASE; "
@@ -230,7 +230,7 @@ class Scenario(Table):
     run: RunSettings = RunSettings()
     own: dict[str, Any] = Field(
         default_factory=dict,
-        description="settings of dp-sgd, or of a recipe that an extension registers",
+        description="settings of a recipe that an extension registers",
     )
 
     @model_validator(mode="before")

@@ -25,8 +25,8 @@ from fedrec.factorization.facts import predict
 from fedrec.privacy.accounting import epsilon_of
 from fedrec.privacy.guarantee import Guarantee, non_private
 from fedrec.randomness import Streams
-from fedrec_research import dp_sgd
-from fedrec_research.dp_sgd import DpSgdSettings, train_dpsgd
+from fedrec_research.dp_sgd import sampled as dp_sgd
+from fedrec_research.dp_sgd.sampled import DpSgdSettings, train_dpsgd
 
 DELTA = 1e-5
 SMALL = DpSgdSettings(dimension=2, steps=2, sample_rate=1.0, rate=0.05, user_ridge=2.0)

@@ -259,7 +259,6 @@ def test_the_plan_takes_its_share_and_both_sides_know_it(name: str, kind: str) -
     "keys",
     [
         ["recipe=convex-ssp"],
-        ["recipe=dp-sgd"],
         ["recipe=privaterec", "news.variant=central", "data.format=planted-news"],
         ["recipe=published", "privacy.unit=example"],
         ["recipe=published", "privacy.accountant=am-ssp"],

@@ -144,8 +144,7 @@ def _modules() -> Iterator[Any]:
         fedrec.recipes,
     ):
         for found in pkgutil.walk_packages(package.__path__, package.__name__ + "."):
-            if not found.name.endswith("dp_sgd"):  # needs an extra, and is in one process alone
-                yield importlib.import_module(found.name)
+            yield importlib.import_module(found.name)
     yield answering
 
 

@@ -35,7 +35,7 @@ RATES = (0.003, 0.01, 0.03, 0.1, 0.3)
 STEPS = 16
 """Gradient steps of Figure 4."""
 PLAIN = "DP-SGD with biases, trusted curator"
-"""No recipe: `dp_sgd` trains where all ratings lie, and owes its sampling to that."""
+"""No recipe: `dp_sgd.sampled` trains where all ratings lie, and owes its sampling to that."""
 
 
 @dataclass(frozen=True)
@@ -112,7 +112,7 @@ def one_run(start: Start, curve: Curve, epsilon: float, seed: int) -> Row:
 
 def central_run(start: Start, curve: Curve, epsilon: float, seed: int) -> Row:
     """Plain DP-SGD on the ratings of `curve`'s scenario, tested once."""
-    from fedrec_research.dp_sgd import settings_for, train_dpsgd  # torch and Opacus
+    from fedrec_research.dp_sgd.sampled import settings_for, train_dpsgd  # torch and Opacus
 
     delta = scenario_of(start, curve, epsilon, seed).privacy.delta
     sealed = loaded(start, seed)[1]

@@ -122,7 +122,7 @@ def _sampled(work: _Work) -> Fitted:
 
 def _on_the_whole_model(work: _Work) -> Fitted:
     """DP-SGD by a trusted curator; priced by Opacus' accountant, at most what was asked for."""
-    from fedrec_research.dp_sgd import settings_for, train_dpsgd  # torch and Opacus
+    from fedrec_research.dp_sgd.sampled import settings_for, train_dpsgd  # torch and Opacus
 
     privacy = work.scenario.privacy
     streams = Streams(work.scenario.seed)

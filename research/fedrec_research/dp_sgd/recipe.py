@@ -1,9 +1,9 @@
 """DP-SGD of a plain recommender at one trusted curator, whose gradients Opacus takes; see
-`factorization.descent.dp_sgd`.
+`fedrec_research.dp_sgd.gradients`.
 
 Everybody takes part in every step, and each step is one Gaussian release of radius 1 that ledgers
 count as any other: exact, and true whoever knows who was there. Sampling users in secret would
-amplify privacy by as much as it thins the signal; it is left to research.
+amplify privacy by as much as it thins the signal; it is left to `dp_sgd.sampled`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from fedrec.arrays import Float64s, Int64s
 from fedrec.data.interactions import Interactions
 from fedrec.data.kinds import Kind
-from fedrec.errors import SettingsError, require
+from fedrec.errors import SettingsError
 from fedrec.factorization.am_ssp.client import PublishedModel
 from fedrec.factorization.descent.click_descent import CLICK_WEIGHT
 from fedrec.factorization.facts import PublicFacts
@@ -100,8 +100,7 @@ class SgdRecipe:
 
 
 def build(settings: DpSgdSettings, facts: RecipeFacts) -> Prepared:
-    """Raises SettingsError without Opacus, among three aggregators, and with personal limits."""
-    require("dpsgd", 'recipe = "dp-sgd"')
+    """Raises SettingsError among three aggregators, and with personal limits."""
     if facts.three is not None or facts.limits:
         raise SettingsError(
             'recipe = "dp-sgd" has one curator, and one epsilon for all',
@@ -126,7 +125,7 @@ def _summed(
     noise: Streams | SystemStreams,
 ) -> Sequence[Int64s]:
     """Clipped gradients at the question's table, added up; noise is the release's."""
-    from fedrec.factorization.descent.dp_sgd import summed_gradients  # torch and Opacus
+    from fedrec_research.dp_sgd.gradients import summed_gradients  # torch and Opacus
 
     table: Float64s = np.asarray(question.public["table"], np.float64)
     total = summed_gradients(

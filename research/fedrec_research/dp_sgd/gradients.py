@@ -1,5 +1,5 @@
 """Clipped gradients of users in a table of item vectors, by Opacus: the plain recommender that
-DP-SGD trains (Abadi et al. 2016; the baseline of AM-SSP App. E.1). Needs the `dpsgd` extra.
+DP-SGD trains (Abadi et al. 2016; the baseline of AM-SSP App. E.1).
 
 A sample is a user with all its events. A user's own vector is fit to its events and the current
 table inside its gradient (by the envelope theorem that is the gradient of the loss minimised over

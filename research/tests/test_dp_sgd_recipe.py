@@ -52,7 +52,7 @@ def some_events(seed: int, kind: Kind, users: int = 8, items: int = 12) -> Inter
 
 
 def summed(events: Interactions, table: np.ndarray) -> np.ndarray:
-    from fedrec.factorization.descent.dp_sgd import summed_gradients  # imports Opacus
+    from fedrec_research.dp_sgd.gradients import summed_gradients  # imports Opacus
 
     return STEP * summed_gradients(
         events, table, user_ridge=RIDGE, offset=3.0, click_weight=ALPHA, step=STEP

@@ -1,5 +1,5 @@
 """DP-SGD with users sampled in secret: what amplification would add to `recipe = "dp-sgd"`, whose
-loss this trains. Needs the `bench` extra.
+loss this trains.
 
 The model is that of `least_squares`: a table of item vectors and biases, and per user a mean and a
 vector. A sample is a user with all its ratings; each step draws every user with probability q,
@@ -36,11 +36,11 @@ from scipy import optimize
 from fedrec.arrays import Floats
 from fedrec.data.interactions import Interactions
 from fedrec.errors import SettingsError
-from fedrec.factorization.descent.dp_sgd import UserLoss, padded
 from fedrec.factorization.least_squares import LocalStageModel
 from fedrec.privacy.accounting import epsilon_of, mu_for
 from fedrec.privacy.guarantee import Guarantee
 from fedrec.randomness import Streams
+from fedrec_research.dp_sgd.gradients import UserLoss, padded
 
 _TOLERANCE = 0.01  # of epsilon: what PRV may be off, counted as spent
 
