@@ -191,7 +191,6 @@ class PrivacyCurve:
         Raises:
             SettingsError: There is no such metric, or no finite epsilon.
         """
-        from fedrec.report.charts import lines_against
         from fedrec.report.content import LineChart, Point
         from fedrec.report.figures import Chart
 
@@ -220,7 +219,7 @@ class PrivacyCurve:
             log=True,
             lower_is_better=name in {"rmse", "mae"},
         )
-        return Chart.of(str(lines_against(chart, name="curve")), "curve")
+        return Chart.of(chart, "curve")
 
     def _known(self, metric: str | None) -> str:
         known = [name for name, value in self.points[0][2].metrics.items() if value is not None]

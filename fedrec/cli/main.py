@@ -58,7 +58,7 @@ typer.core.HAS_RICH = False
 GROUPS = {
     "Start": ("train", "serve", "recommend", "demo", "data"),
     "Research": (
-        *("simulate", "compare", "figures", "scenarios", "schema", "account", "audit"),
+        *("simulate", "compare", "scenarios", "schema", "account", "audit"),
         "research",
     ),
 }

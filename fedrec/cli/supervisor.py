@@ -73,14 +73,6 @@ class Supervisor:
         """Each party and its log, in the order of their starts."""
         return [(name, child.log) for name, child in self._children.items()]
 
-    def fallen(self) -> list[tuple[str, Path]]:
-        """Names and logs of the parties whose process has ended in another way than well."""
-        return [
-            (name, child.log)
-            for name, child in self._children.items()
-            if child.process.poll() not in (None, 0)
-        ]
-
     def look(self) -> None:
         """Start again who died.
 

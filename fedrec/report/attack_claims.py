@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from markupsafe import Markup
 
 from fedrec.report.charts import LINE_HEIGHT, both_widths
-from fedrec.report.svg import Scale, as_csv, decimals, element, line, picture, sparse, text, ticks
+from fedrec.report.svg import Scale, decimals, element, line, picture, sparse, text, ticks
 
 
 @dataclass(frozen=True)
@@ -69,8 +69,6 @@ def _claims(attacks: Sequence[Attacked], axis: str, width: float, name: str) -> 
         )
         for a in shown
     )
-    rows = [(a.attack, a.claimed, a.found) for a in attacks]
-    numbers = as_csv(("attack", "claimed epsilon", "epsilon is at least"), rows) if wide else None
     return picture(
         parts,
         width=width,
@@ -78,7 +76,6 @@ def _claims(attacks: Sequence[Attacked], axis: str, width: float, name: str) -> 
         name=name,
         title="Claimed ε and what attacks prove",
         description=spoken,
-        numbers=numbers,
     )
 
 

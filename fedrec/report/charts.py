@@ -3,8 +3,7 @@ others.
 
 Each is drawn twice, for a desktop and for a phone, and the page shows one of them: text keeps its
 size on both. Lines are labelled where they end; colours come from the page (`s1` ... `s6`, told
-apart by colour-blind readers and by their labels), and a method has the same in every chart. Each
-wide drawing carries its numbers, which `fedrec figures` writes out.
+apart by colour-blind readers and by their labels), and a method has the same in every chart.
 """
 
 from __future__ import annotations
@@ -20,7 +19,6 @@ from fedrec.report.content import Convergence, LineChart, Point, PrivacyCurve, S
 from fedrec.report.svg import (
     SLOTS,
     Scale,
-    as_csv,
     chosen,
     decimals,
     element,
@@ -156,12 +154,6 @@ def _lines(chart: LineChart, width: float, name: str) -> Markup:
         chart.lower_is_better
     ]
     spoken = f"{_spoken(lines, chart.baselines)}{better}"
-    drawn = [
-        (label, p.x, p.value, p.spread or None)
-        for label, points in chart.lines.items()
-        for p in points
-    ]
-    numbers = _numbers((chart.axis, metric, "half width of the bar"), drawn, chart.baselines)
     return picture(
         parts,
         width=f.width,
@@ -169,7 +161,6 @@ def _lines(chart: LineChart, width: float, name: str) -> Markup:
         name=name,
         title=chart.title,
         description=spoken,
-        numbers=numbers if f.wide else None,
     )
 
 
@@ -209,12 +200,6 @@ def _convergence(chart: Convergence, width: float, name: str) -> Markup:
         + _end_labels(f, y, chart.lines, chart.baselines)
     )
     title = f"{chart.metric} by round"
-    rows = [
-        (series.name, step, value)
-        for series in chart.lines
-        for step, value in zip(series.x, series.y, strict=True)
-    ]
-    numbers = _numbers(("round", chart.metric), rows, chart.baselines) if f.wide else None
     spoken = _spoken(chart.lines, chart.baselines)
     return picture(
         parts,
@@ -223,7 +208,6 @@ def _convergence(chart: Convergence, width: float, name: str) -> Markup:
         name=name,
         title=title,
         description=spoken,
-        numbers=numbers,
     )
 
 
@@ -255,16 +239,6 @@ def _marked(y: Scale) -> dict[float, str]:
 
 def _mark(value: float) -> str:
     return wording.power(value) if value >= 1e4 else f"{value:.4g}"
-
-
-def _numbers(
-    header: Sequence[str], rows: Sequence[Sequence[object]], baselines: Sequence[tuple[str, float]]
-) -> str:
-    """Rows of (line, x, value, ...), and one for each level, which has no x."""
-    return as_csv(
-        ("line", *header),
-        [*rows, *((name, None, value, *("" for _ in header[2:])) for name, value in baselines)],
-    )
 
 
 def _error_bar(x: float, y: Scale, value: float, deviation: float, slot: int) -> Markup:

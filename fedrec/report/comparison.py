@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import polars as pl
-from markupsafe import Markup
 
 from fedrec.errors import SettingsError
 from fedrec.evaluation.intervals import interval
@@ -175,6 +174,7 @@ def page(
         "A guarantee covers its model alone. Metrics are measured on the data without noise: "
         "they are not private."
     )
+    drawn = line_chart(frame, metric)
     return render_table(
         TablePage(
             title="Comparison of runs",
@@ -184,12 +184,12 @@ def page(
             numbers=frozenset(range(2, 2 + len(metrics))),
             notes=[*notes, covered],
             links=[(f"../{run.name}/report.html", run.name) for run in runs],
-            chart=_chart(frame, metric),
+            chart=lines_against(drawn, name="comparison") if drawn else None,
         )
     )
 
 
-def _chart(frame: pl.DataFrame, metric: str) -> Markup | None:
+def line_chart(frame: pl.DataFrame, metric: str) -> LineChart | None:
     """The metric of each private method against epsilon, methods without privacy as levels; None
     where no private one has the metric."""
     lines = {
@@ -206,7 +206,7 @@ def _chart(frame: pl.DataFrame, metric: str) -> Markup | None:
     units = sorted(set(frame.filter(pl.col("private"))["unit"].to_list()))
     axis = f"ε per {', '.join(units)}"
     lower = metric.partition("@")[0] in _ERRORS
-    chart = LineChart(
+    return LineChart(
         f"{metric} against {axis}",
         axis,
         lines,
@@ -214,7 +214,6 @@ def _chart(frame: pl.DataFrame, metric: str) -> Markup | None:
         log=True,
         lower_is_better=lower,
     )
-    return lines_against(chart, name="comparison")
 
 
 def _points(frame: pl.DataFrame, metric: str) -> dict[str, pl.DataFrame]:
@@ -256,12 +255,12 @@ def write(
     elif path.suffix == ".csv":
         write_bytes(path, ordered(frame, metric).write_csv().encode())
     elif path.suffix == ".svg":
-        chart = _chart(frame, metric)
+        chart = line_chart(frame, metric)
         if chart is None:
             raise SettingsError(
                 f"no private run has {metric}: there is no line to draw", "Name another --metric."
             )
-        Chart.of(str(chart), "comparison").save(path)
+        Chart.of(chart, "comparison").save(path)
     else:
         raise SettingsError(
             f"{path}: no picture or table has the suffix {path.suffix!r}",

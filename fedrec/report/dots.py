@@ -15,7 +15,6 @@ from fedrec.report.charts import LINE_HEIGHT, both_widths
 from fedrec.report.content import BucketBars
 from fedrec.report.svg import (
     Scale,
-    as_csv,
     chosen,
     decimals,
     element,
@@ -93,8 +92,6 @@ def _dots(chart: BucketBars, width: float, name: str) -> Markup:
         for m, vs in chart.methods.items()
     )
     title = f"{chart.metric} {'by popularity of the item' if len(labels) > 1 else 'by method'}"
-    rows = [(m, n, v) for m, vs in chart.methods.items() for n, v in zip(labels, vs, strict=True)]
-    numbers = as_csv(("method", "items", chart.metric), rows) if wide else None
     return picture(
         parts,
         width=width,
@@ -102,7 +99,6 @@ def _dots(chart: BucketBars, width: float, name: str) -> Markup:
         name=name,
         title=title,
         description=spoken,
-        numbers=numbers,
     )
 
 

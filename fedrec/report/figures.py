@@ -1,4 +1,4 @@
-"""Charts of a page as files of their own: each as SVG, and its numbers as CSV.
+"""Charts as files of their own: each as SVG, and its numbers as CSV.
 
 Page and paper have the same drawing. A file has the light page's colours as literals, since LaTeX
 and most converters (rsvg-convert, Inkscape) read no CSS variables.
@@ -6,17 +6,18 @@ and most converters (rsvg-convert, Inkscape) read no CSS variables.
 
 from __future__ import annotations
 
-import html
+import csv
+import io
 import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from fedrec.errors import RunError, SettingsError
+from fedrec.errors import SettingsError
+from fedrec.report.charts import lines_against
+from fedrec.report.content import LineChart
 from fedrec.report.page import stylesheet
 from fedrec.storage import write_bytes
 
-_CHART = re.compile(r'<svg [^>]*aria-labelledby="([\w-]+)-t [^"]*"[^>]*>.*?</svg>', re.DOTALL)
-_NUMBERS = re.compile(r"<metadata>(.*?)</metadata>", re.DOTALL)
 _COLOUR = re.compile(r"(--[\w-]+): (#\w+);")
 
 
@@ -29,10 +30,16 @@ class Chart:
     numbers: str
 
     @classmethod
-    def of(cls, drawn: str, name: str) -> Chart:
-        """The wide drawing of a chart of `charts.py`."""
-        numbers = _NUMBERS.search(drawn)
-        return cls(name, standalone(drawn), html.unescape(numbers[1]) if numbers else "")
+    def of(cls, chart: LineChart, name: str) -> Chart:
+        """The wide drawing of lines, and a row for each point and each level, which has no x."""
+        file = io.StringIO()
+        metric = chart.title.partition(" against ")[0]
+        rows = csv.writer(file, lineterminator="\n")
+        rows.writerow(("line", chart.axis, metric, "half width of the bar"))
+        for label, points in chart.lines.items():
+            rows.writerows((label, p.x, p.value, p.spread or None) for p in points)
+        rows.writerows((name, None, value, None) for name, value in chart.baselines)
+        return cls(name, standalone(str(lines_against(chart, name=name))), file.getvalue())
 
     def save(self, path: Path | str) -> Path:
         """Write the drawing (.svg) or its numbers (.csv) and return where.
@@ -68,36 +75,3 @@ def standalone(drawn: str) -> str:
         head = head.replace(f"var({name})", colour)
     opened = picture.replace("<svg ", '<svg xmlns="http://www.w3.org/2000/svg" ', 1)
     return opened.replace(">", f">{head}", 1) + "\n"
-
-
-def charts_of(page: Path) -> list[Chart]:
-    """All charts of a page that fedrec wrote. Raises RunError where the file has none."""
-    try:
-        text = page.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise RunError(
-            f"{page} cannot be read: {error}",
-            "Give a page that fedrec wrote, for example runs/NAME/report.html.",
-        ) from error
-    found = [
-        Chart.of(match[0], match[1].removesuffix("-wide"))
-        for match in _CHART.finditer(text)
-        if _NUMBERS.search(match[0])
-    ]
-    if not found:
-        raise RunError(
-            f"{page} has no chart whose numbers can be read",
-            "Give a page of fedrec simulate, compare or audit.",
-        )
-    return found
-
-
-def write(page: Path, folder: Path) -> list[Path]:
-    """Files of all charts, `folder/NAME.svg` and `folder/NAME.csv`. Raises RunError as
-    `charts_of`."""
-    charts = charts_of(page)
-    return [
-        chart.save(folder / f"{chart.name}{suffix}")
-        for chart in charts
-        for suffix in (".svg", ".csv")
-    ]

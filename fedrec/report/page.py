@@ -32,7 +32,6 @@ from fedrec.run.statement import NOT_PRIVATE
 _EQUALS = "\N{NO-BREAK SPACE}=\N{NO-BREAK SPACE}"  # so that no line ends in "δ ="
 _CONTENTS = "<!-- contents -->"
 _STYLE = "main { max-width: 72rem; } td, th { padding-right: 1.25rem; }"
-_FOOTER = "<footer>fedrec figures PAGE writes the chart as PDF, SVG, PNG and CSV.</footer>"
 
 
 def print_result(console: Console, content: ReportContent, *, details: bool = False) -> None:
@@ -307,7 +306,6 @@ def render_table(page: TablePage) -> str:
 </div>
 {notes}
 {further}
-{_FOOTER if page.chart else ""}
 </main>
 </body>
 </html>

@@ -5,8 +5,6 @@ Colours are classes of the page, so that charts follow light and dark.
 
 from __future__ import annotations
 
-import csv
-import io
 import itertools
 import math
 from collections.abc import Iterable, Mapping, Sequence
@@ -107,26 +105,14 @@ def picture(
     name: str,
     title: str,
     description: str,
-    numbers: str | None = None,
 ) -> Markup:
-    """An accessible SVG; `name` must be unique on the page. numbers: what is drawn, as CSV, for
-    `fedrec figures`."""
+    """An accessible SVG; `name` must be unique on the page."""
     head = element("title", title, id=f"{name}-t") + element("desc", description, id=f"{name}-d")
-    head += element("metadata", numbers) if numbers else Markup()
     opening = (
         f'<svg viewBox="0 0 {width:g} {height:g}" role="img" aria-labelledby="{escape(name)}-t '
         f'{escape(name)}-d">'
     )
     return Markup(opening) + head + Markup("").join(parts) + Markup("</svg>")
-
-
-def as_csv(header: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
-    """What a chart draws, as CSV; an empty cell for None."""
-    file = io.StringIO()
-    writer = csv.writer(file, lineterminator="\n")
-    writer.writerow(header)
-    writer.writerows(rows)
-    return file.getvalue()
 
 
 def ticks(low: float, high: float, *, about: int = 5) -> list[float]:

@@ -105,45 +105,6 @@ def compare(
     )
 
 
-@app.command(short_help="Write the charts of a page as SVG and CSV.")
-def figures(
-    page: Annotated[
-        Path,
-        typer.Argument(
-            metavar="PAGE",
-            help="Page that fedrec wrote, or its run folder.",
-        ),
-    ],
-    output: Annotated[
-        Path | None,
-        typer.Option(
-            "--output", "-o", metavar="DIR", help="Folder; without it, figures beside the page."
-        ),
-    ] = None,
-    as_json: Json = False,
-) -> None:
-    """Write every chart of a page as files for a paper, and its numbers as CSV.
-
-    Pages are the report of a run, of several seeds, of a comparison and of an audit. LaTeX takes
-    SVG by its package svg; `rsvg-convert -f pdf` makes a PDF.
-
-    Examples:
-
-    \b
-      fedrec figures runs/planted/report.html
-      fedrec figures audit.html --output figures
-    """
-    from fedrec.report.figures import write
-
-    source = page / "report.html" if page.is_dir() else page
-    made = write(source, output or source.parent / "figures")
-    typer.echo(
-        json.dumps([str(path) for path in made])
-        if as_json
-        else "\n".join(str(path) for path in made)
-    )
-
-
 @app.command(short_help="List the scenarios that come with fedrec.")
 def scenarios(
     everything: Annotated[

@@ -18,7 +18,6 @@ from fedrec.evaluation.intervals import Interval
 from fedrec.report import wording
 from fedrec.report.svg import (
     Scale,
-    as_csv,
     decimals,
     element,
     line,
@@ -77,7 +76,6 @@ def drawing(study: Study, group: Group, *, name: str) -> Markup:
         parts += _drawn(drawn, x, y, study.epsilons)
     parts += _names(lines, levels, x, y)
     title = f"{study.metric.upper()} on {study.name} against ε {wording.unit(study.promise)}"
-    numbers = _numbers(study, group)
     return picture(
         parts,
         width=WIDTH,
@@ -85,31 +83,6 @@ def drawing(study: Study, group: Group, *, name: str) -> Markup:
         name=name,
         title=title,
         description=_spoken(lines, levels),
-        numbers=numbers,
-    )
-
-
-def _numbers(study: Study, group: Group) -> str:
-    """Every mean of the group, those too that are left out of the drawing."""
-    systems = study.systems(group, "ours", *OTHERS, "printed", "not private")
-    found = [
-        (_name(system), epsilon, study.mean(system.name, epsilon))
-        for system in systems
-        for epsilon in study.epsilons
-    ]
-    rows = [
-        (label, epsilon, mean.mean, mean.half if math.isfinite(mean.half) else None)
-        for label, epsilon, mean in found
-        if mean
-    ]
-    return as_csv(
-        (
-            "line",
-            f"epsilon {wording.unit(study.promise)}",
-            study.metric,
-            "half width of the 95% interval",
-        ),
-        rows,
     )
 
 
