@@ -42,7 +42,6 @@ BUILT_IN = (
     "dp-gd",
     "am-dpsgd",
     "encoder-descent",
-    "convex-ssp",
     "dp-bias",
     "dp-popularity",
     "dp-item-item",
@@ -68,7 +67,6 @@ MODELS: Mapping[str, str] = {
     "public-prior": "fedrec.factorization.default_clicks.model:PublicPriorModel",
     "published": "fedrec.factorization.am_ssp.client:PublishedModel",
     "fast-dpmf": "fedrec.factorization.least_squares:LocalStageModel",
-    "convex-ssp": "fedrec.recipes.convex_ssp:ConvexModel",
     "torch": "fedrec.torch_modules.model:TorchModel",
 }
 """Kinds of models that fedrec's own recipes release, and the class of each: a name is known without
@@ -330,15 +328,20 @@ def reading(key: str) -> str:
     >>> reading("optimizer")
     '"published" or "dp-cmf"'
     """
-    return " or ".join(f'"{name}"' for name, of in _own() if key in of.keys)
+    named = [f'"{name}"' for name, of in _own() if key in of.keys]
+    return " or ".join(named) or "one that an extension registers"
 
 
 def _outside_models() -> dict[str, Any]:
+    """Of recipes from outside; those of installed packages are loaded for it."""
+    for name in outside():
+        with suppress(SettingsError):  # one that cannot be loaded has no models
+            find(name)
     return {name: kind for known in _REGISTERED.values() for name, kind in known.models.items()}
 
 
 def model_kinds() -> tuple[str, ...]:
-    """Names of the kinds of models of fedrec's own recipes and of all registered ones.
+    """Names of the kinds of models of fedrec's own recipes, and of registered and installed ones.
 
     Returns:
         Fedrec's own first.

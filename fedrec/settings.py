@@ -210,7 +210,7 @@ class Scenario(Table):
         "dp-cmf: with public data, see [collective]; "
         "noisy-descent, dp-gd: noisy gradient descent on item vectors; encoder-descent: on a "
         "linear item encoder; am-dpsgd: AM-SSP Alg. 6; "
-        "convex-ssp: clicks by logistic loss; dp-bias: ratings by item biases and own means; "
+        "dp-bias: ratings by item biases and own means; "
         "dp-popularity: clicks by counts; "
         "dp-item-item: clicks by one Gram of the most clicked items and EASE; "
         "torch: clicks by a PyTorch module of your own, named in [own]; "

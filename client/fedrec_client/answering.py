@@ -52,7 +52,7 @@ Check = Callable[[Reports], object]
 """What else reports must pass: it raises where they do not."""
 OF_DIRECTIONS = ("base", "pull")
 """Public arrays of (d, d) and (d,), d the width of V: the sum of a convex loss over the whole
-catalogue (`factorization.convex.Catalogue`)."""
+catalogue (`Catalogue` of `convex-ssp`)."""
 
 
 def _passed(reports: Reports) -> None:

@@ -25,7 +25,7 @@ class MatrixFactorization(Recommender):
         delta: Probability with which the guarantee may fail; far below 1 / users.
         method: "default", or another `recipe` of a scenario: "ssp1", "ssp2" or "am-ssp",
             "am-dpsgd", "ada-dpals", "ada-dpgd" and "dp-cmf" are methods of papers,
-            "noisy-descent" of ratings and "convex-ssp" of clicks are ours.
+            "noisy-descent" of ratings is ours.
         noise: "system" draws from the operating system; "seeded" repeats to the byte, for
             experiments only.
         seed: Of the initialisation, and of seeded noise.

@@ -57,7 +57,7 @@ _REMEDIES: Mapping[str, str] = {
     _DESCENT + "learning_rate': {value}}}).": (
         "learning_rate lr lr_all lr_bu lr_bi lr_pu lr_qi eta0 power_t"
     ),
-    "Leave it out, or weigh clicks by method='convex-ssp', "
+    "Leave it out, or, with fedrec-research, weigh clicks by method='convex-ssp', "
     "settings={{'model.click_weight': {value}}}.": "alpha confidence weight_scale",
     "Leave it out: fedrec.ItemItem keeps all neighbours and is solved by EASE.": (
         "__init__.k min_k max_k n_neighbors min_support sim_options bsl_options max_nbrs min_nbrs "

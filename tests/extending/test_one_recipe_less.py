@@ -46,7 +46,7 @@ def test_a_recipe_without_its_file_is_refused_and_every_other_one_is_found(
         if name != missing:
             assert registry.require(name).name == name
     assert f'"{missing}"' not in registry.fitting("ratings") + registry.fitting("clicks")
-    for kind in registry.model_kinds():
+    for kind in registry.MODELS:
         if not registry.MODELS[kind].startswith(FILES[missing]):
             assert registry.model_class(kind).of_arrays
 

@@ -13,7 +13,7 @@ What is public and what is charged:
 With f's quadratic at the public centre c_j = b_j + v_j.mean and the slope and curvature f', f'' of
 a normal population, the gradient of all that is not a click is, per user, f'_j mean + f''_j
 covariance v_j: two public moments serve all items, and no zero is ever sampled. Guarantee (user,
-add/remove): each release has sensitivity 1 (`factorization.convex`, with the proof), all else is
+add/remove): each release has sensitivity 1 (`convex_ssp.client`, with the proof), all else is
 post-processing, and the composition of the plan's releases is exact.
 
 Where we leave Alg. 7: T steps are charged by GDP, not by sqrt(8 T log 1/delta) / epsilon; a user's
@@ -36,15 +36,6 @@ import numpy.typing as npt
 from fedrec.arrays import Float32s, Float64s
 from fedrec.data.interactions import Interactions
 from fedrec.data.kinds import Kind
-from fedrec.factorization import convex as convex_client
-from fedrec.factorization.convex import (
-    LOSSES,
-    POPULATION,
-    Catalogue,
-    Logistic,
-    Loss,
-    Quadratic,
-)
 from fedrec.factorization.default_clicks import recipe as clicks
 from fedrec.factorization.default_clicks import settings as click_settings
 from fedrec.factorization.default_clicks.recipe import ClickRecipe
@@ -57,6 +48,15 @@ from fedrec.preparing import Prepared, RecipeFacts
 from fedrec.privacy.calibration import Plan
 from fedrec.registry import RecipeSpec, whole_scenario
 from fedrec.settings import RecipeScenario
+from fedrec_research.convex_ssp import client as convex_client
+from fedrec_research.convex_ssp.client import (
+    LOSSES,
+    POPULATION,
+    Catalogue,
+    Logistic,
+    Loss,
+    Quadratic,
+)
 
 Arrays = dict[str, npt.NDArray[np.generic]]
 
@@ -347,6 +347,7 @@ SPEC = RecipeSpec(
     build=build,
     client_steps=client_steps,
     kinds=("clicks",),
+    models={"convex-ssp": ConvexModel},
     read=whole_scenario,
     keys=frozenset(
         {

@@ -14,8 +14,6 @@ from scipy.optimize import minimize
 
 from fedrec.data.interactions import Interactions
 from fedrec.errors import SettingsError
-from fedrec.factorization import convex as convex_client
-from fedrec.factorization.convex import Catalogue, Logistic, Loss, Quadratic
 from fedrec.factorization.facts import PublicFacts
 from fedrec.factorization.least_squares import solve_clicks
 from fedrec.federation.messages import RoundDone, train
@@ -23,8 +21,10 @@ from fedrec.in_process import Loopback
 from fedrec.privacy.accounting import Ledger
 from fedrec.randomness import Streams
 from fedrec.recipes import Prepared, prepare
-from fedrec.recipes.convex_ssp import Population
 from fedrec.settings import load
+from fedrec_research.convex_ssp import client as convex_client
+from fedrec_research.convex_ssp.client import Catalogue, Logistic, Loss, Quadratic
+from fedrec_research.convex_ssp.recipe import Population
 
 ITEMS = 25
 d = 4
