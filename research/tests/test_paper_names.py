@@ -14,7 +14,9 @@ ROOT = Path(__file__).parents[2]
 
 def test_every_name_is_a_recipe_of_a_shipped_scenario_and_its_step_is_tested() -> None:
     page = (ROOT / "research/docs/papers.md").read_text()
-    rows = re.findall(r"^\| .+? \| (`.+`) \| `(tests/.+?)::(test_\w+)` \|$", page, re.MULTILINE)
+    rows = re.findall(
+        r"^\| .+? \| (`.+`) \| `((?:research/)?tests/.+?)::(test_\w+)` \|$", page, re.MULTILINE
+    )
     names = {name for row in rows for name in re.findall(r"`([^`]+)`", row[0])}
     assert names == {*NAMES, NEWS}
     for _, file, test in rows:
