@@ -18,12 +18,13 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from benchmarks.measuring import memory_mb
+from benchmarks.planted_parts import PlantedSource, planted_data
 from benchmarks.results import Row, Tables
 from fedrec.data.planted import SHAPES
-from fedrec.run.data.describing import partition
+from fedrec.run.data.datasets import planted_shape
 from fedrec.run.job import RuntimeChoice
 from fedrec.run.partitions.methods import CountTask, RoundTask
-from fedrec.run.partitions.parts import Parts, PartTask, Told, merged
+from fedrec.run.partitions.parts import InThisProcess, PartTask, Told, merged
 from fedrec.run.partitions.run import run as run_over
 from fedrec.settings import load
 
@@ -32,18 +33,12 @@ PEOPLE_IN_PART = 5_460
 
 
 @dataclass
-class Sampled:
+class Sampled(InThisProcess):
     """An engine that counts all parts and maps any other task on `sample` alone; see
     `protocol.Engine`. passes: the core seconds of each."""
 
-    source: Parts
     sample: Sequence[int]
     passes: list[Row] = field(default_factory=list)
-
-    @property
-    def parts(self) -> int:
-        """See `protocol.Engine`."""
-        return len(self.source.data.parts)
 
     def reduce(self, task: PartTask, told: Told, *, only: int | None = None) -> Any:
         """See `protocol.Engine`; of the sample, unless parts are counted."""
@@ -67,9 +62,6 @@ class Sampled:
         self.passes.append(row)
         return total
 
-    def close(self) -> None:
-        """See `protocol.Engine`."""
-
 
 def run(*, quick: bool, users: Sequence[int] = ()) -> Tables:
     """A row for each number of people, and the passes of the last."""
@@ -89,10 +81,11 @@ def _trained(people: int, sample: int) -> tuple[Row, list[Row]]:
         path = f"{folder}/parts"
         started = time.process_time()
         words = [f"data.planted.{name}={number}" for name, number in sizes.items()]
-        partition(load(None, words), path, parts=parts, resume=False, where_read=True)
+        asked = load(None, words)
+        world = planted_data(planted_shape(asked.data), asked.seed, parts)
         chosen = load(None, [f'data.path="{path}"', f'run.directory="{Path(folder) / "runs"}"'])
         spread = [parts * (2 * number + 1) // (2 * sample) for number in range(sample)]
-        engine = Sampled(Parts(chosen, cache_bytes=0), spread)
+        engine = Sampled(PlantedSource(chosen, cache_bytes=0, world=world), spread)
         run_over(
             chosen, name="scale", choice=RuntimeChoice("partitions"), quiet=True, opened=engine
         )

@@ -37,7 +37,6 @@ from fedrec.data.partitions import (
     write_part,
 )
 from fedrec.data.planted import PlantedShape, generate_chunks, planted_items
-from fedrec.data.planted_parts import PlantedParts
 from fedrec.data.resolving import Rows
 from fedrec.data.table_batches import row_batches
 from fedrec.data.tables import AskedTable
@@ -174,13 +173,6 @@ def partition_planted(
         titles=items.titles, features=items.features,
         provenance=Provenance("planted", (), report), timed=True, given=(),
     )  # fmt: skip
-    discard(work, "pieces")
-
-
-def partition_planted_where_read(planted: PlantedParts, output: str, work: Path) -> None:
-    """A manifest alone: whoever reads a part plants it."""
-    text = json.dumps(planted.manifest(), indent=1, sort_keys=True) + "\n"
-    Place(output).write(MANIFEST, text.encode())
     discard(work, "pieces")
 
 

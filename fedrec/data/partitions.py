@@ -9,9 +9,6 @@ ratings and `times` where there are any; lists `test_*` and `validation_*` where
 divided. A user is in one part, by a hash of the id, so that parts are random samples of the users,
 each the same whoever else is in the data. DIR is a folder, or a URL of any file system that fsspec
 knows (`s3://bucket/data`).
-
-Where the manifest is one of `planted_parts`, there are no files of parts: who reads a part plants
-it.
 """
 
 from __future__ import annotations
@@ -21,7 +18,7 @@ import io
 import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -32,7 +29,6 @@ import polars as pl
 from scipy import sparse
 
 from fedrec.arrays import Int64s
-from fedrec.data import planted_parts
 from fedrec.data.features import FeatureBag, PublicFeatures
 from fedrec.data.frame_files import parquet_of
 from fedrec.data.ids import person_id
@@ -46,7 +42,6 @@ from fedrec.data.interactions import (
 )
 from fedrec.data.keyed_hash import Words, hashed, id_words
 from fedrec.data.kinds import KINDS, Kind
-from fedrec.data.planted_parts import PlantedParts
 from fedrec.errors import DataError, require
 from fedrec.storage import PRIVATE, bounded_bytes, parsed_json, write_bytes
 
@@ -153,7 +148,7 @@ class PartitionedData:
     """A data set whose events lie in parts; what is public of it is in memory.
 
     parts: the files, in the order of their names. timed: whether events have times. given: which of
-    `GIVEN` the source came with. planted: whence parts come that have no file.
+    `GIVEN` the source came with.
     """
 
     place: Place
@@ -168,7 +163,6 @@ class PartitionedData:
     provenance: Provenance
     timed: bool
     given: tuple[str, ...]
-    planted: PlantedParts | None = None
 
     @property
     def num_items(self) -> int:
@@ -188,8 +182,6 @@ class PartitionedData:
         return self._part(index)[0]
 
     def _part(self, index: int) -> tuple[Part, tuple[str, ...]]:
-        if self.planted is not None:
-            return self._planted_part(self.planted, index)
         file = self.parts[index]
         place = f"{self.place.root}/{file.name}"
         frame = _frame(self.place.read(file.name, file.size_bytes), file.sha256, place)
@@ -235,12 +227,6 @@ class PartitionedData:
         numbers = frame["number"]
         if numbers.n_unique() < len(ids) or not numbers.is_between(0, self.num_users - 1).all():
             raise ValueError("the numbers of its users are not each another one of all")
-
-    def _planted_part(self, planted: PlantedParts, index: int) -> tuple[Part, tuple[str, ...]]:
-        numbers, events = planted.read(index)
-        ids = tuple(str(number + 1) for number in numbers.tolist())
-        events = replace(events, user_words=id_words(ids), item_words=self.item_words)
-        return Part(numbers, events, None, None), ids
 
     def _events(self, frame: pl.DataFrame, prefix: str, words: Words) -> Interactions:
         lengths = frame[f"{prefix}items"].list.len()
@@ -339,8 +325,6 @@ def open_partitions(path: str) -> PartitionedData:
     content = place.read(MANIFEST, MOST_BYTES)
     try:
         told = parsed_json(content)
-        if told["format"] == planted_parts.FORMAT:
-            return _of_planted(place, planted_parts.opened(told, f"{path}/{MANIFEST}"))
         if told["format"] != FORMAT:
             raise ValueError(f"format {told['format']!r}, expected {FORMAT!r}")
         parts = tuple(PartFile(**part) for part in told["parts"])
@@ -383,23 +367,6 @@ def open_partitions(path: str) -> PartitionedData:
         raise DataError(
             f"{path}/{MANIFEST} is no manifest of partitions: {failure}", _REMEDY
         ) from None
-
-
-def _of_planted(place: Place, planted: PlantedParts) -> PartitionedData:
-    shape = planted.shape
-    items = planted.items
-    parts = tuple(
-        PartFile(f"part-{index:05d}, planted", part.users, part.events, 0, "")
-        for index, part in enumerate(map(planted.shape_of, range(planted.parts)))
-    )
-    ids = tuple(str(j + 1) for j in range(shape.items))
-    note = f"planted with seed {planted.seed} in {planted.parts} parts where they are read: {shape}"
-    provenance = Provenance("planted", (), ReadReport(shape.events, shape.events, notes=(note,)))
-    return PartitionedData(
-        place, shape.kind, KINDS[shape.kind].scale(shape.value_range), shape.users, ids,
-        items.titles, items.features, id_words(ids), parts, provenance,
-        timed=True, given=(), planted=planted,
-    )  # fmt: skip
 
 
 def _frame(content: bytes, sha256: str, name: str) -> pl.DataFrame:

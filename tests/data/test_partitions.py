@@ -17,7 +17,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from fedrec.data import partitioning, planted_parts
+from fedrec.data import partitioning
 from fedrec.data.interactions import Dataset
 from fedrec.data.keyed_hash import id_words
 from fedrec.data.partitions import MANIFEST, open_partitions, part_of
@@ -138,79 +138,6 @@ def test_batches_are_many_where_a_file_is_large(
     lengths = [len(frame) for frame, _ in row_batches(asked)]
     assert len(lengths) > 5
     assert sum(lengths) == 7_500
-
-
-def _where_read(folder: Path, *more: str, parts: int = 4) -> str:
-    scenario = load(None, ["data.preset=small", *more])
-    partition(scenario, str(folder), parts=parts, resume=False, where_read=True)
-    return str(folder)
-
-
-def test_a_part_planted_where_it_is_read_is_the_same_for_whoever_reads_it_and_when(
-    tmp_path: Path,
-) -> None:
-    path = _where_read(tmp_path / "parts")
-    assert [file.name for file in (tmp_path / "parts").iterdir()] == [MANIFEST]
-    one = [open_partitions(path).read_part(index) for index in range(4)]
-    for index in (3, 1, 0, 2):
-        planted_parts._items.cache_clear()  # as a process that has read nothing yet
-        again = open_partitions(path).read_part(index)
-        np.testing.assert_array_equal(again.numbers, one[index].numbers)
-        for name in ("user_ptr", "items", "values", "times", "user_words", "item_words"):
-            np.testing.assert_array_equal(
-                getattr(again.events, name), getattr(one[index].events, name)
-            )
-
-
-def test_parts_planted_where_they_are_read_hold_all_users_each_another_on_the_planted_items(
-    tmp_path: Path,
-) -> None:
-    data = open_partitions(_where_read(tmp_path / "parts", parts=7))
-    read_parts = [data.read_part(index) for index in range(7)]
-    before = planted(SHAPES["small"], seed=1)
-    numbers = np.concatenate([part.numbers for part in read_parts])
-    np.testing.assert_array_equal(numbers, np.arange(300))
-    assert sum(len(part.events) for part in read_parts) == data.events == 7_500
-    assert [len(part.events) for part in read_parts] == [file.events for file in data.parts]
-    assert len({part.events.user_ptr.tobytes() for part in read_parts}) == 7
-    assert len({part.events.items[:5].tobytes() for part in read_parts}) == 7
-    assert data.titles == before.catalogue.titles
-    # of planted data: items that many met in one world are those that many met in the other
-    counts = [
-        np.bincount(events.items, minlength=120)
-        for events in (data.whole().interactions, before.interactions)
-    ]
-    assert np.corrcoef(*counts)[0, 1] > 0.9
-
-
-def test_a_manifest_whose_items_are_not_those_that_this_machine_plants_is_refused(
-    tmp_path: Path,
-) -> None:
-    path = Path(_where_read(tmp_path / "parts")) / MANIFEST
-    path.write_text(path.read_text().replace('"seed": 1', '"seed": 2'))
-    with pytest.raises(DataError, match="plants other items"):
-        open_partitions(str(path.parent))
-    path.write_text(path.read_text().replace('"parts": 4', '"parts": 301'))
-    with pytest.raises(DataError, match="no manifest"):
-        open_partitions(str(path.parent))
-
-
-@pytest.mark.parametrize(
-    ("words", "parts", "resume", "said"),
-    [
-        (['data.path="ml-1m"'], 2, False, "no data to read"),
-        (["data.preset=small"], 2, True, "no work to resume"),
-        (["data.preset=small"], 301, False, "more than the 300 users"),
-    ],
-)
-def test_what_cannot_be_planted_where_it_is_read_is_refused(
-    tmp_path: Path, words: list[str], parts: int, resume: bool, said: str
-) -> None:
-    with pytest.raises(SettingsError, match=said):
-        partition(
-            load(None, words), str(tmp_path / "parts"), parts=parts, resume=resume, where_read=True
-        )
-    assert not (tmp_path / "parts").exists()
 
 
 def test_a_part_is_divided_as_within_the_whole(tmp_path: Path) -> None:

@@ -4,7 +4,6 @@ exactly once."""
 from __future__ import annotations
 
 import itertools
-import pickle
 import socket
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -269,20 +268,6 @@ def test_every_part_counts_once_whenever_a_worker_dies(
     again = engine.reduce(CountTask(), _quiet)
     assert _counted(again) == expected
     assert fake.calls > 6
-
-
-def test_parts_planted_where_they_are_read_cross_to_workers_as_a_path(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    small = load(None, ["data.preset=small"])
-    partition(small, str(tmp_path / "parts"), parts=5, resume=False, where_read=True)
-    source = Parts(load(None, [f'data.path="{tmp_path / "parts"}"']))
-    expected = _counted(InThisProcess(source).reduce(CountTask(), _quiet))
-    sent = pickle.dumps(source)
-    assert len(sent) < 10_000
-    engine, fake = _engine(pickle.loads(sent), monkeypatch, 3, lambda name, call: call == 4)
-    assert _counted(engine.reduce(CountTask(), _quiet)) == expected
-    assert fake.calls > 5
 
 
 def test_a_node_that_joins_in_a_pass_is_used(parts: Parts, monkeypatch: pytest.MonkeyPatch) -> None:

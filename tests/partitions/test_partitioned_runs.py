@@ -88,21 +88,6 @@ def test_partitions_give_the_model_and_the_errors_of_the_whole(tmp_path: Path, w
             ), (baseline, name)
 
 
-def test_parts_planted_where_they_are_read_give_the_model_of_the_same_parts_written(
-    tmp_path: Path,
-) -> None:
-    small = load(None, ["data.preset=small"])
-    partition(small, str(tmp_path / "read"), parts=3, resume=False, where_read=True)
-    path = f'data.path="{tmp_path / "read"}"'
-    partition(load(None, [path]), str(tmp_path / "written"), parts=4, resume=False)
-    whole = run(_settings(tmp_path, path), name="whole", quiet=True)
-    for folder in ("read", "written"):
-        chosen = _settings(tmp_path, f'data.path="{tmp_path / folder}"')
-        apart = run_over(chosen, name=folder, choice=PARTITIONS, quiet=True)
-        assert _model(apart) == _model(whole)
-        assert apart["metrics"] == pytest.approx(whole["metrics"], rel=1e-5, abs=1e-5)
-
-
 def test_a_run_goes_on_over_partitions_to_the_same_bytes(tmp_path: Path) -> None:
     chosen = _settings(tmp_path, _parts(tmp_path))
     whole = run_over(chosen, name="r", choice=PARTITIONS, quiet=True)

@@ -232,13 +232,6 @@ def data_partition(
     resume: Annotated[
         bool, typer.Option("--resume", help="Finish what an interrupted command began.")
     ] = False,
-    where_read: Annotated[
-        bool,
-        typer.Option(
-            "--planted-where-read",
-            help="Of planted data: write a manifest alone; who reads a part plants it.",
-        ),
-    ] = False,
     as_json: Json = False,
 ) -> None:
     """Write a data set as partitions by user: Parquet files that any machine reads on its own, and
@@ -248,10 +241,6 @@ def data_partition(
     drawn in chunks, so that memory is bounded by a part; other formats are read whole. Every
     command takes the folder as data.path. The files hold personal data: protect them as you protect
     the data.
-
-    With --planted-where-read, planted data of any size takes no disk: a part is planted from the
-    seed and its number by the process that reads it. It is another world than the one written from
-    the same seed.
 
     Examples:
 
@@ -271,7 +260,6 @@ def data_partition(
         task = progress.add_task("partitions", total=parts)
         made = partition(
             load(None, [*words, *(overrides or ())]), output, parts=parts, resume=resume,
-            where_read=where_read,
             told=lambda done, total: progress.update(task, completed=done, total=total),
         )  # fmt: skip
     said = (

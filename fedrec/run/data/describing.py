@@ -20,7 +20,6 @@ from fedrec.data.news_files import splits_of
 from fedrec.data.partitioning import Told
 from fedrec.data.partitions import open_partitions
 from fedrec.data.planted import write_parquet
-from fedrec.data.planted_parts import PlantedParts
 from fedrec.data.read import detect, read, require_options
 from fedrec.data.read import formats as readers
 from fedrec.data.splits import Fold
@@ -184,12 +183,10 @@ def partition(
     *,
     parts: int,
     resume: bool,
-    where_read: bool = False,
     told: Told = lambda done, total: None,
 ) -> dict[str, Any]:
     """Write the partitions and return what the manifest says in short. Tables are read in batches,
     planted data is drawn in chunks, other formats, whose data sets are small, are read whole.
-    where_read: write no part, which is then planted by whoever reads it.
 
     Raises SettingsError for news and for choices among all users, RunError where the folder is in
     use, and what reading raises.
@@ -215,14 +212,11 @@ def partition(
         "this data",
         "Leave it out.",
     )
-    planted = _where_read(data, scenario.seed, parts, resume) if where_read else None
     source = scenario.model_dump_json(include={"data": True}) + (
         "" if data.path else str(scenario.seed)
     )
     work = partitioning.open_output(output, parts=parts, source=source, resume=resume)
-    if planted is not None:
-        partitioning.partition_planted_where_read(planted, output, work)
-    elif not data.path:
+    if not data.path:
         partitioning.partition_planted(
             planted_shape(data), scenario.seed, output, work, parts=parts, told=told
         )
@@ -251,20 +245,6 @@ def partition(
         "largest_part": max(sizes), "bytes": sum(part.size_bytes for part in made.parts),
         "not_covered": list(made.provenance.not_covered),
     }  # fmt: skip
-
-
-def _where_read(data: DataSettings, seed: int, parts: int, resume: bool) -> PlantedParts:
-    if resume or data.path:
-        raise SettingsError(
-            f"--planted-where-read has no {'work to resume' if resume else 'data to read'}",
-            f"Leave {'--resume' if resume else 'the data'} out.",
-        )
-    shape = planted_shape(data)
-    if parts > shape.users:
-        raise SettingsError(
-            f"--parts {parts} is more than the {shape.users} users", "Give fewer parts."
-        )
-    return PlantedParts(shape, seed, parts)
 
 
 def require_partitionable(scenario: Scenario) -> None:

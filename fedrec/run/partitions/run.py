@@ -59,15 +59,15 @@ def run(
     resume: bool = False,
     quiet: bool = False,
     on_round: OnRound | None = None,
-    opened: Engine | None = None,
+    opened: InThisProcess | None = None,
 ) -> dict[str, Any]:
-    """What `simulate.run` does, over parts. opened: an engine over them, in the place of
-    `choice`'s.
+    """What `simulate.run` does, over parts. opened: an engine over parts of its own,
+    in the place of `choice`'s over those of data.path.
 
     Raises SettingsError where the data is not partitioned or the scenario needs it whole."""
     console = Console(stderr=True, quiet=quiet)
     started = time.perf_counter()
-    if not scenario.data.path or not is_partitioned(scenario.data.path):
+    if opened is None and not (scenario.data.path and is_partitioned(scenario.data.path)):
         what = scenario.data.path or "planted data"
         raise SettingsError(
             f"--runtime {choice.runtime} needs data in partitions, and {what} is not",
@@ -78,7 +78,7 @@ def run(
             f"privacy.shares has no effect with --runtime {choice.runtime}",
             "Leave one of the two out.",
         )
-    parts = Parts(scenario)
+    parts = opened.source if opened else Parts(scenario)
     parts.require_usable()
     with (
         open_folder(scenario, name, choice, resume=resume) as folder,
@@ -340,7 +340,7 @@ def _some_users(parts: Parts, sizes: Sizes, console: Console) -> Split:
         events = 0
         for index in range(len(parts.data.parts)):
             read.append(
-                Parts(parts.scenario, cache_bytes=0).read(index).split
+                replace(parts, cache_bytes=0, _kept={}).read(index).split
                 if index
                 else parts.read(index).split
             )
