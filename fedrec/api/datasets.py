@@ -88,7 +88,7 @@ class Dataset(Answering):
             rating: Column of ratings. Without one, `rating_range` takes the column rating, or the
                 one that is called as ratings are (stars, score ...); without both every row is a
                 click.
-            time: Column of times: seconds, dates or ISO text.
+            time: Column of times: seconds, dates or ISO text. Guessed where the name is usual.
             rating_range: Lowest and highest rating; needed with `rating`. It is public, so it must
                 not be read off the data.
             click_threshold: Makes clicks of ratings: the lowest that counts as a click. Without a
@@ -223,7 +223,7 @@ class Dataset(Answering):
             user: Column of user ids, of a table.
             item: Column of item ids, of a table.
             rating: Column of ratings, of a table.
-            time: Column of times, of a table.
+            time: Column of times, of a table. Guessed where the name is usual.
             settings: Keys of the scenario's table `[data]`, for example `rating_range=(1, 5)`.
 
         Returns:

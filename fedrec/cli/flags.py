@@ -72,7 +72,13 @@ ClicksFrom = Annotated[
     ),
 ]
 Time = Annotated[
-    str, option("--time", "COLUMN", "Column of times, by which the last of two ratings is kept.")
+    str,
+    option(
+        "--time",
+        "COLUMN",
+        "Column of times, guessed where the name is usual: lists follow the latest clicks, and the "
+        "last of two ratings is kept.",
+    ),
 ]
 Decimal = Annotated[
     str, option("--decimal", "MARK", "Mark before the decimals of ratings: . or a comma.")

@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+import polars as pl
+
 from fedrec.data.columns import guessed, like_opinions, like_ratings, opinions, plain_name, usual
+from fedrec.data.values import times_of
 from fedrec.errors import SettingsError, UnusedColumnsWarning, warn
 
 
@@ -53,10 +56,13 @@ def used_columns(
     Where there is no column user, or item, the one that is usually called so is taken. rated:
     whether a scale or a threshold asks for ratings: without a name they are the column `rating`,
     else the one that is called as ratings, thumbs or counts are. name: of the table. first: the
-    first values of columns. Warns with `UnusedColumnsWarning` of one that looks like a rating, a
+    first values of columns; times are taken from the column that is called so where these are
+    times. Warns with `UnusedColumnsWarning` of one that looks like a rating, a
     thumb or a count, by its name or by its values. Raises SettingsError
     where ratings have no scale, or several may be meant."""
     named, guesses = _with_guesses(named, found)
+    named, timed = _with_times(named, found, first)
+    guesses = (*guesses, *timed)
     taken = named.names().values()
     alike = usual("rating", found) or opinions(found)
     # what grows with dislike is never guessed
@@ -109,3 +115,23 @@ def _with_guesses(
     guesses = [f"{role}s in the column {roles[role]!r}" for role in lost if roles[role] in found]
     note = (f"guessed: {', '.join(guesses)}",) if guesses else ()
     return (replace(named, **roles) if roles["user"] != roles["item"] else named), note
+
+
+def _with_times(
+    named: TableColumns,
+    found: Sequence[str],
+    first: Callable[[Sequence[str]], Mapping[str, Iterable[object]]],
+) -> tuple[TableColumns, tuple[str, ...]]:
+    """Times in the column that is called so, where nothing was said, one is meant, and its first
+    values are times of one unit."""
+    alike = [name for name in usual("timestamp", found) if name not in named.names().values()]
+    if named.timestamp is not None or not alike:
+        return named, ()
+    if len(alike) > 1 and plain_name(alike[0]) != "timestamp":
+        return named, ()
+    (values,) = first(alike[:1]).values()
+    times = times_of(pl.Series(list(values), strict=False))
+    known = times.seconds.is_finite().fill_null(value=False)
+    if times.other is not None or known.is_empty() or not known.all():
+        return named, ()
+    return replace(named, timestamp=alike[0]), (f"guessed: times in the column {alike[0]!r}",)

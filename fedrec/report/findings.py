@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fedrec.data.interactions import Interactions
+from fedrec.evaluation.als import ITEM_ITEM
 from fedrec.evaluation.controls import in_one_line
 from fedrec.evaluation.toplists import nearest
 from fedrec.factorization.rankers import Model, ranker_of
@@ -238,6 +239,7 @@ def _details(run: Run) -> Iterator[str]:
         if outcome is not run.outcome and outcome.verdicts:
             promise = statement.promise_in_short(trained.prepared.plan.guarantee)
             yield f"{name}{promise}: {in_one_line(outcome.verdicts)}"
+    yield from _popular_lists(run)
     for name, said in run.evaluation.items():
         yield f"What people say of rows that the model was not trained on, {name}: {said.words}."
     for name, words in run.limits.items():
@@ -245,6 +247,25 @@ def _details(run: Run) -> Iterator[str]:
     ranked = run.outcome.ranking.users if run.outcome.ranking else run.sizes.able
     if ranked < run.sizes.able:
         yield f"Lists were measured on a sample of {ranked:,} of {run.sizes.able:,} users."
+
+
+def _popular_lists(run: Run) -> Iterator[str]:
+    """How popular listed items are at each epsilon and in exact item-item's lists, how many items
+    are listed at all, and how much of their lists two people share."""
+    k = max(run.scenario.evaluation.cutoffs)
+    shown = [(f"epsilon {e:g}", outcome) for e, outcome in sorted(run.outcomes.items())]
+    shown += [(name, run.rivals[name]) for name in (ITEM_ITEM,) if name in run.rivals]
+    for name, outcome in shown:
+        # no number where fewer than two people have lists
+        if outcome.ranking is not None and math.isfinite(
+            (lists := outcome.ranking.lists[k]).diversity
+        ):
+            yield (
+                f"Lists of {k}, {name}: a listed item has {lists.mean_popularity:,.0f} "
+                f"{run.split.train.kind} on average, an item of a training row "
+                f"{lists.train_popularity:,.0f}; {lists.coverage:.0%} of the catalogue is listed, "
+                f"and two people share {1 - lists.diversity:.0%} of their lists."
+            )
 
 
 def _named(metric: str) -> str:

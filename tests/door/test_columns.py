@@ -63,6 +63,34 @@ def test_an_opinion_that_is_not_used_is_warned_of_and_noted(
 
 
 @pytest.mark.parametrize("door", DOORS)
+@pytest.mark.parametrize(
+    ("name", "values"),
+    [
+        ("timestamp", [1_700_000_000, 1_700_000_060, 1_700_000_120]),
+        ("Date", ["2023-11-14", "2023-11-15", "2023-11-16"]),
+    ],
+)
+def test_times_are_read_from_the_column_that_is_called_so(
+    door: str, name: str, values: list[object], tmp_path: Path
+) -> None:
+    data = DOORS[door](pl.DataFrame({**LOG, name: values}), tmp_path)
+    times = data.source.interactions.times
+    assert times is not None
+    assert times.min() >= 1_699_920_000
+    assert data.notes[0] == f"guessed: times in the column {name!r}"
+
+
+@pytest.mark.parametrize("door", DOORS)
+@pytest.mark.parametrize("values", [["soon", "late", "now"], [None, 1_700_000_000, None]])
+def test_a_column_of_that_name_without_times_is_not_used(
+    door: str, values: list[object], tmp_path: Path
+) -> None:
+    data = DOORS[door](pl.DataFrame({**LOG, "time": values}), tmp_path)
+    assert data.source.interactions.times is None
+    assert "columns not used: time" in data.notes
+
+
+@pytest.mark.parametrize("door", DOORS)
 def test_other_columns_are_noted_and_nothing_is_warned_of(door: str, tmp_path: Path) -> None:
     data = DOORS[door](pl.DataFrame({**LOG, "shop": [1, 1, 1]}), tmp_path)
     assert data.notes[0] == "columns not used: shop"

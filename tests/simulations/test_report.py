@@ -18,7 +18,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
+from fedrec.evaluation.als import ITEM_ITEM
 from fedrec.evaluation.controls import Verdict, compare, in_one_line
+from fedrec.evaluation.ranking import ListStatistics
 from fedrec.evaluation.ratings import RatingMetrics
 from fedrec.privacy.guarantee import Guarantee, non_private
 from fedrec.report import charts, dots, findings, page, svg, wording
@@ -675,3 +677,25 @@ def test_the_published_recipe_beside_a_run_is_named_as_one_whose_settings_a_rule
     curve = findings._curve(run, "rmse")  # type: ignore[arg-type]
     assert curve is not None
     assert set(curve.lines) == {"fedrec default", "published recipe, settings by rule"}
+
+
+def test_lists_are_said_to_be_popular_beside_each_epsilon_and_beside_exact_ones() -> None:
+    lists = ListStatistics(20, 0.25, 0.5, 90.0, 30.0, 1.0, 0.4)
+    alone = dataclasses.replace(lists, diversity=math.nan)
+    with_lists, with_one, without = (
+        SimpleNamespace(ranking=found and SimpleNamespace(lists={20: found}))
+        for found in (lists, alone, None)
+    )
+    run = SimpleNamespace(
+        scenario=load(None, ["evaluation.cutoffs=[10, 20]"]),
+        split=SimpleNamespace(train=SimpleNamespace(kind="clicks")),
+        outcomes={1.0: with_lists, 5.0: with_one, math.inf: without},
+        rivals={ITEM_ITEM: with_lists, "popularity": with_lists},
+    )
+    said = list(findings._popular_lists(run))  # type: ignore[arg-type]
+    assert [one.partition(":")[0] for one in said] == [
+        "Lists of 20, epsilon 1",
+        f"Lists of 20, {ITEM_ITEM}",
+    ]
+    assert "a listed item has 90 clicks on average, an item of a training row 30" in said[0]
+    assert "25% of the catalogue is listed, and two people share 60% of their lists" in said[0]
