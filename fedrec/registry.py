@@ -333,7 +333,7 @@ def reading(key: str) -> str:
 
 
 def _outside_models() -> dict[str, Any]:
-    """Of recipes from outside; those of installed packages are loaded for it."""
+    """Models of recipes from outside; those of installed packages are loaded for it."""
     for name in outside():
         with suppress(SettingsError):  # one that cannot be loaded has no models
             find(name)

@@ -37,6 +37,7 @@ def forgotten(
         )
     folder = Path(settings.state)
     remedy = "Stop it first; nothing is lost, and it goes on without them when it is started again."
+    # a running client would go on with the people that it read at its start
     with FileLock(folder / "client.lock", "the client is running", remedy), ExitStack() as stack:
         participant = open_participant(settings, folder, stack)
         assert isinstance(participant, Participant)

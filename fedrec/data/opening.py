@@ -93,7 +93,7 @@ class Unpacked(gzip.GzipFile):
         self._most = max(_SMALL_BYTES, _MOST_TIMES * path.stat().st_size)
 
     def read(self, size: int | None = -1) -> bytes:
-        """As of any file. Raises OSError past the bound."""
+        """Read as from any file. Raises OSError past the bound."""
         content = super().read(self._most + 1 if size is None or size < 0 else size)
         if self.tell() > self._most:
             raise OSError(f"it unpacks to more than {self._most:,} bytes")

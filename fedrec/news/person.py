@@ -1,5 +1,5 @@
-"""What a news training costs a whole person: its plan priced per user (`privacy.person`), and held
-to the scenario's limit."""
+"""Price of a news training for a whole person: its plan priced per user (`privacy.person`), and
+held to the scenario's limit."""
 
 from __future__ import annotations
 

@@ -30,9 +30,8 @@ from fedrec.privacy.accounting import Ledger
 from fedrec.privacy.calibration import calibrate
 from fedrec.privacy.guarantee import non_private
 from fedrec.public_sides import clicks_of_people, people_of
-from fedrec.recipes import dp_item_item
 from fedrec.recipes.public_directions import directions, public_sources, with_metadata
-from fedrec.registry import NoSettings, RecipeSpec, reading, whole_scenario
+from fedrec.registry import NoSettings, RecipeSpec, reading, require, whole_scenario
 from fedrec.settings import RecipeScenario, Scenario
 from fedrec.settings_tables.collective import CollectiveSettings
 
@@ -89,7 +88,7 @@ def build(scenario: RecipeScenario, facts: RecipeFacts) -> Prepared:
 
 def _of_clicks(scenario: RecipeScenario, facts: RecipeFacts) -> Prepared:
     if facts.horizon:  # steps follow the model, and no prefix sum does
-        return dp_item_item.build(NoSettings(), facts)
+        return require("dp-item-item").build(NoSettings(), facts)
     content, public = public_sources(scenario, facts)
     chosen = click_settings.default_settings(
         facts.guarantee,

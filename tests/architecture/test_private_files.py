@@ -20,7 +20,8 @@ PRIVATE = (
     "fedrec.data.news_tables", "fedrec.data.partitions", "fedrec.ledgers.*",
     "fedrec.numerics.__init__", "fedrec.operations.certificates", "fedrec.operations.renewal",
     "fedrec.operations.certificate_requests",
-    "fedrec.run.data.people", "fedrec_aggregator.ledger", "fedrec_client.device.ledger",
+    "fedrec.run.data.people", "fedrec_aggregator.ledger", "fedrec_client.device.*",
+    "fedrec_client.forgetting",
     "fedrec_client.readers", "fedrec_client.store", "fedrec.cli.ledgers.*",
 )  # fmt: skip
 """Modules all of whose files are private."""

@@ -82,6 +82,7 @@ COLUMNS: dict[str, tuple[tuple[str, ...], ...]] = {
     ),
     "serving-endurance": (("passed", "swaps", "grown_mb"), ("what", "count"), ("code", "count")),
     "serving-overload": (("times_capacity", "goodput_over_capacity", "refused", "p99_ms"),),
+    "torch-modules": (("people", "epsilon", "method", "ndcg@20", "processor_seconds"),),
 }
 """Of each table, in their order: some of its columns."""
 NEEDS = {

@@ -122,8 +122,10 @@ def test_a_role_can_write_little_gains_nothing_and_is_told_settings_that_load(
     pins = tmp_path / "pins.toml"
     pins.write_text(
         "".join(
-            f'"fedrec:{who}" = "{"0" * 64}"\n'
-            for who in ("aggregator:aggregator", "server:server", "client:site-1")
+            f'"fedrec:{who}" = "{key * 64}"\n'
+            for key, who in zip(
+                "012", ("aggregator:aggregator", "server:server", "client:site-1"), strict=True
+            )
         )
     )
     (tmp_path / "settings.toml").write_text(

@@ -27,7 +27,7 @@ import fedrec
 from fedrec.federation.messages import BlockReports, ReleaseSpec, Reports, train
 from fedrec.federation.reports import block, exact_sums, within_radius
 from fedrec.in_process import Loopback, ThreeAggregators
-from fedrec.privacy import discrete_gaussian, gaussian, laplace
+from fedrec.privacy import correlated, discrete_gaussian, gaussian, laplace
 from fedrec.privacy.accounting import Ledger
 from fedrec.privacy.guarantee import Guarantee
 from fedrec.privacy.keystream import Keystream
@@ -379,6 +379,10 @@ SOURCES: dict[str, Callable[[], Any]] = {
         step=1.0,
         std=STD,
         keys=[bytes([k]) * 32 for k in range(10)],
+    ),
+    "fedrec.privacy.correlated.sample": lambda: correlated.sample(SIZE, std=STD, key=KEY),
+    "fedrec.privacy.correlated.week_noise": lambda: correlated.week_noise(
+        (SIZE,), step=1.0, std=STD, horizon=1, keys=[KEY]
     ),
     "fedrec.privacy.laplace.sample": lambda: laplace.sample(
         SIZE, parameter=STD / math.sqrt(2), key=KEY

@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -17,7 +16,7 @@ import pytest
 from fedrec.storage import read_json, write_json
 from fedrec_client.ledger import DEPARTED, read_entries
 from fedrec_client.store import read_shard
-from tests.waiting import HANG_S
+from tests.waiting import HANG_S, until
 
 pytestmark = pytest.mark.processes
 LEAVES = 2
@@ -40,7 +39,7 @@ def test_a_person_who_leaves_in_the_middle_of_a_training_is_in_no_later_round(
     os.kill(run.pid("aggregator"), signal.SIGSTOP)
     first = subprocess.Popen(_forget(run, "--user", user), stderr=subprocess.DEVNULL)
     ledger = run.files.state("client-1") / "ledger.sqlite"
-    _until(lambda: [entry for entry in read_entries(ledger) if entry.run == DEPARTED])
+    until(lambda: [entry for entry in read_entries(ledger) if entry.run == DEPARTED])
     first.kill()
     first.wait()
     os.kill(run.pid("aggregator"), signal.SIGCONT)
@@ -67,10 +66,3 @@ def test_a_person_who_leaves_in_the_middle_of_a_training_is_in_no_later_round(
 def _forget(run: Any, *words: str) -> list[str]:
     verb = ["forget", "--settings", str(run.files.settings("client-1")), *words]
     return [sys.executable, "-m", "fedrec.cli", *verb]
-
-
-def _until(there: Callable[[], Any]) -> None:
-    until_s = time.monotonic() + HANG_S
-    while not there():
-        assert time.monotonic() < until_s
-        time.sleep(0.05)
