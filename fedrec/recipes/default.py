@@ -88,7 +88,8 @@ def build(scenario: RecipeScenario, facts: RecipeFacts) -> Prepared:
 
 def _of_clicks(scenario: RecipeScenario, facts: RecipeFacts) -> Prepared:
     if facts.horizon:  # steps follow the model, and no prefix sum does
-        return require("dp-item-item").build(NoSettings(), facts)
+        made: Prepared = require("dp-item-item").build(NoSettings(), facts)
+        return made
     content, public = public_sources(scenario, facts)
     chosen = click_settings.default_settings(
         facts.guarantee,
