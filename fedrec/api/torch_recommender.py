@@ -18,7 +18,8 @@ class TorchRecommender(Recommender):
         epsilon: Of the training, per user (add/remove); `math.inf` trains without privacy.
         delta: The probability with which the guarantee may fail.
         rounds: Everybody answers in each, and they share the budget.
-        clip: Longer gradients of a person are shortened to this norm.
+        clip: Longer gradients of a person are shortened to this norm; noise is in proportion.
+            Choose it on public or invented people: norms of those at hand are private.
         learning_rate: Of FedAdam on the server.
         noise: "system", or "seeded" for an experiment.
         seed: Of seeded noise.
@@ -46,7 +47,7 @@ class TorchRecommender(Recommender):
         epsilon: float = 5.0,
         delta: float = 1e-5,
         rounds: int = 20,
-        clip: float = 1.0,
+        clip: float = 0.25,
         learning_rate: float = 0.05,
         noise: Noise = "system",
         seed: int = 1,
