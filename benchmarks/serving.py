@@ -8,8 +8,6 @@ whatever the size) but for limits a peer, which this machine's own callers do no
 a time tells the latency; 2 to 64 callers that each wait for their answer tell queries a second, of
 server and generator together. Memory is the server's resident set, beside the item vectors alone.
 
-Workers: one, and one a core, of the first shape.
-
 Beside each number of callers: FAISS flat within the benchmark, on all cores, with as many
 questions in a batch as there are callers, and nothing carried or read; and the p50 over one pass on
 all cores over the 8-bit codes, summed as 64-bit words. `equal_lists`: how many questions have the
@@ -65,47 +63,12 @@ def run(*, quick: bool) -> Tables:
             lists.append(
                 {"items_x_width": shape.name, "questions": len(asked), "equal_lists": equal}
             )
-    workers = [*_workers(shapes[0], quick=quick)]
     return {
         "Load": load,
-        "Workers": workers,
         "Beside FAISS flat and one pass over the codes": peers,
         "Lists": lists,
         "Memory of the server, MB": memory,
     }
-
-
-def _workers(shape: Shape, *, quick: bool) -> Iterator[Row]:
-    """Over HTTP, by workers and callers. a_processor_second: answers for each second that all
-    workers used, so that callers' own use, and that of others on the machine, is taken off;
-    over_one_worker: of that, times the workers."""
-    alone = dict[int, float]()
-    for number in (1, max(2, cores())):
-        with (
-            tempfile.TemporaryDirectory() as name,
-            Generator() as ask,
-        ):
-            folder = Path(name)
-            random_bundle(folder / FILE, shape, seed=1)
-            with served(folder, folder, workers=number) as server:
-                for callers in (4,) if quick else (16, 32, 64):
-                    told = server.version, shape.coefficients
-                    before_s = server.processor_s()
-                    job = Job("http", server.http, *told, callers, 0.2 if quick else 4.0)
-                    seen = ask(job)
-                    counted = len(seen.latency_s) + callers * job.warm_up
-                    rate = counted / (server.processor_s() - before_s)
-                    alone.setdefault(callers, rate)
-                    yield {
-                        "items_x_width": shape.name,
-                        "workers": number,
-                        "callers": callers,
-                        "queries_a_second": seen.per_second,
-                        "p99_ms": 1e3 * float(np.percentile(seen.latency_s, 99)),
-                        "a_processor_second": rate,
-                        "over_one_worker": number * rate / alone[callers],
-                        "generator_cores": seen.cpu_s / seen.took_s,
-                    }
 
 
 def _peers(catalogue: Any, coded: Compressed, load: list[Row]) -> Iterator[Row]:

@@ -15,7 +15,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from benchmarks.measuring import processor_s
 from fedrec.errors import RunError
 from fedrec.serving import bundle
 from fedrec.serving.bundle import Texts
@@ -93,12 +92,6 @@ class Served:
     log: Path
     metrics: str
 
-    def processor_s(self) -> float:
-        """Of all its processes."""
-        pid = self.process.pid
-        children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
-        return processor_s(pid) + sum(processor_s(child) for child in children)
-
     def errors(self) -> list[str]:
         """Lines of its log that tell of a defect."""
         return [
@@ -117,16 +110,14 @@ class Served:
 
 
 @contextmanager
-def served(
-    path: Path, folder: Path, settings: Sequence[str] = (), *, workers: int = 1
-) -> Iterator[Served]:
+def served(path: Path, folder: Path, settings: Sequence[str] = ()) -> Iterator[Served]:
     """`fedrec serve` of a bundle on free ports; settings: lines of its file beyond the addresses.
 
     Raises RunError if it does not listen."""
     file = folder / "serving.toml"
     log = folder / "serving.log"
     addresses = [f'{name} = "127.0.0.1:0"' for name in ("grpc", "http", "metrics")]
-    file.write_text("\n".join([*addresses, 'state = "."', f"workers = {workers}", *settings]))
+    file.write_text("\n".join([*addresses, 'state = "."', *settings]))
     program = [sys.executable, "-m", "fedrec.cli", "serve", str(path), "--demo"]
     with (
         open(log, "w") as errors,

@@ -128,15 +128,6 @@ def serve(
             "--demo", help="Serve experiments too: models trained with seeded noise, and say so."
         ),
     ] = False,
-    workers: Annotated[
-        int | None,
-        option(
-            "--workers",
-            "N",
-            "Processes that answer; one a core if not given, and 1 where memory is short.",
-            min=1,
-        ),
-    ] = None,
     wait: Annotated[
         bool, typer.Option("--wait", help="Where there is no model yet, wait for the first one.")
     ] = False,
@@ -194,7 +185,7 @@ def serve(
     descriptors.raise_limit()
     run(
         runs,
-        overridden(load(settings) if settings else None, grpc=grpc, http=http, workers=workers),
+        overridden(load(settings) if settings else None, grpc=grpc, http=http),
         page=page,
         demo=demo,
         wait=wait,

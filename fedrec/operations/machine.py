@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ctypes
 import logging
-import math
 import os
 import shutil
 import sys
@@ -22,7 +21,6 @@ from fedrec.operations import logs
 from fedrec.operations.clock import ClockJump, Clocks
 
 _STATM = Path("/proc/self/statm")
-_MEMINFO = Path("/proc/meminfo")
 _CGROUP = Path("/proc/self/cgroup")
 _CGROUPS = Path("/sys/fs/cgroup")
 _MMAP_THRESHOLD = -3
@@ -118,37 +116,9 @@ def _resident() -> float | None:
 
 def _allowed() -> float | None:
     """The limit in bytes of a control group of version 2: of a unit of systemd or a container."""
-    said = _of_group("memory.max")
-    return None if said == "max" else float(said)
-
-
-def _of_group(name: str) -> str:
     own = _CGROUP.read_text().splitlines()[-1].removeprefix("0::/")
-    return (_CGROUPS / own / name).read_text().strip()
-
-
-def free_bytes() -> float | None:
-    """Memory that this process may still take: of the machine, and of its control group. None where
-    the system does not say."""
-    free = list[float]()
-    with suppress(OSError, ValueError, LookupError):
-        told = dict(line.split(":", 1) for line in _MEMINFO.read_text().splitlines())
-        free.append(1024.0 * int(told["MemAvailable"].split()[0]))
-    with suppress(OSError, ValueError, LookupError):
-        if (most := _allowed()) is not None:
-            free.append(most - float(_of_group("memory.current")))
-    return min(free, default=None)
-
-
-def usable_cores() -> int:
-    """Cores that this process may use: by its affinity, and by its control group's quota."""
-    affine = hasattr(os, "sched_getaffinity")
-    cores = len(os.sched_getaffinity(0)) if affine else os.cpu_count() or 1
-    with suppress(OSError, ValueError, LookupError):
-        quota, period = _of_group("cpu.max").split()
-        if quota != "max":
-            cores = min(cores, math.ceil(int(quota) / int(period)))
-    return max(1, cores)
+    said = (_CGROUPS / own / "memory.max").read_text().strip()
+    return None if said == "max" else float(said)
 
 
 def keep_little() -> None:

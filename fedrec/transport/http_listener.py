@@ -41,8 +41,7 @@ class HttpListener:
     """An ASGI application at `listen`, whose port is taken from here on.
 
     setting: what names the address, for errors; tls: None for plain HTTP; idle_s: for the next
-    request of a connection; grace_s: for answers that are under way at the end; listening: a socket
-    of that address that somebody else made.
+    request of a connection; grace_s: for answers that are under way at the end.
 
     Raises SettingsError where the address or the files cannot be used.
     """
@@ -58,7 +57,6 @@ class HttpListener:
         tls: TlsFiles | None = None,
         idle_s: float = 5.0,
         grace_s: float = 5.0,
-        listening: socket.socket | None = None,
     ) -> None:
         # Its words are about malformed requests of anybody who finds the port, and not in our form.
         logging.getLogger("uvicorn").setLevel(logging.CRITICAL)
@@ -87,7 +85,7 @@ class HttpListener:
                 "Correct the files that the settings name.",
             ) from None
         self._server = _Server(config)
-        self._socket = listening or bound(listen, setting)
+        self._socket = _bound(listen, setting)
         if config.ssl and tls:
             self._server.shown = RenewedContext(config.ssl, tls.certificate, tls.key, log)
         self.address = Address(listen.host, int(self._socket.getsockname()[1]))
@@ -136,20 +134,10 @@ class _Server(uvicorn.Server):
         return await super().on_tick(counter)
 
 
-def bound(
-    listen: Address, setting: str, *, shared: bool = False, listening: bool = True
-) -> socket.socket:
-    """A socket of an address. shared: other processes of this user may have it, too. Raises
-    SettingsError."""
+def _bound(listen: Address, setting: str) -> socket.socket:
     family = socket.AF_INET6 if ":" in listen.host else socket.AF_INET
-    where = listen.host, listen.port
     try:
-        if listening:
-            return socket.create_server(where, family=family, backlog=_BACKLOG, reuse_port=shared)
-        held = socket.socket(family)
-        held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, int(shared))
-        held.bind(where)
-        return held
+        return socket.create_server((listen.host, listen.port), family=family, backlog=_BACKLOG)
     except OSError as failure:
         raise SettingsError(
             f"{setting} = {str(listen)!r}: {failure.strerror or failure}",

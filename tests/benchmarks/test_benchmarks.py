@@ -72,7 +72,6 @@ COLUMNS: dict[str, tuple[tuple[str, ...], ...]] = {
     ),
     "serving": (
         ("items_x_width", "protocol", "callers", "queries_a_second", "p50_ms", "p99_ms"),
-        ("workers", "callers", "a_processor_second", "over_one_worker", "p99_ms"),
         ("items_x_width", "protocol", "callers", "over_faiss_flat", "p50_over_a_pass"),
         ("items_x_width", "questions", "equal_lists"),
         ("items_x_width", "item_vectors", "idle", "peak", "peak_over_item_vectors"),

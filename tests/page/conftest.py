@@ -197,17 +197,7 @@ def _serving(run_folder: Path, *, settings: str = "", more: Sequence[str] = ()) 
     log = run_folder / "serving.log"
     file.write_text(settings)
     ways = ["--grpc", "127.0.0.1:0", "--http", "127.0.0.1:0", "--page", "--settings", str(file)]
-    command = [
-        sys.executable,
-        "-m",
-        "fedrec.cli",
-        "serve",
-        str(run_folder),
-        "--workers",
-        "1",
-        *ways,
-        *more,
-    ]
+    command = [sys.executable, "-m", "fedrec.cli", "serve", str(run_folder), *ways, *more]
     with (
         log.open("w") as kept,
         subprocess.Popen(command, stdout=subprocess.PIPE, stderr=kept, text=True) as process,

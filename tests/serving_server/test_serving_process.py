@@ -38,7 +38,6 @@ class Process:
             'grpc = "127.0.0.1:0"',
             'http = "127.0.0.1:0"',
             f'state = "{folder}"',
-            "workers = 1",
             "[models]",
             f"watch_s = {watch_s}",
             "kept = 10",
@@ -311,7 +310,7 @@ def test_a_metrics_address_that_is_taken_ends_serving_with_its_cause_alone(tmp_p
             'grpc = "127.0.0.1:0"\nhttp = "127.0.0.1:0"\n'
             f'metrics = "127.0.0.1:{taken.getsockname()[1]}"\n'
         )
-        program = [sys.executable, "-m", "fedrec.cli", "serve", str(tmp_path), "--workers", "1"]
+        program = [sys.executable, "-m", "fedrec.cli", "serve", str(tmp_path)]
         done = subprocess.run(
             [*program, "--settings", str(settings)], capture_output=True, text=True, timeout=HANG_S
         )

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -34,8 +34,7 @@ PIECE_BYTES = 2**19
 @dataclass
 class ServingContext:
     """One server's parts. `stopping`: not ready any more; `closed`: new requests are refused;
-    `verified`: by version whether model and bundle follow from a certificate, in words; `look`: at
-    the paths, where there are other workers."""
+    `verified`: by version whether model and bundle follow from a certificate, in words."""
 
     settings: ServingSettings
     store: ModelStore
@@ -46,18 +45,6 @@ class ServingContext:
     stopping: bool = field(default=False)
     closed: bool = field(default=False)
     verified: dict[str, str] = field(default_factory=dict)
-    look: Callable[[], Awaitable[None]] | None = None
-
-    async def model(self, version: str) -> ServedModel:
-        """The model of a version, after a look for it where another worker may have announced it
-        already. Raises RefusedError (`WRONG_VERSION`)."""
-        try:
-            return self.store.get(version)
-        except RefusedError:
-            if self.look is None:
-                raise
-            await self.look()
-            return self.store.get(version)
 
     @property
     def ready(self) -> bool:
@@ -96,7 +83,6 @@ class Watch:
         self._verify = verify
         self._changed = changed
         self._verifying = Lock()  # one at a time: each takes a core
-        self._looking = asyncio.Lock()  # who asks for a version waits until it is loaded
         self._paths = tuple(paths)
         self._serving = serving
         self._demo = demo
@@ -109,17 +95,16 @@ class Watch:
 
     async def look(self) -> None:
         """Load what is new."""
-        async with self._looking:
-            for path in self._paths:
-                now = found(path)
-                if now is None or now == self._seen[path]:
-                    continue
-                self._seen[path] = now
-                try:
-                    self._put(path, await self._loaded(path))
-                except FedRecError as failure:
-                    self._serving.counts.swapped("failed", len(self._serving.store.all()))
-                    logs.say_failure(self._serving.log, "bundle-unusable", failure)
+        for path in self._paths:
+            now = found(path)
+            if now is None or now == self._seen[path]:
+                continue
+            self._seen[path] = now
+            try:
+                self._put(path, await self._loaded(path))
+            except FedRecError as failure:
+                self._serving.counts.swapped("failed", len(self._serving.store.all()))
+                logs.say_failure(self._serving.log, "bundle-unusable", failure)
 
     async def _loaded(self, path: Path) -> ServedModel:
         read = partial(load, path, demo=self._demo)

@@ -68,14 +68,11 @@ class GrpcApi:
         self._serving = serving
         self._reflection = reflection.ReflectionServicer([SERVICE, _HEALTH, _REFLECTION])
 
-    async def open(
-        self, wanted: Address, tls: TlsTable | None, *, shared: bool = False
-    ) -> tuple[grpc.aio.Server, Address]:
-        """A server that listens, and where. shared: other workers have the port, too. Raises
-        SettingsError."""
+    async def open(self, wanted: Address, tls: TlsTable | None) -> tuple[grpc.aio.Server, Address]:
+        """A server that listens, and where. Raises SettingsError."""
         limits = self._serving.settings.limits
         server = grpc.aio.server(
-            options=_options(limits.body_bytes, shared), maximum_concurrent_rpcs=2 * limits.waiting
+            options=_options(limits.body_bytes), maximum_concurrent_rpcs=2 * limits.waiting
         )
         server.add_generic_rpc_handlers(self._handlers())
         try:
@@ -120,7 +117,7 @@ class GrpcApi:
         self._serving.require_open()
         self._serving.endpoint.require_place()
         request = _parsed(pb.RecommendRequest, message)
-        model = await self._serving.model(f"{request.version:016x}")
+        model = self._serving.store.get(f"{request.version:016x}")
         query = Query(coefficients_of(request.coefficients[:]), request.k, request.categories)
         self._serving.endpoint.check(model, query)
         best = await self._serving.endpoint.answer(model, query)
@@ -135,7 +132,7 @@ class GrpcApi:
         self._serving.require_open()
         store = self._serving.store
         loop = asyncio.get_running_loop()
-        model = await self._serving.model(f"{version:016x}") if version else store.newest
+        model = store.get(f"{version:016x}") if version else store.newest
         number = int(model.version, 16)
         with self._serving.peers.enter_download():
             async with asyncio.timeout(self._serving.settings.limits.download_s):
@@ -218,7 +215,7 @@ def _address(peer: str) -> str:
     return unquote(peer.partition(":")[2].rpartition(":")[0]).strip("[]")
 
 
-def _options(body_bytes: int, shared: bool) -> tuple[tuple[str, int], ...]:
+def _options(body_bytes: int) -> tuple[tuple[str, int], ...]:
     """What gRPC itself holds for a peer."""
     return (
         ("grpc.max_receive_message_length", body_bytes),
@@ -226,7 +223,7 @@ def _options(body_bytes: int, shared: bool) -> tuple[tuple[str, int], ...]:
         ("grpc.absolute_max_metadata_size", 16 * 2**10),
         ("grpc.max_concurrent_streams", 128),  # on one connection
         ("grpc.server_handshake_timeout_ms", 10_000),
-        ("grpc.so_reuseport", int(shared)),  # else a port that is taken is an error
+        ("grpc.so_reuseport", 0),  # a port that is taken is an error, not shared
         ("grpc.keepalive_time_ms", 30_000),
         ("grpc.keepalive_timeout_ms", 10_000),
         ("grpc.keepalive_permit_without_calls", 1),

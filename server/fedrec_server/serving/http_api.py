@@ -93,8 +93,6 @@ class HttpApi:
             await answer(scope, receive, send)
             return
         head = [(b"content-type", _JSON), (b"content-length", b"%d" % len(content))]
-        if self._serving.stopping:  # the caller's next request is another process's
-            head.append((b"connection", b"close"))
         await send({"type": "http.response.start", "status": 200, "headers": head})
         await send({"type": "http.response.body", "body": content})
 
@@ -104,7 +102,7 @@ class HttpApi:
         serving.require_open()
         serving.endpoint.require_place()
         asked = question(body)
-        model = await serving.model(asked.version)
+        model = serving.store.get(asked.version)
         query = Query(
             coefficients_of(asked.coefficients), min(asked.k, 2**62), _bits(model, asked.categories)
         )
@@ -170,7 +168,7 @@ def _models(serving: ServingContext) -> list[BaseRoute]:
         if not fullmatch(VERSION, version):
             return _problem(serving, malformed("not a version"), 422)
         serving.require_open()
-        model = await serving.model(version)
+        model = serving.store.get(version)
         head = {"etag": f'"{model.sha256}"', "cache-control": "public, max-age=31536000, immutable"}
         if head["etag"] in request.headers.get("if-none-match", ""):
             return Response(status_code=304, headers=head)

@@ -9,7 +9,6 @@ from typing import Any
 
 from pydantic import Field, field_validator, model_validator
 
-from fedrec.errors import SettingsError
 from fedrec.operations.addresses import Address
 from fedrec.operations.party_settings import FilePath, LoggedTable, PartyTable
 from fedrec.operations.settings_files import checked, read
@@ -136,25 +135,6 @@ class LimitsTable(PartyTable):
         20.0, ge=0, description="for requests in progress when it is told to stop"
     )
 
-    @property
-    def least(self) -> int:
-        """Of what is counted whole: as many workers can share it."""
-        return int(min(getattr(self, name) for name in _DIVIDED))
-
-    def divided(self, workers: int) -> LimitsTable:
-        """One worker's part: all of them together allow no more than this. Raises SettingsError."""
-        if workers > self.least:
-            raise SettingsError(
-                f"{workers} workers cannot share a limit of {self.least}",
-                f"Take fewer workers, or raise {', '.join(_DIVIDED)} of limits.",
-            )
-        parts = {name: getattr(self, name) // workers for name in _DIVIDED}
-        rate = {"per_second_per_peer": self.per_second_per_peer / workers}
-        return self.model_copy(update={**parts, **rate})
-
-
-_DIVIDED = ("connections", "connections_per_peer", "waiting", "downloads", "per_peer")
-
 
 class ServingSettings(LoggedTable):
     """One server. `EXAMPLE` is a file with mutual TLS."""
@@ -175,15 +155,6 @@ class ServingSettings(LoggedTable):
         "", description="host:port for Prometheus, apart from the public ports; empty for none"
     )
     log: FilePath = Field("", description="file of JSON lines; empty for standard error")
-    workers: int = Field(
-        0,
-        ge=0,
-        le=1_024,
-        description=(
-            "processes that answer on the same ports and share all limits; 0: one for each core "
-            "that this process may use, 1 below 200 MB of free memory"
-        ),
-    )
     plain: bool = Field(
         False,
         description="no TLS on an address that others can reach: for a proxy in front that has it",
@@ -231,18 +202,13 @@ def validated(
 
 
 def overridden(
-    settings: ServingSettings | None,
-    *,
-    grpc: str | None,
-    http: str | None,
-    workers: int | None = None,
+    settings: ServingSettings | None, *, grpc: str | None, http: str | None
 ) -> ServingSettings:
-    """Settings of a file or none, with what the command line says beside them.
+    """Settings of a file or none, with the addresses of the command line where they are given.
 
     Raises SettingsError."""
-    said = {"grpc": grpc, "http": http, "workers": workers}
-    given = {name: value for name, value in said.items() if value is not None}
+    given = {name: value for name, value in (("grpc", grpc), ("http", http)) if value is not None}
     return validated(
         (settings.model_dump(exclude_unset=True) if settings else {}) | given,
-        source="--grpc, --http, --workers",
+        source="--grpc, --http",
     )
