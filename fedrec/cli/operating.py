@@ -34,7 +34,7 @@ def _certs(context: typer.Context) -> None:
     """Make certificates for a trial; or let each party make its own key, and sign its request.
 
     \b
-      fedrec certs FOLDER      all for a trial, the same as fedrec certs trial FOLDER
+      fedrec certs FOLDER      the same as fedrec certs trial FOLDER
     """
     if context.invoked_subcommand is None:
         typer.echo(context.get_help())
@@ -75,7 +75,7 @@ def sign(
     ],
     path: Annotated[Path, typer.Argument(metavar="REQUEST", help="What the party sent.")],
     name: Annotated[
-        str, option("--for", "NAME", "The party that sent it: client-hospital, aggregator, ...")
+        str, option("--for", "NAME", "The party that sent it: client-hospital or aggregator")
     ],
     hosts: Annotated[
         list[str] | None,
