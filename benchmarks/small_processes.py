@@ -104,7 +104,8 @@ def _served(folder: Path, shape: Shape) -> tuple[float, float]:
     with served(folder, folder) as server:
         numbers = [0.5] * shape.coefficients
         body = message("http", server.version, numbers, 10).partition(b"\r\n\r\n")[2]
-        urlopen(Request(f"{server.http}/v1/recommend", body, method="POST")).read()
+        with urlopen(Request(f"{server.http}/v1/recommend", body, method="POST")) as answer:
+            answer.read()
         return processor_s(server.process.pid), memory_mb(server.process.pid, peak=True)
 
 
@@ -113,16 +114,12 @@ def _aggregator(folder: Path) -> tuple[float, float]:
     file.write_text(_AGGREGATOR)
     told = folder / "state" / "address.json"
     told.unlink(missing_ok=True)
-    process = subprocess.Popen(
-        [*_FEDREC, "aggregator", "--settings", str(file)],
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-    )
-    try:
-        while not told.exists():
-            assert process.poll() is None, process.stderr and process.stderr.read().decode()
-            time.sleep(0.01)
-        return processor_s(process.pid), memory_mb(process.pid, peak=True)
-    finally:
-        process.kill()
-        process.wait()
+    command = [*_FEDREC, "aggregator", "--settings", str(file)]
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL) as process:
+        try:
+            while not told.exists():
+                assert process.poll() is None, command
+                time.sleep(0.01)
+            return processor_s(process.pid), memory_mb(process.pid, peak=True)
+        finally:
+            process.kill()
