@@ -115,7 +115,8 @@ def _aggregator(folder: Path) -> tuple[float, float]:
     told = folder / "state" / "address.json"
     told.unlink(missing_ok=True)
     command = [*_FEDREC, "aggregator", "--settings", str(file)]
-    with subprocess.Popen(command, stdout=subprocess.DEVNULL) as process:
+    quiet = subprocess.DEVNULL
+    with subprocess.Popen(command, stdout=quiet, stderr=quiet) as process:
         try:
             while not told.exists():
                 assert process.poll() is None, command

@@ -95,7 +95,7 @@ NEEDS = {
 }
 # what a benchmark measures is tested elsewhere; these are quick, so that each check tries the harness
 FIRST = {"als", "sgld", "sums", "light-devices", "enrolment", "catalogues"}
-PROCESSES = {"processes", "nodes", "device", "cluster"}
+PROCESSES = {"processes", "nodes", "device", "cluster", "small-processes"}
 
 
 def test_every_benchmark_is_named_here_and_says_what_it_measures() -> None:
