@@ -75,7 +75,7 @@ def sign(
     ],
     path: Annotated[Path, typer.Argument(metavar="REQUEST", help="What the party sent.")],
     name: Annotated[
-        str, option("--for", "NAME", "The party that sent it: client-hospital or aggregator")
+        str, option("--for", "NAME", "The party that sent it: client-hospital or aggregator.")
     ],
     hosts: Annotated[
         list[str] | None,
