@@ -48,7 +48,6 @@ _PLACES = {
     "verify": "fedrec.certificates.verifying",
     "compare": "fedrec.run.comparison_frame",
     "JsonLines": _API + "callbacks",
-    "MLflow": _API + "mlflow_callback",
     "recipe": "fedrec.registry",
     "Prepared": "fedrec.recipes",
     "RecipeFacts": "fedrec.recipes",

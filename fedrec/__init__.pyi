@@ -11,7 +11,6 @@ from fedrec.api.estimators import Popularity as Popularity
 from fedrec.api.estimators import load as load
 from fedrec.api.evaluating import Evaluation as Evaluation
 from fedrec.api.evaluating import evaluate as evaluate
-from fedrec.api.mlflow_callback import MLflow as MLflow
 from fedrec.api.news import NewsData as NewsData
 from fedrec.api.news import NewsRecommender as NewsRecommender
 from fedrec.api.persons import account_of_person as account_of_person

@@ -53,7 +53,6 @@ EXTRAS: Mapping[str, Sequence[str]] = {
     "telemetry": ("opentelemetry.sdk", "opentelemetry.exporter.otlp.proto.http"),
     "ray": ("ray",),
     "lenskit": ("lenskit",),
-    "mlflow": ("mlflow",),
     "plm": ("transformers",),
     "bench": ("faiss", "implicit"),
 }

@@ -100,7 +100,7 @@ class Aggregator:
     def client_endpoint(self, sender: str, *, max_users: int | None = None) -> ReportEndpoint:
         """What the client of that name may do. max_users: it may enrol; None for what the limits
         say."""
-        return _ClientEndpoint(self, sender, max_users)
+        return ClientEndpoint(self, sender, max_users)
 
     def enroll(self, sender: str, tokens: Sequence[bytes], *, max_users: int | None = None) -> int:
         """Make users known, all or none; returns how many this sender has. Raises RefusedError
@@ -468,20 +468,26 @@ class Aggregator:
 
 
 @dataclass(frozen=True)
-class _ClientEndpoint:
+class ClientEndpoint:
+    """What one client may do, by its name. max_users: as in `Aggregator.client_endpoint`."""
+
     aggregator: Aggregator
     sender: str
     max_users: int | None
 
     def enroll(self, tokens: Sequence[bytes]) -> int:
+        """See `Aggregator.enroll`."""
         return self.aggregator.enroll(self.sender, tokens, max_users=self.max_users)
 
     def growth(self, since: LedgerHead, own: OwnLedger) -> LedgerGrowth:
+        """See `Aggregator.growth`; `own`: the client's newest entry, which is kept."""
         self.aggregator.ledger.heed(self.sender, own)
         return self.aggregator.growth(since)
 
     def report(self, run: str, round: int, batch: bytes) -> Receipt:
+        """See `Aggregator.report`."""
         return self.aggregator.report(self.sender, run, round, batch)
 
     def forget(self, token: bytes) -> SignedStatement:
+        """See `Aggregator.forget`."""
         return self.aggregator.forget(self.sender, token)

@@ -29,16 +29,12 @@ from fedrec.errors import (
 from fedrec.federation.protocol import (
     DIFFER,
     AttemptNonce,
-    LedgerGrowth,
-    LedgerHead,
     Opening,
-    OwnLedger,
     Phase,
     Receipt,
     Refusal,
     RoundStatus,
     ShareEndpoint,
-    SignedStatement,
 )
 from fedrec.federation.releases import PartyStreams
 from fedrec.federation.wire import refused, report_digest
@@ -49,7 +45,7 @@ from fedrec.sharing.one_of_three import OneOfThree
 from fedrec.sharing.protocol import AttemptProgress, Standing
 from fedrec.sharing.shared_users import TOO_FEW
 from fedrec_aggregator.collection import Collection
-from fedrec_aggregator.core import Aggregator
+from fedrec_aggregator.core import Aggregator, ClientEndpoint
 from fedrec_aggregator.ledger import ReleaseLedger
 from fedrec_aggregator.opening_checks import Limits
 from fedrec_aggregator.outputs import OutputStore
@@ -472,23 +468,8 @@ class ThreePartyAggregator(Aggregator):
 
 
 @dataclass(frozen=True)
-class _ShareEndpoint:
+class _ShareEndpoint(ClientEndpoint):
     aggregator: ThreePartyAggregator
-    sender: str
-    max_users: int | None
-
-    def enroll(self, tokens: Sequence[bytes]) -> int:
-        return self.aggregator.enroll(self.sender, tokens, max_users=self.max_users)
-
-    def growth(self, since: LedgerHead, own: OwnLedger) -> LedgerGrowth:
-        self.aggregator.ledger.heed(self.sender, own)
-        return self.aggregator.growth(since)
 
     def attempt(self, run: str, round: int) -> AttemptNonce:
         return self.aggregator.attempt(run, round)
-
-    def report(self, run: str, round: int, batch: bytes) -> Receipt:
-        return self.aggregator.report(self.sender, run, round, batch)
-
-    def forget(self, token: bytes) -> SignedStatement:
-        return self.aggregator.forget(self.sender, token)

@@ -350,7 +350,7 @@ class ServingLedger(SqliteLedger[PaidAnswer]):
 
     def _possible(self, question: ServingQuestion) -> str:
         ways = [
-            f"--epsilon {_rounded_down(self.epsilon_left)} still fits"
+            f"--epsilon {int(self.epsilon_left * 100) / 100:g} still fits"
             if self.epsilon_left > 0.01
             else ""
         ]
@@ -371,7 +371,3 @@ def read_answers(path: Path) -> tuple[PaidAnswer, ...]:
 
     Raises RunError where it is missing or damaged."""
     return sqlite_ledger.read_entries(path, ANSWERS)
-
-
-def _rounded_down(epsilon: float) -> str:
-    return f"{int(epsilon * 100) / 100:g}"

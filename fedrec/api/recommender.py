@@ -54,8 +54,8 @@ class Recommender(Asked, Parameters):
         settings: Further keys of a scenario, for example `{"model.width": 16}`.
 
     >>> import fedrec
-    >>> [kind.__name__ for kind in fedrec.Recommender.__subclasses__()]
-    ['MatrixFactorization', 'ItemItem', 'Popularity', 'ItemBias']
+    >>> issubclass(fedrec.ItemItem, fedrec.Recommender)
+    True
     """
 
     recipe: ClassVar[str] = ""
@@ -126,7 +126,7 @@ class Recommender(Asked, Parameters):
             y: Nothing: pipelines of scikit-learn pass it.
             progress: Show a bar with the time left, in a terminal or a notebook.
             callbacks: Called with a dictionary after every round and at the end:
-                `fedrec.JsonLines("rounds.jsonl")`, `fedrec.MLflow()`.
+                `fedrec.JsonLines("rounds.jsonl")`.
 
         Returns:
             This model.

@@ -107,7 +107,8 @@ def gradient_finding(
         for k, aim in enumerate(aims)
     ]
     recovery = Recovery(*(float(np.mean(column)) for column in zip(*rates, strict=True)))
-    mark = next((found for aim in aims[:_SEARCHED] if (found := mark_of(clients, aim))), None)
+    marked = _own_direction if clients.texts is None else _own_word
+    mark = next((found for aim in aims[:_SEARCHED] if (found := marked(clients, aim))), None)
     if mark is None or not shown_by_support(clients, mark, draws=draws):
         note = (
             "no click leaves a mark of its own" if mark else "no click with a mark of its own found"
@@ -233,11 +234,6 @@ class Mark:
     aim: Target
     place: int
     shows: Callable[[Gradient], bool]
-
-
-def mark_of(clients: Clients, aim: Target) -> Mark | None:
-    """Return the mark of the first click of the target that has one."""
-    return (_own_direction if clients.texts is None else _own_word)(clients, aim)
 
 
 def shown_by_support(clients: Clients, mark: Mark, *, draws: int) -> bool:

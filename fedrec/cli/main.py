@@ -259,7 +259,10 @@ def _guarded(arguments: list[str]) -> int:
         return _defect_or_missing_package(
             failure, next((word for word in arguments if not word.startswith("-")), "")
         )
-    return _interrupted() if code == 130 else code
+    if code == 130:
+        remedy = "The same command with --resume continues a training from its last round."
+        return _say("interrupted", remedy, code)
+    return code
 
 
 def _cause_of(failure: Any) -> str:
@@ -314,14 +317,6 @@ def _keys_meant(failure: Any) -> list[str]:
         return []
     name = failure.option_name.lstrip("-").replace("-", "_")
     return ["data.path"] if name in ("data", "file", "input") else nearest_keys(name)
-
-
-def _interrupted() -> int:
-    return _say(
-        "interrupted",
-        "The same command with --resume continues a training from its last round.",
-        130,
-    )
 
 
 def _defect_or_missing_package(failure: Exception, verb: str) -> int:

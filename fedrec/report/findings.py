@@ -204,7 +204,9 @@ def report_content(run: Run) -> ReportContent:
     departures, example = (
         departed(run, questions) if trusted else departed_in_shares(run, questions)
     )
-    metric = _SHOWN[run.split.train.kind][0].format(k=max(run.scenario.evaluation.cutoffs))
+    k = max(run.scenario.evaluation.cutoffs)
+    metric = _SHOWN[run.split.train.kind][0].format(k=k)
+    ranked = metric == "rmse" and run.outcome.ranking
     return ReportContent(
         title=(
             f"The {run.scenario.recipe} recipe on "
@@ -214,7 +216,7 @@ def report_content(run: Run) -> ReportContent:
         promises=(_promise(run),),
         methods=tuple(_methods(run)),
         curve=_curve(run, metric),
-        lists_curve=_curve(run, _ndcg(run)) if metric == "rmse" and run.outcome.ranking else None,
+        lists_curve=_curve(run, f"ndcg@{k}") if ranked else None,
         buckets=tuple(_buckets(run)),
         budget=tuple(_budget(run, questions)),
         convergence=_convergence(run, metric),
@@ -271,10 +273,6 @@ def _popular_lists(run: Run) -> Iterator[str]:
 def _named(metric: str) -> str:
     """Return the metric's name as people write it: RMSE, MAE, NDCG@20, recall@20."""
     return metric if metric.startswith("recall") else metric.upper()
-
-
-def _ndcg(run: Run) -> str:
-    return f"ndcg@{max(run.scenario.evaluation.cutoffs)}"
 
 
 def _data(run: Run) -> str:

@@ -248,7 +248,7 @@ def test_figures_of_seconds_have_the_machine_to_themselves() -> None:
         ("ml-10m", 10_000_054, "dp-cmf", "figure1", "50% of its own people are public", False),
         ("ml-10m", 10_000_054, "dp-cmf", "figure3", "The paper's data: ML-10M.", True),
         (
-            "clicks-npz",
+            "clicks-lists",
             1_561_406,
             "convex-ssp",
             "yelp2018",

@@ -1,5 +1,4 @@
-"""`fedrec ledger`: what ledgers say of themselves, jumps of the clock, and what a repair does and
-does not."""
+"""`fedrec ledger`: what ledgers say of themselves, and jumps of the clock."""
 
 import shutil
 from pathlib import Path
@@ -7,9 +6,8 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from fedrec.cli.ledgers import inventory, repair, verification
+from fedrec.cli.ledgers import inventory, verification
 from fedrec.cli.main import app
-from fedrec.errors import RunError, SettingsError
 from fedrec.ledgers.sqlite_ledger import read_clock
 from fedrec.operations.clock import ClockJump, Clocks
 from fedrec.privacy.calibration import calibrate
@@ -78,41 +76,6 @@ def test_a_correction_of_a_minute_is_no_jump() -> None:
     assert clocks.jump() is None
 
 
-def test_repair_notes_that_the_clock_is_behind_once_and_changes_no_entry(settings: Path) -> None:
-    world = World(settings / "a")
-    world.enroll()
-    world.open()
-    world.send(EVERYBODY)
-    world.aggregator.close(world.run, 0)
-    head = world.aggregator.ledger.head()
-    now_s = world.clock.now_s - 3 * DAY_S
-    with pytest.raises(RunError, match="another aggregator uses"):
-        repair.repaired(settings / "aggregator.toml")
-    world.stop()
-    said = repair.repaired(settings / "aggregator.toml", clock=lambda: now_s)
-    assert len(said) == 1
-    assert "72.0 h behind" in said[0]
-    assert repair.repaired(settings / "aggregator.toml", clock=lambda: now_s + 60) == ()
-    world.clock.now_s = now_s + 120
-    world.start()
-    assert world.aggregator.ledger.knows(head)
-    world.stop()
-
-    limit_s = 2_000_000_000.0
-    ledger = ClientLedger(settings / "c" / "ledger.sqlite", limit=LIMIT, clock=lambda: limit_s)
-    ledger.charge("run", 0, "0", PLAN, ["x/0"])
-    before = ledger.head
-    ledger.close()
-    assert (
-        "72.0 h behind"
-        in repair.repaired(settings / "client.toml", clock=lambda: limit_s - 3 * DAY_S)[0]
-    )
-    assert repair.repaired(settings / "client.toml", clock=lambda: limit_s - 3 * DAY_S) == ()
-    shown = inventory.shown(settings / "client.toml")
-    assert (shown.head, shown.entries) == (before, 1)
-    assert shown.jumps == (inventory.Jump(1, limit_s, limit_s - 3 * DAY_S),)
-
-
 def test_a_client_writes_a_jump_back_down_with_its_next_entry(tmp_path: Path) -> None:
     now_s = [1_000_000.0]
     ledger = ClientLedger(tmp_path / "ledger.sqlite", limit=LIMIT, clock=lambda: now_s[0])
@@ -131,23 +94,6 @@ def test_a_client_writes_a_jump_back_down_with_its_next_entry(tmp_path: Path) ->
     assert clicks.note_clock() is None
     clicks.close()
     assert read_clock(tmp_path / "clicks.sqlite") == ((0, ClockJump(1.0, 2.0)),)
-
-
-def test_repair_clears_what_a_crash_left_half_written_and_begins_no_new_ledger(
-    settings: Path,
-) -> None:
-    for name in ("aggregator", "client"):
-        with pytest.raises(RunError, match="is not there"):
-            repair.repaired(settings / f"{name}.toml")
-    assert not (settings / "a" / "ledger.sqlite").exists()
-    ClientLedger(settings / "c" / "ledger.sqlite", limit=LIMIT).close()
-    (settings / "c" / "sent").mkdir()
-    (settings / "c" / "sent" / ".round-000.json.77.part").write_text("half")
-    assert repair.repaired(settings / "client.toml") == (
-        "removed 1 files that a crash left half written",
-    )
-    with pytest.raises(SettingsError, match="no ledger of its own"):
-        repair.repaired(settings / "server.toml")
 
 
 def test_verify_finds_a_head_file_that_knows_more_and_a_release_that_is_another(

@@ -126,8 +126,6 @@ def test_verify_finds_a_changed_entry_and_a_changed_release_in_a_database(twins:
 
 
 def test_what_the_database_does_itself_is_refused_with_the_reason(twins: Twins) -> None:
-    said = twins.said("ledger", "repair", DATABASE, code=2)
-    assert "finishes by itself what a crash left" in said
     said = twins.said("backup", DATABASE, "--output", "backup.tar", code=2)
     assert "pg_basebackup" in said
     assert not (twins.folder / "backup.tar").exists()

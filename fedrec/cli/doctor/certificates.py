@@ -52,7 +52,7 @@ def certificate(
         _require_pinned(own, path, Path(pins))
     return _in_time(chain, path, now) or (
         f"{path.name}: {_identity(own) or 'no role'}, until "
-        f"{own.not_valid_after_utc:%Y-%m-%d}, {_pin(own)}"
+        f"{own.not_valid_after_utc:%Y-%m-%d}, pin {pins_of(own).public_key}"
     )
 
 
@@ -171,7 +171,3 @@ def _in_time(chain: Sequence[x509.Certificate], path: Path, now: datetime) -> Do
 
 def _identity(own: x509.Certificate) -> str:
     return next((uri for uri in uris_of(own) if uri.startswith("fedrec:")), "")
-
-
-def _pin(own: x509.Certificate) -> str:
-    return f"pin {pins_of(own).public_key}"

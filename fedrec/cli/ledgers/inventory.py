@@ -162,7 +162,7 @@ def require_there(path: Path) -> None:
     if not path.exists():
         raise RunError(
             f"{path} is not there",
-            "Restore the newest backup (`fedrec restore`); a repair begins no new ledger.",
+            "Restore the newest backup (`fedrec restore`).",
         )
 
 

@@ -16,12 +16,12 @@ if TYPE_CHECKING:
 app = typer.Typer(rich_markup_mode=None)
 ledger_app = typer.Typer(
     rich_markup_mode=None,
-    help="Show, verify and repair the ledgers of an aggregator and of clients.",
+    help="Show and verify the ledgers of an aggregator and of clients.",
 )
 app.add_typer(
     ledger_app,
     name="ledger",
-    short_help="Show, verify and repair the ledgers of an aggregator and of clients.",
+    short_help="Show and verify the ledgers of an aggregator and of clients.",
 )
 
 Settings = Annotated[
@@ -90,27 +90,6 @@ def verify(settings: SeveralSettings, as_json: Json = False) -> None:
         if each.wrong:
             typer.echo(f"       {each.wrong}\n       -> {each.remedy}")
     raise typer.Exit(code)
-
-
-@ledger_app.command(short_help="Note a jump of the clock, and finish what a crash left half done.")
-def repair(settings: Settings, as_json: Json = False) -> None:
-    """Write down that the clock was set back, and finish what a crash left half done. The party
-    must not be running.
-
-    No entry is changed: a chain that is broken, or a ledger that was put back, needs its newest
-    backup.
-
-    Example:
-
-    \b
-      fedrec ledger repair aggregator.toml
-    """
-    from fedrec.cli.ledgers import repair
-
-    done = list(repair.repaired(settings))
-    typer.echo(
-        json.dumps({"repaired": done}) if as_json else "\n".join(done) or "nothing to repair"
-    )
 
 
 @app.command(short_help="Write a party's state to one file, also while it runs.")
