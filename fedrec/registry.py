@@ -41,7 +41,6 @@ BUILT_IN = (
     "noisy-descent",
     "dp-gd",
     "am-dpsgd",
-    "encoder-descent",
     "dp-bias",
     "dp-popularity",
     "dp-item-item",

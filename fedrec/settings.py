@@ -208,8 +208,7 @@ class Scenario(Table):
         json_schema_extra={"examples": [*BUILT_IN, *NAMES]},
         description="ratings and clicks: our default; published: AM-SSP and Ada-DPALS, made sound; "
         "dp-cmf: with public data, see [collective]; "
-        "noisy-descent, dp-gd: noisy gradient descent on item vectors; encoder-descent: on a "
-        "linear item encoder; am-dpsgd: AM-SSP Alg. 6; "
+        "noisy-descent, dp-gd: noisy gradient descent on item vectors; am-dpsgd: AM-SSP Alg. 6; "
         "dp-bias: ratings by item biases and own means; "
         "dp-popularity: clicks by counts; "
         "dp-item-item: clicks by one Gram of the most clicked items and EASE; "

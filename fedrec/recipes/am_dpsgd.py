@@ -14,7 +14,8 @@ There are no biases and no entry of an item's own; data without features have ea
 feature. The gradients are those that Opacus finds example by example (a test), at an item's price.
 
 Where we leave the paper: by default every step takes all examples (`model.example_share` = 1), and
-users are solved exactly on their devices. With biases, one layer, and on clicks: `encoder-descent`.
+users are solved exactly on their devices. With biases, one layer, and on clicks: `encoder-descent`
+of fedrec-research.
 """
 
 from __future__ import annotations
@@ -31,8 +32,8 @@ from fedrec.data.interactions import Interactions
 from fedrec.data.kinds import Kind
 from fedrec.errors import SettingsError
 from fedrec.factorization.descent import noisy_descent
-from fedrec.factorization.descent.encoder_descent import (
-    EncoderSettings,
+from fedrec.factorization.descent.feature_rows import (
+    FeatureSettings,
     feature_rows,
     padded_rows,
     rows_of_question,
@@ -213,7 +214,7 @@ def build(scenario: RecipeScenario, facts: RecipeFacts) -> Prepared:
             "Lower model.dimension.",
         )
     features = facts.features if scenario.model.encoder != "id" and scenario.data.features else None
-    of_features = EncoderSettings(layers.gradients, least_share=0.0, rarity=0.5, identity=0.0)
+    of_features = FeatureSettings(least_share=0.0, rarity=0.5, identity=0.0)
     rows = feature_rows(features, facts.num_items, of_features)
     recipe = TwoLayerDescent(descent(settings, facts), layers, rows)
     return Prepared(recipe, two_layer_steps(settings, layers), recipe.plan)

@@ -15,7 +15,7 @@ from fedrec.data.interactions import Interactions
 from fedrec.data.planted import SHAPES, planted
 from fedrec.errors import SettingsError
 from fedrec.factorization import example_choice
-from fedrec.factorization.descent.encoder_descent import EncoderSettings, feature_rows
+from fedrec.factorization.descent.feature_rows import FeatureSettings, feature_rows
 from fedrec.factorization.facts import PublicFacts
 from fedrec.federation.messages import RoundDone, train
 from fedrec.federation.reports import squared_norms
@@ -68,7 +68,7 @@ def test_a_step_of_two_layers_is_algorithm_6_read_line_by_line() -> None:
     X = feature_rows(
         dataset.features,
         ratings.num_items,
-        EncoderSettings(1, least_share=0.0, rarity=0.5, identity=0.0),
+        FeatureSettings(least_share=0.0, rarity=0.5, identity=0.0),
     ).toarray()
     E = np.asarray(counted.state["E"])
     W = np.asarray(counted.state["W"]) + 0.0
@@ -116,7 +116,7 @@ def test_gradients_are_those_of_opacus_clipped_example_by_example() -> None:
     keys = [key for key in TWO_LAYERS if "example_share" not in key]
     made = prepared_for(ratings, dataset.features, *keys)
     counted, stepped = rounds_of(ratings, made)
-    of_features = EncoderSettings(1, least_share=0.0, rarity=0.5, identity=0.0)
+    of_features = FeatureSettings(least_share=0.0, rarity=0.5, identity=0.0)
     X = feature_rows(dataset.features, ratings.num_items, of_features).toarray()
     E, W = (np.asarray(counted.state[name], np.float64) for name in ("E", "W"))
     mean = float(counted.state["mean"])

@@ -35,7 +35,7 @@ from fedrec.arrays import Float64s
 from fedrec.data.interactions import Interactions
 from fedrec.factorization import empirical_bayes, weights
 from fedrec.factorization.am_ssp.client import PublishedModel
-from fedrec.factorization.descent.encoder_descent import padded_rows, rows_of_question, sorted_rows
+from fedrec.factorization.descent.feature_rows import padded_rows, rows_of_question, sorted_rows
 from fedrec.factorization.facts import PublicFacts
 from fedrec.factorization.least_squares import solve_clicks
 from fedrec.federation.messages import ClientStep, Question, Release, ReleaseSpec, Reports, State

@@ -1,6 +1,6 @@
 """What is particular to noisy descent on a linear item encoder.
 
-Five tests: test_recipes.py; refusals: test_weighted_descent.py."""
+Five tests: tests/factorization/test_recipes.py; refusals: test_weighted_descent.py."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from fedrec.data.features import FeatureBag, PublicFeatures
 from fedrec.data.interactions import Interactions
 from fedrec.data.planted import SHAPES, planted
 from fedrec.errors import SettingsError
-from fedrec.factorization.descent.encoder_descent import EncoderSettings, feature_rows
+from fedrec.factorization.descent.feature_rows import FeatureSettings, feature_rows
 from fedrec.factorization.facts import PublicFacts
 from fedrec.federation.messages import RoundDone, train
 from fedrec.federation.reports import squared_norms
@@ -47,7 +47,7 @@ def test_rows_are_common_bags_of_norm_1_an_entry_of_their_own_and_a_one() -> Non
         ("common", "rare", "other"),
         sparse.csr_matrix(np.array([[1, 0, 0], [2, 0, 1], [1, 5, 1], [0, 0, 0]], np.float32)),
     )
-    settings = EncoderSettings(gradients=1, least_share=0.5, rarity=0.5, identity=0.7)
+    settings = FeatureSettings(least_share=0.5, rarity=0.5, identity=0.7)
     found = feature_rows(PublicFeatures({"kind": kind}), 4, settings).toarray()
     averages = np.array([[1, 0], [2 / 3, 1 / 3], [1 / 7, 1 / 7], [0, 0]]) / np.sqrt([3, 2])
     lengths = np.linalg.norm(averages, axis=1, keepdims=True)
@@ -78,7 +78,7 @@ def test_a_release_is_the_sum_of_normalised_gradients_and_users_are_solved_once_
     X = feature_rows(
         dataset.features,
         ratings.num_items,
-        EncoderSettings(2, least_share=0.0025, rarity=0.5, identity=0.7),
+        FeatureSettings(least_share=0.0025, rarity=0.5, identity=0.7),
     ).toarray()
     start = np.asarray(counted.state["table"])
     mean = float(counted.state["mean"])
@@ -142,7 +142,7 @@ def test_as_printed_each_example_is_clipped_and_weighed_and_the_step_is_plain() 
     X = feature_rows(
         dataset.features,
         ratings.num_items,
-        EncoderSettings(1, least_share=0.0, rarity=0.5, identity=0.0),
+        FeatureSettings(least_share=0.0, rarity=0.5, identity=0.0),
     ).toarray()
     table = np.asarray(counted.state["table"])
     mean = float(counted.state["mean"])

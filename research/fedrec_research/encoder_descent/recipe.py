@@ -1,8 +1,7 @@
 """Noisy gradient descent on a linear encoder of public features, with item biases, users' own
-means and an entry of its own for each item: `descent.encoder_descent`, on clicks
-`descent.click_descent`.
+means and an entry of its own for each item: `descent`, on clicks `descent.click_descent` of fedrec.
 
-AM-DPSGD, the method of the paper, is `recipes.am_dpsgd`: two layers, clipped examples, no biases.
+AM-DPSGD, the method of the paper, is `am-dpsgd`: two layers, clipped examples, no biases.
 """
 
 from __future__ import annotations
@@ -13,12 +12,15 @@ from typing import Literal
 
 from fedrec.data.kinds import KINDS, Kind
 from fedrec.errors import SettingsError
-from fedrec.factorization.descent import click_descent, encoder_descent, noisy_descent
+from fedrec.factorization.descent import click_descent, noisy_descent
+from fedrec.factorization.descent.feature_rows import FeatureSettings, feature_rows
 from fedrec.federation.messages import ClientStep
 from fedrec.preparing import Prepared, RecipeFacts
 from fedrec.recipes import descent_choices as choices
 from fedrec.registry import RecipeSpec, whole_scenario
 from fedrec.settings import RecipeScenario
+from fedrec_research.encoder_descent.descent import EncoderDescent, EncoderSettings
+from fedrec_research.encoder_descent.descent import client_steps as encoder_steps
 
 
 def build(scenario: RecipeScenario, facts: RecipeFacts) -> Prepared:
@@ -32,12 +34,12 @@ def build(scenario: RecipeScenario, facts: RecipeFacts) -> Prepared:
         )
     settings, of_encoder = settings_of(scenario)
     features = facts.features if scenario.model.encoder != "id" and scenario.data.features else None
-    rows = encoder_descent.feature_rows(features, facts.num_items, of_encoder)
+    rows = feature_rows(features, facts.num_items, of_encoder.features)
     if not facts.rated:
         return choices.descent_of_clicks(click_settings(scenario), facts, rows)
     descent = choices.descent(settings, facts)
-    recipe = encoder_descent.EncoderDescent(descent, of_encoder, rows)
-    steps = encoder_descent.client_steps(settings, of_encoder.gradient_radius)
+    recipe = EncoderDescent(descent, of_encoder, rows)
+    steps = encoder_steps(settings, of_encoder.gradient_radius)
     return Prepared(recipe, steps, recipe.plan)
 
 
@@ -47,13 +49,13 @@ def client_steps(
     """By the name a question gives."""
     if KINDS[kind].rated:
         settings, of_encoder = settings_of(scenario)
-        return encoder_descent.client_steps(settings, of_encoder.gradient_radius)
+        return encoder_steps(settings, of_encoder.gradient_radius)
     return click_descent.client_steps(click_settings(scenario))
 
 
 def settings_of(
     scenario: RecipeScenario,
-) -> tuple[noisy_descent.DescentSettings, encoder_descent.EncoderSettings]:
+) -> tuple[noisy_descent.DescentSettings, EncoderSettings]:
     """The scenario's values, as in `recipes.noisy_descent.settings_of`; steps of all outer steps
     together are what is accounted."""
     chosen = scenario.model
@@ -68,11 +70,13 @@ def settings_of(
         start_std=0.02 if chosen.biases else 1.0,
         biases=chosen.biases,
     )
-    return descent, encoder_descent.EncoderSettings(
+    return descent, EncoderSettings(
         gradients,
-        least_share=0.0025 if chosen.own_vectors else 0.0,
-        rarity=0.5,
-        identity=0.7 * chosen.own_vectors,
+        FeatureSettings(
+            least_share=0.0025 if chosen.own_vectors else 0.0,
+            rarity=0.5,
+            identity=0.7 * chosen.own_vectors,
+        ),
         gradient_radius=chosen.gradient_radius,
     )
 
