@@ -1,6 +1,6 @@
 # One image for all roles: what it runs is the command's arguments, for example `docker run fedrec aggregator --settings ...`.
 # Everything is installed from wheels, so no compiler is needed: those whose SHA-256 deploy/requirements.lock has, and for other
-# extras than `deploy` further ones at the versions of constraints.txt.
+# extras than `deploy` further ones at the versions of constraints.txt; with Flower all are at these.
 #   docker build -t fedrec .
 #   docker build -t fedrec:news --build-arg EXTRAS=deploy,news . # with torch, for news; PIP_EXTRA_INDEX_URL may name one with its CPU build
 ARG PYTHON=python:3.11.13-slim-bookworm
@@ -20,12 +20,17 @@ ARG EXTRAS=deploy
 ARG PIP_EXTRA_INDEX_URL
 COPY constraints.txt deploy/requirements.lock /tmp/
 COPY --from=build /wheels /tmp/wheels
+# the lock's versions win: Flower alone needs those of constraints.txt throughout
 RUN python -m venv /opt/fedrec \
- && /opt/fedrec/bin/pip install --no-cache-dir --disable-pip-version-check --only-binary :all: --require-hashes \
-      --requirement /tmp/requirements.lock \
+ && case ",${EXTRAS}," in *,flower,*|*,ray,*|*,all,*) : ;; *) \
+      /opt/fedrec/bin/pip install --no-cache-dir --disable-pip-version-check --only-binary :all: --require-hashes \
+        --requirement /tmp/requirements.lock \
+      && sed 's/ --hash.*//' /tmp/requirements.lock > /tmp/pins.txt ;; esac \
+ && cat /tmp/constraints.txt >> /tmp/pins.txt \
+ && awk -F== -v OFS='==' '{ gsub("_", "-", $1); name = tolower($1) } !seen[name]++ && !/^#/' /tmp/pins.txt > /tmp/constraints.txt \
  && /opt/fedrec/bin/pip install --no-cache-dir --disable-pip-version-check --only-binary :all: --constraint /tmp/constraints.txt \
       "$(echo /tmp/wheels/fedrec-*.whl)[${EXTRAS}]" \
- && rm -r /tmp/wheels /tmp/constraints.txt /tmp/requirements.lock \
+ && rm -r /tmp/wheels /tmp/pins.txt /tmp/constraints.txt /tmp/requirements.lock \
  && groupadd --gid 10001 fedrec \
  && useradd --uid 10001 --gid fedrec --no-create-home --home-dir /var/lib/fedrec --shell /usr/sbin/nologin fedrec \
  && install -d -o fedrec -g fedrec -m 0700 /var/lib/fedrec

@@ -28,7 +28,7 @@ from pathlib import Path
 from typing import Any
 
 import grpc
-import httpx
+import httpx2
 import numpy as np
 
 from benchmarks.measuring import memory_mb
@@ -345,6 +345,6 @@ def _grown(bout: Bout) -> float:
 
 def _refused(server: Served) -> dict[str, float]:
     """By code, as the server counted."""
-    lines = httpx.get(f"http://{server.metrics}/metrics").text.splitlines()
+    lines = httpx2.get(f"http://{server.metrics}/metrics").text.splitlines()
     found = [line.split('"') for line in lines if line.startswith("fedrec_requests_refused_total{")]
     return {parts[1]: float(parts[2].strip("} ")) for parts in found}

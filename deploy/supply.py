@@ -4,8 +4,9 @@
     python deploy/supply.py sbom FILE   writes a CycloneDX document of the lock
 
 The lock names every package of the extra `deploy` at the version of constraints.txt, with the
-SHA-256 of its wheel for each platform; the image installs these bytes and no others. `make audit`
-gives it to pip-audit.
+SHA-256 of its wheel for each platform; the image installs these bytes and no others. What Flower
+holds back is taken as new as it is, since nothing of `deploy` is Flower's: `make newest` tests
+these. `make audit` gives the lock to pip-audit.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import subprocess
 import sys
 import tempfile
 import tomllib
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -39,17 +41,33 @@ def wanted() -> list[str]:
     return [*project["dependencies"], *found]
 
 
+def held_by_flower() -> set[str]:
+    """Names of packages that Flower bounds from above, and of those that need one of the same
+    major version."""
+    bounded = {_name(re.split(r"[^\w.-]", each)[0]) for each in metadata.requires("flwr") or []}
+    return bounded | {"grpcio-reflection", "grpcio-tools"}
+
+
+def free_of_flower() -> list[str]:
+    """The lines of constraints.txt without what Flower bounds."""
+    held = held_by_flower()
+    lines = (ROOT / "constraints.txt").read_text().splitlines()
+    return [line for line in lines if _name(line.partition("==")[0]) not in held]
+
+
 def lock() -> str:
     """The lock file. Raises CalledProcessError where pip cannot resolve."""
     found = dict[tuple[str, str], set[str]]()
     for platform in PLATFORMS:
         with tempfile.TemporaryDirectory() as folder:
+            pins = Path(folder) / "constraints.txt"
+            pins.write_text("\n".join(free_of_flower()))
             report = Path(folder) / "report.json"
             tags = [word for tag in TAGS for word in ("--platform", f"{tag}_{platform}")]
             command = [sys.executable, "-m", "pip", "install", "--quiet", "--dry-run"]
             command += ["--ignore-installed", "--only-binary", ":all:", "--python-version", "3.11"]
             command += ["--target", folder, "--report", str(report), *tags]
-            command += ["--constraint", str(ROOT / "constraints.txt")]
+            command += ["--constraint", str(pins)]
             subprocess.run([*command, *wanted()], check=True)
             for each in json.loads(report.read_text())["install"]:
                 key = _name(each["metadata"]["name"]), each["metadata"]["version"]

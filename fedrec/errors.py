@@ -38,7 +38,7 @@ EXTRAS: Mapping[str, Sequence[str]] = {
         "grpc_health",
         "grpc_reflection",
         "httptools",
-        "httpx",
+        "httpx2",
         "prometheus_client",
         "starlette",
         "uvicorn",
@@ -54,7 +54,6 @@ EXTRAS: Mapping[str, Sequence[str]] = {
     "ray": ("ray",),
     "lenskit": ("lenskit",),
     "plm": ("transformers",),
-    "bench": ("faiss", "implicit"),
 }
 """Modules by the extra that installs them; `deploy`, `flower` and `ray` install those of `serve`
 as well."""
@@ -64,7 +63,6 @@ _INCLUDED = {
     "cluster": ("store",),
     "ray": ("serve", "flower"),
     "plm": ("news",),
-    "bench": ("news",),
 }
 
 

@@ -30,7 +30,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 import pytest
 from hypothesis import settings
 
-from tests import rooms
+from tests import packages, rooms
 
 MEMORY = Path("/dev/shm")
 if (
@@ -74,6 +74,7 @@ settings.load_profile("fedrec")
 
 def pytest_configure(config: pytest.Config) -> None:
     config.pluginmanager.register(rooms)
+    config.pluginmanager.register(packages)
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -92,7 +92,7 @@ def test_what_only_an_import_or_an_unreached_definition_names_is_unreached() -> 
             "import polars as pl\n\ndef rows(path):\n    return pl.read_csv(path)",
             "opens a file by polars.read_csv",
         ),
-        ("fedrec.federation.wire", "def f():\n    import httpx", "imports httpx"),
+        ("fedrec.federation.wire", "def f():\n    import httpx2", "imports httpx2"),
         (
             "fedrec_client.participant",
             "import fedrec_server.main",

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import urlsplit
 
-import httpx
+import httpx2
 import numpy as np
 from cryptography import x509
 
@@ -49,7 +49,7 @@ class HttpServer:
     access: Access
     timeout_s: float = 10.0
     journal: list[Left] = field(default_factory=list)
-    _client: httpx.Client | None = None
+    _client: httpx2.Client | None = None
 
     def newest(self) -> str:
         """Implements `Server.newest`."""
@@ -68,10 +68,10 @@ class HttpServer:
         """Implements `Server.bundle`."""
         try:
             with self._open().stream("GET", f"/v1/models/{version}/bundle") as response:
-                if response.status_code != httpx.codes.OK:
+                if response.status_code != httpx2.codes.OK:
                     self._refuse(response.status_code, response.read())
                 yield from response.iter_bytes(2**20)
-        except (httpx.HTTPError, OSError) as failure:
+        except (httpx2.HTTPError, OSError) as failure:
             raise self._lost(failure) from None
 
     def recommend(self, query: ServingQuery) -> ServingReply:
@@ -109,9 +109,9 @@ class HttpServer:
                     content += part
                     if len(content) > _MOST_BYTES:
                         raise _unexpected(self.access, "sends too much")
-        except (httpx.HTTPError, OSError) as failure:
+        except (httpx2.HTTPError, OSError) as failure:
             raise self._lost(failure) from None
-        if response.status_code != httpx.codes.OK:
+        if response.status_code != httpx2.codes.OK:
             self._refuse(response.status_code, content)
         return self._table(content)
 
@@ -151,11 +151,11 @@ class HttpServer:
             )
         return lost(self.access.address, str(failure) or type(failure).__name__)
 
-    def _open(self) -> httpx.Client:
+    def _open(self) -> httpx2.Client:
         if self._client is None:
             where = Address.of(self.access.address)
             plain = self.access.insecure
-            self._client = httpx.Client(
+            self._client = httpx2.Client(
                 base_url=f"http{'' if plain else 's'}://{where}",
                 verify=False if plain else self._context(where),
                 timeout=self.timeout_s,
@@ -183,7 +183,7 @@ class HttpServer:
         examine(shown, self.access)
         return only(shown, self.access, protocol="http/1.1")
 
-    def _note(self, request: httpx.Request) -> None:
+    def _note(self, request: httpx2.Request) -> None:
         headers = tuple((name.decode(), value.decode()) for name, value in request.headers.raw)
         self.journal.append(
             Left(
@@ -193,7 +193,7 @@ class HttpServer:
             )
         )
 
-    def _forget(self, _response: httpx.Response) -> None:
+    def _forget(self, _response: httpx2.Response) -> None:
         """A cookie would let the server tell callers apart."""
         if self._client is not None:
             self._client.cookies.clear()

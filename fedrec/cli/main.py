@@ -108,18 +108,25 @@ def _require_plain(command: Any) -> None:
             keys = [str(text).partition("=")[0].strip() for text in texts]
             if own.name == "overrides" and len({*keys}) < len(keys):
                 warn(DataWarning("--set says one key twice: the last counts"))
-            single = not (getattr(own, "multiple", True) or getattr(own, "is_flag", False))
-            if single and order.count(own) > 1:
+            if order.count(own) > 1 and not (
+                getattr(own, "multiple", True) or getattr(own, "is_flag", False)
+            ):
                 raise SettingsError(f"{name} is given twice", "Leave one of them out.")
             for text in texts:
                 if text == "" and own.name not in _MAY_BE_EMPTY:
                     raise SettingsError(f"{name} is empty", "Say what, or leave it out.")
-                number = {*own.type.name.strip("<>").split()} & {"float", "integer"}
-                if number and isinstance(text, str) and not _PLAIN_NUMBER.fullmatch(text):
+                if _is_number(own) and isinstance(text, str) and not _PLAIN_NUMBER.fullmatch(text):
                     raise SettingsError(f"{name} is a number, found {text!r}", "Give digits alone.")
         return parse(context, words)
 
     command.parse_args = parse_args
+
+
+def _is_number(own: Any) -> bool:
+    """Whether a parameter takes one: click types have names, newer typers keep the annotation."""
+    if kind := getattr(own, "type", None):
+        return not {"float", "integer"}.isdisjoint(kind.name.strip("<>").split())
+    return own.type_descriptor.annotation in (int, float)
 
 
 class Grouped(typer.core.TyperGroup):
@@ -243,9 +250,10 @@ def _guarded(arguments: list[str]) -> int:
     except KeyboardInterrupt:
         code = 130  # typer makes the same of it where it can
     except OSError as failure:
-        where = f"{failure.filename}: " if failure.filename else ""
         return _say(
-            f"{where}{failure.strerror or failure}",
+            ": ".join(
+                str(part) for part in (failure.filename, failure.strerror or failure) if part
+            ),
             "Check the path, its permissions and the free space.",
             RunError.exit_code,
         )
@@ -286,10 +294,12 @@ def _help_of(failure: Any) -> str:
         examples = (context.command.help or "").partition("\b\n")[2].strip().splitlines()
         if examples and not failure.message:
             return f"For example: {examples[0].strip()}. {see}"
-    choices = getattr(getattr(getattr(failure, "param", None), "type", None), "choices", ())
-    found = failure.message.partition("'")[2].partition("'")[0] if choices else ""
+    own = getattr(failure, "param", None)
+    choices = getattr(getattr(own, "type", getattr(own, "type_descriptor", None)), "choices", None)
     near = get_close_matches(
-        found, [str(getattr(choice, "value", choice)) for choice in choices], n=1
+        str(getattr(failure, "message", "")).partition("'")[2].partition("'")[0],
+        [str(getattr(choice, "value", choice)) for choice in choices or ()],
+        n=1,
     )
     return f"Did you mean {near[0]}? {see}" if near else see
 

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
-import click
 import typer
 from typer.core import TyperGroup
 
@@ -19,7 +18,7 @@ app = typer.Typer(rich_markup_mode=None)
 class _Certs(TyperGroup):
     """`fedrec certs FOLDER` is `fedrec certs trial FOLDER`."""
 
-    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         if args and args[0] not in {*self.commands, "--help"}:
             args = ["trial", *args]
         return super().parse_args(ctx, args)

@@ -5,6 +5,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests.waiting import HANG_S
 
 ROOT = Path(__file__).parents[2]
@@ -12,6 +14,7 @@ PROTO = ROOT / "fedrec/transport/aggregator_api/aggregator.proto"
 
 
 def test_the_generated_modules_are_up_to_date(tmp_path: Path) -> None:
+    pytest.importorskip("grpc_tools")
     out = [f"--python_out={tmp_path}", f"--pyi_out={tmp_path}"]
     command = [
         sys.executable,

@@ -10,7 +10,7 @@ import pytest
 import typer
 
 import fedrec
-from fedrec.cli.main import app, guarded
+from fedrec.cli.main import _is_number, app, guarded
 from fedrec.errors import FedRecError
 from fedrec.settings import Scenario, validated
 from fedrec.settings_tables import nested
@@ -45,7 +45,7 @@ def test_nothing_twice_nothing_empty_and_no_number_but_a_plain_one(
         )
         if option and not several:
             wrong["is given twice"] = [*flag, *["1"] * count] * 2
-        if {*own.type.name.strip("<>").split()} & {"float", "integer"}:
+        if _is_number(own):
             wrong["is a number, found '1_0'"] = [*flag, *["1_0"] * count]
             wrong["is a number, found '\u0665'"] = [*flag, *["\u0665"] * count]
         # what stands before an argument is given, so that the word is its own

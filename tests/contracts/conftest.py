@@ -7,10 +7,9 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
-from flwr.app import ConfigRecord, Context, Message, RecordDict
 
 from fedrec import recipes
 from fedrec.data.interactions import Interactions
@@ -43,15 +42,17 @@ from fedrec_aggregator.ledger import ReleaseLedger
 from fedrec_aggregator.main import run as serve
 from fedrec_aggregator.settings import validated
 from fedrec_client.answering import AnswerBounds
-from fedrec_client.flower import SAID
 from fedrec_client.ledger import ClientLedger
 from fedrec_client.participant import Participant
 from fedrec_client.requests import Requests
 from fedrec_client.store import LocalUsers
 from fedrec_server.broadcast import ClientBroadcast
-from fedrec_server.flower import GridPost
-from tests.flower_grid import App, InProcessGrid, client_app
 from tests.threads import serving
+
+if TYPE_CHECKING:
+    from flwr.app import Context, Message, RecordDict
+
+    from tests.flower_grid import App
 
 SEED = 7
 MIN_COHORT = 15
@@ -220,22 +221,30 @@ def _federation(
             )
             for number, shard in enumerate(shards(data, CLIENTS))
         ]
-        nodes: dict[int, App] = {
-            node: client_app(Requests(participant))
-            for node, participant in enumerate(participants, start=2)
-        }
-        if "versions" in transport:
-            nodes = {node: _of_the_version_before(app) for node, app in nodes.items()}
-        clients: Broadcast = (
-            ClientBroadcast(GridPost(InProcessGrid(nodes)), 60.0)
-            if "flower" in transport
-            else Called(participants)
+        clients = (
+            _over_flower(transport, participants) if "flower" in transport else Called(participants)
         )
         yield Federation(**vars(made), endpoint=endpoint, clients=clients)
 
 
+def _over_flower(transport: str, participants: Sequence[Participant]) -> Broadcast:
+    from fedrec_server.flower import GridPost
+    from tests.flower_grid import InProcessGrid, client_app
+
+    nodes: dict[int, App] = {
+        node: client_app(Requests(participant))
+        for node, participant in enumerate(participants, start=2)
+    }
+    if "versions" in transport:
+        nodes = {node: _of_the_version_before(app) for node, app in nodes.items()}
+    return ClientBroadcast(GridPost(InProcessGrid(nodes)), 60.0)
+
+
 def _of_the_version_before(app: App) -> App:
     """Each side takes the other for one of the version before."""
+    from flwr.app import ConfigRecord
+
+    from fedrec_client.flower import SAID
 
     def older(content: RecordDict) -> None:
         said = content[SAID]

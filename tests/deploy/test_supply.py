@@ -10,6 +10,7 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
+from packaging.version import Version
 
 ROOT = Path(__file__).parents[2]
 
@@ -43,13 +44,26 @@ def test_the_lock_has_every_requirement_of_the_image_and_what_these_need(
 
 
 def test_the_lock_has_the_versions_that_are_tried_together_with_hashes(supply: ModuleType) -> None:
-    lines = (ROOT / "constraints.txt").read_text().splitlines()
+    lines = supply.free_of_flower()
     tried = {supply._name(name): version for name, _, version in (x.partition("==") for x in lines)}
     for name, version, digests in supply.locked():
         assert tried.get(name, version) == version, f"run `make lock`: {name}"
         assert digests
     uncommented = [x for x in supply.LOCK.read_text().splitlines() if not x.startswith("#")]
     assert len(uncommented) == len(supply.locked())
+
+
+def test_what_flower_bounds_is_no_older_in_the_lock_and_flower_is_not_there(
+    supply: ModuleType,
+) -> None:
+    lines = (ROOT / "constraints.txt").read_text().splitlines()
+    beside = {supply._name(x.partition("==")[0]): x.partition("==")[2] for x in lines}
+    locked = {name: version for name, version, _ in supply.locked()}
+    assert "flwr" not in locked
+    held = {name for name in supply.held_by_flower() if name in locked and name in beside}
+    assert {"fastapi", "starlette", "uvicorn", "protobuf"} <= held
+    for name in held:
+        assert Version(locked[name]) >= Version(beside[name]), name
 
 
 def test_the_bill_of_materials_names_every_locked_package_once(supply: ModuleType) -> None:

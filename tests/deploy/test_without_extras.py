@@ -14,6 +14,7 @@ import pytest
 
 from fedrec import errors
 from fedrec.errors import SettingsError
+from tests.release import extras
 
 pytestmark = pytest.mark.slow
 
@@ -21,7 +22,7 @@ ROOT = Path(__file__).parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 NETWORK = (
     "flwr grpc grpc_health grpc_reflection google fastapi starlette uvicorn httptools uvloop "
-    "httpx prometheus_client"
+    "httpx2 prometheus_client"
 )
 BLOCKER = """
 import sys
@@ -228,6 +229,11 @@ def test_every_extra_that_an_error_names_exists_and_installs_the_module() -> Non
             assert name in text or (module == "ray" and "flwr[simulation]" in text), (extra, module)
 
 
+def test_every_extra_has_tests_that_exist() -> None:
+    assert set(extras.TESTS) == set(extras.names())
+    assert all((ROOT / name).exists() for names in extras.TESTS.values() for name in names)
+
+
 def test_the_base_asks_for_no_package_of_the_network() -> None:
     base = " ".join(PROJECT["dependencies"])
     assert not [
@@ -238,7 +244,7 @@ def test_the_base_asks_for_no_package_of_the_network() -> None:
             "protobuf",
             "fastapi",
             "uvicorn",
-            "httpx",
+            "httpx2",
             "torch",
         )
         if name in base

@@ -14,7 +14,7 @@ from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from typing import Any
 
-import httpx
+import httpx2
 import pytest
 
 from fedrec.errors import RunError
@@ -104,13 +104,13 @@ every_s = 0.1
         return str(self.said("listening")[-1]["address"]).rpartition(" ")[2]
 
     def newest(self) -> str:
-        answer = httpx.get(f"{self.url}/v1/models", timeout=HANG_S)
+        answer = httpx2.get(f"{self.url}/v1/models", timeout=HANG_S)
         return str(answer.raise_for_status().json()["newest"])
 
     def answers(self) -> float:
         """How many were given."""
         at = json.loads((self._state / "serving.json").read_text())["metrics"]
-        text = httpx.get(f"http://{at}/metrics", timeout=HANG_S).text
+        text = httpx2.get(f"http://{at}/metrics", timeout=HANG_S).text
         found = re.search(r'fedrec_query_seconds_count{protocol="http"} (\S+)', text)
         return float(found[1]) if found else 0.0
 

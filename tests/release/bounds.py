@@ -29,8 +29,9 @@ def untested(pyproject: str, resolved: str) -> list[str]:
     """
     pins = dict(re.findall(r"^([\w.-]+)==(\S+)", resolved, flags=re.MULTILINE))
     versions = {canonicalize_name(name): Version(pin) for name, pin in pins.items()}
-    project = tomllib.loads(pyproject)["project"]
-    extras = project["optional-dependencies"].values()
+    read = tomllib.loads(pyproject)
+    project = read["project"]
+    extras = (*project["optional-dependencies"].values(), *read["dependency-groups"].values())
     wrong = set[str]()
     for text in (*project["dependencies"], *(text for extra in extras for text in extra)):
         requirement = Requirement(text)

@@ -51,7 +51,6 @@ TEST_PACKAGES = (
     "nbclient",
     "ipykernel",
 )
-DEVELOPING = {"bench", "docs", "dev"}  # for work on fedrec itself: in no table of sizes
 NOTEBOOK = (
     "import json, sys\n"
     "cells = json.load(open(sys.argv[1]))['cells']\n"
@@ -72,7 +71,7 @@ class Way:
 WAYS = (
     Way(
         "researcher: frame, curve with three seeds, PDF and CSV",
-        "plot",
+        "",
         ("docs/examples/researcher.py", "out"),
     ),
     Way(
@@ -85,7 +84,7 @@ WAYS = (
         "",
         ("docs/examples/privacy_person.py", "out"),
     ),
-    Way("student: notebook one", "plot", ("-c", NOTEBOOK, "docs/notebooks/1-ten-lines.ipynb")),
+    Way("student: notebook one", "", ("-c", NOTEBOOK, "docs/notebooks/1-ten-lines.ipynb")),
 )
 
 
@@ -197,7 +196,7 @@ def size(python: Path) -> tuple[int, int]:
 def extras_of(source: Path) -> tuple[str, ...]:
     """Nothing ("") and every extra that a user installs, from the archive's pyproject.toml."""
     project = tomllib.loads((source / "pyproject.toml").read_text())["project"]
-    return ("", *(name for name in project["optional-dependencies"] if name not in DEVELOPING))
+    return ("", *project["optional-dependencies"])
 
 
 def ways(archives: Archives, python: str, *, pinned: bool) -> Iterator[Timed]:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import grpc
-import httpx
+import httpx2
 import numpy as np
 import numpy.typing as npt
 import pytest
@@ -95,7 +95,7 @@ class Running:
 
     told: main.Serving
     channel: grpc.Channel
-    http: httpx.Client
+    http: httpx2.Client
 
     def recommend(
         self, version: str, coefficients: Sequence[float], k: int = 5, categories: int = 0
@@ -119,9 +119,9 @@ class Running:
         return b"".join(pb.ModelPiece.FromString(piece).data for piece in pieces)
 
     def metrics(self) -> str:
-        return httpx.get(f"http://{self.told.metrics}/metrics", timeout=HANG_S).text
+        return httpx2.get(f"http://{self.told.metrics}/metrics", timeout=HANG_S).text
 
-    def post(self, content: dict[str, Any] | bytes) -> httpx.Response:
+    def post(self, content: dict[str, Any] | bytes) -> httpx2.Response:
         return self.http.post(
             "/v1/recommend", content=content if isinstance(content, bytes) else json.dumps(content)
         )
@@ -144,7 +144,7 @@ def running(paths: Sequence[Path], settings: dict[str, Any], **options: Any) -> 
     with (
         serving(main.run, paths, chosen, **options) as told,
         grpc.insecure_channel(told.grpc) as channel,
-        httpx.Client(base_url=told.http, timeout=HANG_S) as http,
+        httpx2.Client(base_url=told.http, timeout=HANG_S) as http,
     ):
         yield Running(told, channel, http)
 

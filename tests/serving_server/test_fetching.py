@@ -17,7 +17,7 @@ from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any
 
-import httpx
+import httpx2
 import pytest
 
 from fedrec.errors import RunError, SettingsError, UnreachableError
@@ -75,7 +75,7 @@ def test_a_bundle_is_fetched_once_and_a_new_one_again(trained: Path, tmp_path: P
                 "Authorization": f"Bearer {TOKEN}",
                 "If-None-Match": f'"{bundle.sha256_of(fetched.path)}"',
             }
-            assert httpx.get(f"http://{served}/v1/bundle", headers=headers).status_code == 304
+            assert httpx2.get(f"http://{served}/v1/bundle", headers=headers).status_code == 304
     assert not list(tmp_path.glob(".*.part"))
 
 
@@ -85,7 +85,7 @@ def test_a_bundle_is_fetched_once_and_a_new_one_again(trained: Path, tmp_path: P
 def test_without_the_token_nothing_is_sent(trained: Path, authorization: str) -> None:
     planted(trained / bundle.FILE)
     with endpoint(trained) as served:
-        answer = httpx.get(f"http://{served}/v1/bundle", headers={"Authorization": authorization})
+        answer = httpx2.get(f"http://{served}/v1/bundle", headers={"Authorization": authorization})
         assert (answer.status_code, answer.content) == (401, b"")
 
 
@@ -95,7 +95,7 @@ def test_without_the_token_nothing_is_sent(trained: Path, authorization: str) ->
 def test_nothing_but_the_bundle_is_there(trained: Path, path: str) -> None:
     planted(trained / bundle.FILE)
     (trained / "runs.json").write_text("{}")
-    with endpoint(trained) as served, httpx.Client(base_url=f"http://{served}") as client:
+    with endpoint(trained) as served, httpx2.Client(base_url=f"http://{served}") as client:
         request = client.build_request("GET", "/x", headers={"Authorization": f"Bearer {TOKEN}"})
         request.url = request.url.copy_with(raw_path=path.encode())
         assert client.send(request).status_code == 404
@@ -132,7 +132,7 @@ def test_strangers_hold_so_many_connections_and_keep_nobody_out(
     monkeypatch.setattr(bundle_endpoint, "_CONNECTIONS", 2)
     with endpoint(trained, head_s=HANG_S) as served, ExitStack() as stack:
         held = [stack.enter_context(line(served)) for _ in range(2)]
-        assert httpx.get(f"http://{served}/v1/bundle").status_code == 401
+        assert httpx2.get(f"http://{served}/v1/bundle").status_code == 401
         with suppress(ConnectionResetError):
             assert held[0].recv(1) == b""
 
@@ -170,10 +170,10 @@ def test_a_download_that_is_cut_leaves_its_place_and_its_file(
         with line(served) as cut:
             cut.sendall(head.encode())
             assert status(cut) == b"200"
-            assert httpx.get(url, headers=asks).status_code == 503
+            assert httpx2.get(url, headers=asks).status_code == 503
         tag = f'"{bundle.sha256_of(trained / bundle.FILE)}"'
         again = asks | {"If-None-Match": tag}
-        until(lambda: httpx.get(url, headers=again).status_code == 304, "its place is free")
+        until(lambda: httpx2.get(url, headers=again).status_code == 304, "its place is free")
         # also of the last answer, which its client has before the server has closed it
         until(lambda: str(trained / bundle.FILE) not in set(opened()), "its file is closed")
 
@@ -299,7 +299,7 @@ def test_a_serving_process_waits_for_the_first_model_and_takes_the_next_one_over
             assert told[0].newest == first
             second = planted(trained / bundle.FILE, seed=2)
             until(
-                lambda: httpx.get(f"{told[0].http}/v1/models").json()["newest"] == second,
+                lambda: httpx2.get(f"{told[0].http}/v1/models").json()["newest"] == second,
                 "the next model",
             )
             (trained / bundle.FILE).write_bytes(b"half a bundle")
@@ -307,7 +307,7 @@ def test_a_serving_process_waits_for_the_first_model_and_takes_the_next_one_over
                 lambda: "not-fetched" in (tmp_path / "log").read_text(),
                 "a refusal of what is no bundle",
             )
-            assert httpx.get(f"{told[0].http}/v1/models").json()["newest"] == second
+            assert httpx2.get(f"{told[0].http}/v1/models").json()["newest"] == second
         finally:
             stop.set()
             thread.join(HANG_S)

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import grpc
-import httpx
+import httpx2
 import pytest
 
 from fedrec.errors import RefusedError, SettingsError
@@ -352,14 +352,14 @@ def test_tls_shows_a_certificate_and_mutual_tls_asks_for_one(start: Any, tmp_pat
             ) as channel:
                 call = channel.unary_unary("/fedrec.serving.v1.Recommender/Recommend")
                 assert _worked(partial(call, request, timeout=HANG_S)) == welcome
-            with httpx.Client(verify=context) as http:
+            with httpx2.Client(verify=context) as http:
                 assert _worked(partial(http.get, f"{running.told.http}/health/live")) == welcome
 
 
 def _worked(attempt: Any) -> bool:
     try:
         attempt()
-    except (grpc.RpcError, httpx.HTTPError):
+    except (grpc.RpcError, httpx2.HTTPError):
         return False
     return True
 
@@ -417,11 +417,11 @@ def test_who_comes_back_at_once_is_read_later_and_costs_nobody_else_anything(
             assert b" 429 " in impatient.recv(65_536)
             impatient.sendall(unreadable)
             for _ in range(5):
-                assert httpx.post(address, json=query, timeout=HANG_S).status_code == 429
+                assert httpx2.post(address, json=query, timeout=HANG_S).status_code == 429
             with pytest.raises(grpc.RpcError) as failure:
                 running.raw("Recommend", b"unreadable")
             assert failure.value.code() == grpc.StatusCode.RESOURCE_EXHAUSTED
-        assert httpx.post(address, json=query, timeout=HANG_S).status_code == 200
+        assert httpx2.post(address, json=query, timeout=HANG_S).status_code == 200
         assert len(refused) == 7
     monkeypatch.setitem(RETRY_AFTER_S, Code.BUSY, 0.01)
     with line(running) as patient:

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import grpc
-import httpx
+import httpx2
 import numpy as np
 import pytest
 
@@ -163,7 +163,7 @@ def test_swaps_under_load_lose_no_request_and_give_no_wrong_answer(
     load = Load()
     host, port = server.http.removeprefix("http://").split(":")
     channel = grpc.insecure_channel(server.grpc)
-    http = httpx.Client(base_url=server.http, timeout=HANG_S)
+    http = httpx2.Client(base_url=server.http, timeout=HANG_S)
 
     def over_grpc(rng: random.Random) -> None:
         version = rng.choice(versions)
@@ -227,7 +227,7 @@ def test_thousands_of_requests_leave_no_memory_behind(
     server = process()
     with (
         grpc.insecure_channel(server.grpc) as channel,
-        httpx.Client(base_url=server.http, timeout=HANG_S) as http,
+        httpx2.Client(base_url=server.http, timeout=HANG_S) as http,
     ):
         ask = channel.unary_unary(RECOMMEND)
         good = request(version, [1.0] * B)
@@ -264,7 +264,7 @@ def test_a_server_that_is_told_to_stop_answers_what_it_has_begun(
         assert json.loads((tmp_path / "serving.json").read_text())["pid"] == server.child.pid
         with (
             grpc.insecure_channel(server.grpc) as channel,
-            httpx.Client(base_url=server.http, timeout=HANG_S) as http,
+            httpx2.Client(base_url=server.http, timeout=HANG_S) as http,
             socket.create_connection((host, int(port))) as half,
         ):
             channel.unary_unary(RECOMMEND)(request(version, [1.0] * B), timeout=HANG_S)
@@ -296,7 +296,7 @@ def test_hangup_makes_it_look_at_once(process: Callable[..., Process], tmp_path:
     version = planted(tmp_path / bundle.FILE, seed=2)
     server.child.send_signal(signal.SIGHUP)
     until(
-        lambda: httpx.get(f"{server.http}/v1/models", timeout=HANG_S).json()["newest"] == version,
+        lambda: httpx2.get(f"{server.http}/v1/models", timeout=HANG_S).json()["newest"] == version,
         "the new bundle is taken",
     )
 

@@ -5,7 +5,7 @@ import re
 from pathlib import Path
 from typing import Any
 
-import httpx
+import httpx2
 import pytest
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
 
@@ -114,13 +114,13 @@ def allows(schema: dict[str, Any], content: Any, root: dict[str, Any]) -> bool:
 
 
 @pytest.fixture
-def document(start: Any) -> tuple[dict[str, Any], httpx.Client, str]:
+def document(start: Any) -> tuple[dict[str, Any], httpx2.Client, str]:
     running = start()
     return running.http.get("/openapi.json").json(), running.http, running.told.newest
 
 
 def test_the_http_query_has_the_same_fields_and_no_others(
-    document: tuple[dict[str, Any], httpx.Client, str],
+    document: tuple[dict[str, Any], httpx2.Client, str],
 ) -> None:
     described, _, _ = document
     assert described["openapi"].startswith("3.1")
@@ -145,7 +145,7 @@ def test_the_http_query_has_the_same_fields_and_no_others(
 
 
 def test_what_the_schema_allows_is_answered_as_the_schema_says(
-    document: tuple[dict[str, Any], httpx.Client, str],
+    document: tuple[dict[str, Any], httpx2.Client, str],
 ) -> None:
     described, http, version = document
     told = described["paths"]["/v1/recommend"]["post"]
@@ -186,7 +186,7 @@ def test_what_the_schema_allows_is_answered_as_the_schema_says(
         assert allows(schema, response.json(), described), response.text
 
 
-def test_every_described_route_answers(document: tuple[dict[str, Any], httpx.Client, str]) -> None:
+def test_every_described_route_answers(document: tuple[dict[str, Any], httpx2.Client, str]) -> None:
     described, http, version = document
     for path, ways in described["paths"].items():
         if "get" in ways:

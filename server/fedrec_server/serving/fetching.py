@@ -29,7 +29,7 @@ from fedrec_server.serving.settings import FetchTable
 from fedrec_server.serving.store import found
 
 if TYPE_CHECKING:
-    import httpx
+    import httpx2
 
 _REMEDY = "Look at the server's log; what is served stays as it is."
 _KEPT_REMEDY = "Free disk space, or make the folder writable; what is served stays as it is."
@@ -72,7 +72,7 @@ class Source:
         Raises UnreachableError where the server does not answer, RunError where its answer is no
         bundle that may be served, or cannot be kept.
         """
-        import httpx  # here, as below: most servers fetch nothing
+        import httpx2  # here, as below: most servers fetch nothing
 
         beside = self.path.with_name(f".{self.path.name}.{os.getpid()}.part")
         with writing(self.path.parent, _KEPT_REMEDY):
@@ -83,7 +83,7 @@ class Source:
                     self._check(beside)
                     os.replace(beside, self.path)
                 return "" if sha256 == have else sha256
-            except httpx.HTTPError as failure:
+            except httpx2.HTTPError as failure:
                 raise UnreachableError(
                     f"{self.url} does not answer: {type(failure).__name__}", _REMEDY
                 ) from None
@@ -92,12 +92,12 @@ class Source:
 
     def _download(self, beside: Path, have: str) -> str:
         """The SHA-256 of what lies in `beside` now, or `have` where nothing was sent."""
-        import httpx
+        import httpx2
 
         with (
-            httpx.Client(
+            httpx2.Client(
                 verify=self._trust(),
-                timeout=httpx.Timeout(self.table.timeout_s, connect=_CONNECT_S),
+                timeout=httpx2.Timeout(self.table.timeout_s, connect=_CONNECT_S),
                 trust_env=False,
             ) as client,
             client.stream("GET", f"{self.url}/v1/bundle", headers=self._headers(have)) as answer,
@@ -112,7 +112,7 @@ class Source:
             announced = answer.headers.get("ETag", "").strip('"')
             return self._written(answer, beside, announced)
 
-    def _written(self, answer: httpx.Response, beside: Path, announced: str) -> str:
+    def _written(self, answer: httpx2.Response, beside: Path, announced: str) -> str:
         found = hashlib.sha256()
         size = 0
         most = self.table.max_bytes
