@@ -15,7 +15,7 @@ from importlib.util import find_spec
 import pytest
 
 OPTIONAL = (
-    *("torch", "transformers", "flwr", "httpx", "ray", "fsspec", "psycopg", "lenskit"),
+    *("torch", "transformers", "flwr", "httpx", "httpx2", "ray", "fsspec", "psycopg", "lenskit"),
     *("opentelemetry", "opacus", "implicit", "faiss", "pandas", "sklearn", "griffelib"),
     *("grpc_tools", "nbclient", "ipykernel", "playwright", "yaml", "kubernetes_validate"),
     *("websockets", "fedrec_research"),
