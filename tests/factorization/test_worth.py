@@ -199,7 +199,7 @@ def test_a_blend_that_nothing_speaks_for_is_seldom_chosen(noise_std: float, judg
 
 def test_worth_costs_little_and_more_where_few_are_asked() -> None:
     assert shares(mu=1.1, users=30_000) == (0.01, pytest.approx(4000 / 30_000))
-    assert shares(mu=0.27, users=300) == (0.1, pytest.approx(1 / 3))
+    assert shares(mu=0.27, users=300) == (0.07, pytest.approx(1 / 3))
     assert shares(mu=float("inf"), users=300) == (0.01, pytest.approx(1 / 3))
 
 
@@ -211,10 +211,10 @@ def test_at_most_a_third_of_people_leave_a_click_out() -> None:
 
 
 def test_worth_is_not_asked_of_people_whose_answers_the_noise_outweighs() -> None:
-    """Of 180 people 60 answer, and all answers in one add up to 60, beside noise of std 1 / (mu
-    sqrt(.1))."""
-    assert shares(mu=0.06, users=180) == (0.1, pytest.approx(1 / 3))
-    assert shares(mu=0.05, users=180) == (0.0, 0.0)
+    """Of 180 people 60 answer, and a fifth of all answers in one is 12, beside noise of std 1 / (mu
+    sqrt(.07))."""
+    assert shares(mu=0.32, users=180) == (0.07, pytest.approx(1 / 3))
+    assert shares(mu=0.31, users=180) == (0.0, 0.0)
     events = circles(60, 40, 8, size=8, seed=4)
     features = linked(40, 8, told=True)
     model, state = trained(events, features, 0.1)
