@@ -17,7 +17,7 @@ import numpy as np
 
 from fedrec import __version__
 from fedrec.arrays import Int64s
-from fedrec.certificates.writing import Statements, certify_news, nobody_states
+from fedrec.certificates.writing import certify_news
 from fedrec.data.impressions import Impressions
 from fedrec.errors import RefusedError, RunError, SettingsError, UnreachableError
 from fedrec.federation.messages import Link
@@ -53,6 +53,7 @@ from fedrec_server.received import (
     sound,
 )
 from fedrec_server.run_record import RunNotes, keep_release, only_one, open_notes
+from fedrec_server.run_settings import RunSettings
 
 _NOT_YET = {UNREACHABLE, Refusal.BUSY.value}
 
@@ -63,28 +64,22 @@ def run_news(
     endpoint: ReleaseEndpoint | None,
     clients: NewsBroadcast,
     folder: Path,
-    *,
-    gathering: Gathering,
-    patience: Patience,
-    absent_s: float = 0.0,
-    run: str | None = None,
-    statements: Statements = nobody_states,
+    run: RunSettings,
 ) -> Iterator[Progress | TrainedNews]:
     """Train to the end in `folder`, or on from where it stopped; the last thing is the model, which
     then lies in `folder/model` too.
 
-    endpoint: the aggregator's, for `central` alone. statements: as in `rounds.run_rounds`. Raises
-    as that does.
+    endpoint: the aggregator's, for `central` alone. Raises as `rounds.run_rounds`.
     """
     check(scenario, endpoint)
     with only_one(folder):
         recipe = news_recipe(scenario)
-        notes = open_notes(folder, {"news": recipe, "items": list(catalogue.news.ids)}, run)
+        notes = open_notes(folder, {"news": recipe, "items": list(catalogue.news.ids)}, run.run)
         terms = Terms(notes.run, recipe, "news", (0.0, 1.0), catalogue.news.ids)
         roster = NewsRoster(clients, folder / "clients.json")
         begun = roster.known
         try:
-            gather(terms, endpoint or _NoEndpoint(), roster, gathering)
+            gather(terms, endpoint or _NoEndpoint(), roster, run.gathering)
         except UnreachableError:  # after a restart the steps themselves say who is missing
             if not begun:
                 raise
@@ -96,9 +91,9 @@ def run_news(
             endpoint,
             folder,
             notes,
-            gathering,
-            patience,
-            absent_s,
+            run.gathering,
+            run.patience,
+            run.absent_s,
         )
         for done in train_news(scenario, catalogue, asked, kept=Kept(folder)):
             if isinstance(done, TrainedNews):
@@ -111,7 +106,7 @@ def run_news(
                     folder,
                     run=notes.run,
                     noise=noise,
-                    statements=statements,
+                    statements=run.statements,
                 )
             else:
                 write_json(folder / "progress.json", asdict(done))

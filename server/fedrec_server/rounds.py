@@ -20,9 +20,7 @@ from fedrec.certificates.model_files import Told, model_files
 from fedrec.certificates.writing import (
     FactorizationInputs,
     ReleasedRound,
-    Statements,
     certify,
-    nobody_states,
 )
 from fedrec.data.features import PublicFeatures
 from fedrec.data.kinds import KINDS
@@ -31,7 +29,7 @@ from fedrec.factorization.facts import Earlier
 from fedrec.factorization.rankers import Model
 from fedrec.federation.messages import RoundDone, State, told_before, train
 from fedrec.federation.protocol import Answer, Broadcast, ReleaseEndpoint, RoundStatus, Terms
-from fedrec.federation.round_driver import AggregatedLink, Patience
+from fedrec.federation.round_driver import AggregatedLink
 from fedrec.output_folders import clear
 from fedrec.privacy.calibration import Plan
 from fedrec.public_data import PublicData
@@ -40,9 +38,10 @@ from fedrec.serving.exporting import Origin, PublicItems
 from fedrec.settings import RecipeScenario, Scenario
 from fedrec.storage import Checkpoints, finite, release_file, write_bytes, write_files
 from fedrec_server.cohorts import Cohorts, EveryClient, require_sampled
-from fedrec_server.gathering import Gathering, gather
+from fedrec_server.gathering import gather
 from fedrec_server.quorum_log import QuorumLog
 from fedrec_server.run_record import RunNotes, keep_release, only_one, open_notes
+from fedrec_server.run_settings import RunSettings
 
 
 @dataclass(frozen=True)
@@ -84,37 +83,39 @@ class KeptRound:
     state: State
 
 
+@dataclass(frozen=True)
+class RoundSettings:
+    """Choices of a training of ratings or clicks beside its run's.
+
+    cohort: share of the users whom every round asks (`cohorts`); below 1 `clients` must be able to
+    ask some, `cohorts.AsksSome`. planned: told the plan before anybody is asked; what it returns is
+    what a bundle says of the run, None where none will be made. tell: gets words on a round that
+    misses its quorum (`Patience.min_share`), which waits, and ends the run where it is short too
+    often. checkpoints: how many of the newest are kept, at least 2; 0 for all. earlier: what it
+    begins with of an earlier release, the same whenever the run goes on. serving: the model that
+    people compare the new one with, the same too.
+    """
+
+    cohort: float = 1.0
+    planned: Callable[[Plan], Origin | None] = lambda plan: None
+    tell: Callable[[str], None] = lambda words: None
+    checkpoints: int = 0
+    earlier: Earlier | None = None
+    serving: Model | None = None
+
+
 def run_rounds(
     scenario: Scenario,
     public: PublicData,
     endpoint: ReleaseEndpoint,
     clients: Broadcast,
     folder: Path,
-    *,
-    gathering: Gathering,
-    patience: Patience,
-    absent_s: float = 0.0,
-    run: str | None = None,
-    cohort: float = 1.0,
-    planned: Callable[[Plan], Origin | None] = lambda plan: None,
-    tell: Callable[[str], None] = lambda words: None,
-    checkpoints: int = 0,
-    earlier: Earlier | None = None,
-    serving: Model | None = None,
-    statements: Statements = nobody_states,
+    run: RunSettings,
+    chosen: RoundSettings = RoundSettings(),
 ) -> Iterator[KeptRound]:
     """Train to the end in `folder`, or on from where it stopped, yielding after every round; then
     the model lies in `folder/model`.
 
-    absent_s: how long a round waits for a client that joined and does not answer. run: the run's
-    id; None makes one, once. cohort: share of the users whom every round asks (`cohorts`); below 1
-    `clients` must be able to ask some, `cohorts.AsksSome`. planned: told the plan before anybody
-    is asked; what it returns is what a bundle says of the run, None where none will be made. tell:
-    gets words on a round that misses its quorum (`Patience.min_share`), which waits, and ends the
-    run where it is short too often. checkpoints: how many of the newest are kept, at least 2; 0 for
-    all. earlier: what it begins with of an earlier release, the same whenever the run goes on.
-    serving: the model that people compare the new one with, the same too.
-    statements: what aggregators sign of the run, for its certificate.
     After a restart the clients are waited for again, and then it goes on with those who are there.
     Raises SettingsError or RunError where the run cannot begin or is not the folder's,
     UnreachableError where clients or the aggregator stay away, RefusedError where the aggregator
@@ -123,6 +124,8 @@ def run_rounds(
     everything = public
     public = public if scenario.data.features else public.without_features()
     check(scenario, public)
+    cohort = chosen.cohort
+    gathering = run.gathering
     if cohort < 1:
         require_sampled(scenario.recipe, public.kind)
     with only_one(folder):
@@ -133,21 +136,23 @@ def run_rounds(
             "features": scenario.data.features,
             "public": public.digest(),
         }
-        notes = open_notes(folder, trains, run)
+        notes = open_notes(folder, trains, run.run)
         terms = Terms(notes.run, recipe, public.kind, public.value_range, public.items)
-        every = EveryClient(clients, absent_s, gathering.pause_s, gathering.sleep, gathering.clock)
+        every = EveryClient(
+            clients, run.absent_s, gathering.pause_s, gathering.sleep, gathering.clock
+        )
         cohorts = every.cohorts = Cohorts(notes.run, cohort) if cohort < 1 else None
         resumed = notes.plan is not None
         num_users = notes.num_users or gather(terms, endpoint, every, gathering)
         counted = cohorts.planned(num_users) if cohorts else num_users
-        facts = replace(public.facts(num_users=counted, seed=scenario.seed), earlier=earlier)
-        facts = replace(facts, serving=serving)
+        facts = public.facts(num_users=counted, seed=scenario.seed)
+        facts = replace(facts, earlier=chosen.earlier, serving=chosen.serving)
         prepared = prepare(scenario, facts)
         notes = notes.planned(prepared.plan, num_users=num_users)
         notes.keep(folder)
-        origin = planned(prepared.plan)
-        kept = _Kept(folder, notes, checkpoints)
-        quorum = QuorumLog(patience.quorum(facts.num_users), facts.num_users, tell)
+        origin = chosen.planned(prepared.plan)
+        kept = _Kept(folder, notes, chosen.checkpoints)
+        quorum = QuorumLog(run.patience.quorum(facts.num_users), facts.num_users, chosen.tell)
         state = kept.checkpoints.latest() or prepared.recipe.begin()
         if resumed and prepared.recipe.ask(state) is not None:
             # the rounds themselves say who is missing, and what it cost
@@ -158,7 +163,7 @@ def run_rounds(
             prepared.plan,
             endpoint,
             every,
-            patience,
+            run.patience,
             notes.ledger_head,
             kept.watch,
         )
@@ -169,7 +174,7 @@ def run_rounds(
         if cohorts:
             link.asked = cohorts.num_users
             link.planned_users = facts.num_users
-            cohorts.say(tell)
+            cohorts.say(chosen.tell)
         link.told = told_before(prepared.recipe, state, kept.checkpoints.at)
         yield from kept.rounds(prepared, link, state)
         state = kept.checkpoints.latest() or state
@@ -187,12 +192,12 @@ def run_rounds(
         certify(
             folder / "model",
             scenario,
-            FactorizationInputs(public, facts.num_users, earlier, serving),
+            FactorizationInputs(public, facts.num_users, facts.earlier, facts.serving),
             kept.released(),
             run=notes.run,
             plan=plan,
             noise=noise,
-            statements=statements(notes.run, len(kept.took_part())),
+            statements=run.statements(notes.run, len(kept.took_part())),
         )
 
 

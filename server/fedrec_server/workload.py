@@ -12,13 +12,11 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
-from fedrec.certificates.writing import Statements
 from fedrec.data.clicklog import liked_in
 from fedrec.errors import RunError, SettingsError
 from fedrec.federation.protocol import Answer, Broadcast, Invitation, Phase, ReleaseEndpoint, Terms
-from fedrec.federation.round_driver import Patience
 from fedrec.federation.wire import described
 from fedrec.news.messages import NewsBroadcast
 from fedrec.operations import logs
@@ -29,8 +27,8 @@ from fedrec.public_data import PublicData
 from fedrec.settings import Scenario
 from fedrec.storage import write_bytes
 from fedrec_server.aggregation import Aggregation
-from fedrec_server.gathering import Gathering
-from fedrec_server.rounds import KeptRound, check, run_rounds
+from fedrec_server.rounds import KeptRound, RoundSettings, check, run_rounds
+from fedrec_server.run_settings import RunSettings
 from fedrec_server.runs import evaluation_in, quality_of
 from fedrec_server.settings import ServerSettings
 from fedrec_server.settings_tables import PublicTable
@@ -147,16 +145,16 @@ class Host:
         """A round is over."""
         self.metrics.decided("released", took_s=took_s)
 
-    def waits(self, clients: WatchedClients) -> dict[str, Any]:
-        """How long anybody is waited for, the run's id, and who states what of it."""
+    def run(self, clients: WatchedClients) -> RunSettings:
+        """Of the training that `trainings` is at."""
         chosen = self.settings
-        return {
-            "gathering": replace(chosen.whom_to_wait_for(), sleep=clients.pausing(self.sleep)),
-            "patience": replace(chosen.patience(), sleep=self.sleep),
-            "absent_s": chosen.rounds.absent_s,
-            "run": self.trainings.entry.run,
-            "statements": self.aggregation.statements,
-        }
+        return RunSettings(
+            replace(chosen.whom_to_wait_for(), sleep=clients.pausing(self.sleep)),
+            replace(chosen.patience(), sleep=self.sleep),
+            chosen.rounds.absent_s,
+            self.trainings.entry.run,
+            self.aggregation.statements,
+        )
 
 
 class Workload(Protocol):
@@ -178,11 +176,7 @@ class Workload(Protocol):
         endpoint: ReleaseEndpoint | None,
         clients: NewsBroadcast,
         folder: Path,
-        *,
-        gathering: Gathering,
-        patience: Patience,
-        run: str | None,
-        statements: Statements,
+        run: RunSettings,
     ) -> Iterator[object]:
         """One training, as it is by itself."""
 
@@ -227,11 +221,15 @@ class Ratings:
             )
 
     def steps(
-        self, endpoint: ReleaseEndpoint | None, clients: NewsBroadcast, folder: Path, **more: Any
+        self,
+        endpoint: ReleaseEndpoint | None,
+        clients: NewsBroadcast,
+        folder: Path,
+        run: RunSettings,
     ) -> Iterator[KeptRound]:
         """See `Workload`."""
         assert endpoint is not None  # `check`
-        return run_rounds(self.scenario, self.public, endpoint, clients, folder, **more)
+        return run_rounds(self.scenario, self.public, endpoint, clients, folder, run)
 
     def serve(self, host: Host, clients: WatchedClients) -> None:
         """See `Workload`: with devices beside the clients, warm starts and samples of users."""
@@ -257,17 +255,19 @@ class Ratings:
             endpoint,
             everybody,
             trainings.folder,
-            **host.waits(clients),
-            cohort=chosen.rounds.cohort,
-            planned=trainings.planned,
-            earlier=trainings.earlier(
-                self.public.items, evaluated=self.scenario.privacy.evaluation_share > 0
-            )
-            if chosen.warm_start
-            else None,
-            serving=trainings.compared(self.public.items),
-            tell=trainings.say,
-            checkpoints=chosen.rounds.checkpoints,
+            host.run(clients),
+            RoundSettings(
+                cohort=chosen.rounds.cohort,
+                planned=trainings.planned,
+                earlier=trainings.earlier(
+                    self.public.items, evaluated=self.scenario.privacy.evaluation_share > 0
+                )
+                if chosen.warm_start
+                else None,
+                serving=trainings.compared(self.public.items),
+                tell=trainings.say,
+                checkpoints=chosen.rounds.checkpoints,
+            ),
         )
         for progress in rounds:
             line = progress.line
@@ -334,12 +334,16 @@ class News:
         _ = self.catalogue  # read before anybody connects
 
     def steps(
-        self, endpoint: ReleaseEndpoint | None, clients: NewsBroadcast, folder: Path, **more: Any
+        self,
+        endpoint: ReleaseEndpoint | None,
+        clients: NewsBroadcast,
+        folder: Path,
+        run: RunSettings,
     ) -> Iterator[object]:
         """See `Workload`."""
         from fedrec_server.news import run_news
 
-        return run_news(self.scenario, self.catalogue, endpoint, clients, folder, **more)
+        return run_news(self.scenario, self.catalogue, endpoint, clients, folder, run)
 
     def serve(self, host: Host, clients: WatchedClients) -> None:
         """See `Workload`."""
@@ -349,7 +353,7 @@ class News:
         trainings = host.trainings
         trainings.runs.planned(trainings.promised, None)
         for done in self.steps(
-            host.aggregation.endpoint, clients, trainings.folder, **host.waits(clients)
+            host.aggregation.endpoint, clients, trainings.folder, host.run(clients)
         ):
             host.released()
             if isinstance(done, TrainedNews):

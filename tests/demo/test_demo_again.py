@@ -16,7 +16,8 @@ from fedrec.settings import load
 from fedrec_server.broadcast import ClientBroadcast
 from fedrec_server.flower import GridPost
 from fedrec_server.gathering import Gathering
-from fedrec_server.rounds import run_rounds
+from fedrec_server.rounds import RoundSettings, run_rounds
+from fedrec_server.run_settings import RunSettings
 from fedrec_server.runs import Runs
 from fedrec_server.schedule import TrainingSchedule
 from fedrec_server.trainings import Trainings
@@ -59,13 +60,14 @@ def test_two_trainings_by_real_parties_the_second_from_the_first_are_those_of_on
                     endpoint,
                     ClientBroadcast(GridPost(grid(participants)), SLOWEST_ROUND_S),
                     trainings.folder,
-                    gathering=Gathering(
-                        expected_users=facts.num_users, min_clients=2, timeout_s=0.0
+                    RunSettings(
+                        Gathering(expected_users=facts.num_users, min_clients=2, timeout_s=0.0),
+                        Patience(SLOWEST_ROUND_S, attempts=1),
+                        run=entry.run,
                     ),
-                    patience=Patience(SLOWEST_ROUND_S, attempts=1),
-                    run=entry.run,
-                    planned=trainings.planned,
-                    earlier=trainings.earlier(public.items),
+                    RoundSettings(
+                        planned=trainings.planned, earlier=trainings.earlier(public.items)
+                    ),
                 )
                 for _ in rounds:
                     pass

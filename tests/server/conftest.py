@@ -7,7 +7,7 @@ import os
 import shutil
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from itertools import pairwise
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -36,12 +36,14 @@ from fedrec_client.ledger import ClientLedger
 from fedrec_client.participant import Participant
 from fedrec_client.store import LocalUsers
 from fedrec_server.gathering import Gathering
-from fedrec_server.rounds import KeptRound, run_rounds
+from fedrec_server.rounds import KeptRound, RoundSettings, run_rounds
+from fedrec_server.run_settings import RunSettings
 from fedrec_server.runs import Runs
 from fedrec_server.schedule import TrainingSchedule
 from fedrec_server.trainings import Trainings
 
 BOUNDARIES = (0, 13, 27, 40)
+OF_ROUNDS = {each.name for each in fields(RoundSettings)}
 SMALL = ["recipe=published", "model.dimension=3", "model.steps=2", "model.encoder=id"]
 RECIPES = {
     "default": list[str](),
@@ -50,6 +52,13 @@ RECIPES = {
     "published, one step": [*SMALL, "model.steps=1"],
     "evaluated": ["recipe=dp-bias", "privacy.evaluation_share=0.1"],
 }
+
+
+def settings_of(**options: Any) -> tuple[RunSettings, RoundSettings]:
+    """Of a run, and of its rounds."""
+    own = {name: value for name, value in options.items() if name in OF_ROUNDS}
+    run = {name: value for name, value in options.items() if name not in OF_ROUNDS}
+    return RunSettings(**run), RoundSettings(**own)
 
 
 @dataclass
@@ -207,7 +216,7 @@ class World:
             endpoint or self.endpoint,
             clients or self.clients,
             self.folder / "server",
-            **arguments,
+            *settings_of(**arguments),
         )
         return list(rounds)
 
@@ -242,7 +251,12 @@ class World:
         options["serving"] = trainings.compared(self.public.items)
         list(
             run_rounds(
-                self.scenario, self.public, self.endpoint, self.clients, trainings.folder, **options
+                self.scenario,
+                self.public,
+                self.endpoint,
+                self.clients,
+                trainings.folder,
+                *settings_of(**options),
             )
         )
 

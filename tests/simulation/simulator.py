@@ -29,7 +29,8 @@ from fedrec.storage import read_json
 from fedrec_aggregator.core import Limits
 from fedrec_client.store import LocalUsers
 from fedrec_server.gathering import Gathering
-from fedrec_server.rounds import KeptRound, run_rounds
+from fedrec_server.rounds import KeptRound, RoundSettings, run_rounds
+from fedrec_server.run_settings import RunSettings
 from fedrec_server.runs import Runs, TrainingRun, run_folder
 from fedrec_server.schedule import TrainingSchedule
 from fedrec_server.trainings import Trainings
@@ -476,17 +477,17 @@ class _Server:
                 endpoint,
                 BroadcastAfar(self.name, self._network, self._setup.client_names),
                 trainings.folder,
-                gathering=Gathering(
-                    expected_users=users,
-                    min_clients=clients,
-                    timeout_s=_GATHERING_S,
-                    sleep=sleep,
-                    clock=clock,
+                RunSettings(
+                    Gathering(
+                        expected_users=users,
+                        min_clients=clients,
+                        timeout_s=_GATHERING_S,
+                        sleep=sleep,
+                        clock=clock,
+                    ),
+                    Patience(round_s=_ROUND_S, min_share=self.min_share, sleep=sleep, clock=clock),
+                    self._setup.absent_s,
+                    entry.run,
                 ),
-                patience=Patience(
-                    round_s=_ROUND_S, min_share=self.min_share, sleep=sleep, clock=clock
-                ),
-                absent_s=self._setup.absent_s,
-                run=entry.run,
-                planned=trainings.planned,
+                RoundSettings(planned=trainings.planned),
             )

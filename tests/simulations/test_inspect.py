@@ -36,6 +36,7 @@ from fedrec_client.store import LocalUsers
 from fedrec_server.gathering import Gathering
 from fedrec_server.rounds import run_rounds
 from fedrec_server.run_record import FORMAT
+from fedrec_server.run_settings import RunSettings
 from tests.contracts.conftest import Called
 from tests.waiting import HANG_S
 
@@ -93,10 +94,7 @@ def done(tmp_path_factory: pytest.TempPathFactory) -> Done:
                 Participant(name, users, ledger, endpoints[name], folder / name, **options)
             )
         public = PublicData(ids.item_ids, events.kind, events.value_range, dataset.features)
-        waiting = {
-            "gathering": Gathering(expected_users=USERS, min_clients=2, timeout_s=HANG_S),
-            "patience": Patience(),
-        }
+        gathering = Gathering(expected_users=USERS, min_clients=2, timeout_s=HANG_S)
         list(
             run_rounds(
                 load(None),
@@ -104,8 +102,7 @@ def done(tmp_path_factory: pytest.TempPathFactory) -> Done:
                 core,
                 Called(participants),
                 folder / "server",
-                run="run-1",
-                **waiting,
+                RunSettings(gathering, Patience(), run="run-1"),
             )
         )
     return Done(folder, {name: endpoint.crossed for name, endpoint in endpoints.items()}, dataset)

@@ -39,6 +39,7 @@ from fedrec_server.broadcast import ClientBroadcast
 from fedrec_server.gathering import Gathering
 from fedrec_server.news import check, run_news
 from fedrec_server.public_news import write_public_news
+from fedrec_server.run_settings import RunSettings
 from fedrec_server.runs import run_folder
 from fedrec_simulations.runtimes.deployment_files import SLOWEST_ROUND_S, Aggregated, Holdings
 
@@ -112,9 +113,7 @@ class NewsParties:
             endpoint,
             clients,
             job.folder / "server",
-            gathering=gathering,
-            patience=Patience(SLOWEST_ROUND_S, attempts=1),
-            run=job.run,
+            RunSettings(gathering, Patience(SLOWEST_ROUND_S, attempts=1), run=job.run),
         )
 
     def kept(self, server: Path) -> Callable[[], Iterator[Progress]]:

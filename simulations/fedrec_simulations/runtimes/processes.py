@@ -30,6 +30,7 @@ from fedrec.storage import read_json
 from fedrec.transport.aggregator_client import Retry
 from fedrec_server.aggregation import aggregation_of
 from fedrec_server.broadcast import ClientBroadcast
+from fedrec_server.run_settings import RunSettings
 from fedrec_server.settings import ServerSettings
 from fedrec_server.workload import workload_of
 from fedrec_simulations.runtimes.deployment_files import ANY_PORT, Parties, PartyFiles
@@ -210,8 +211,10 @@ def rounds(
             aggregation.endpoint,
             clients,
             Path(settings.state),
-            gathering=replace(settings.whom_to_wait_for(), sleep=sleep),
-            patience=replace(settings.patience(), sleep=sleep),
-            run=settings.run or None,
-            statements=aggregation.statements,
+            RunSettings(
+                replace(settings.whom_to_wait_for(), sleep=sleep),
+                replace(settings.patience(), sleep=sleep),
+                run=settings.run or None,
+                statements=aggregation.statements,
+            ),
         )

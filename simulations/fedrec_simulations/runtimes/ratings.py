@@ -23,6 +23,7 @@ from fedrec_client.store import LocalUsers, write_shard
 from fedrec_server.broadcast import ClientBroadcast
 from fedrec_server.gathering import Gathering
 from fedrec_server.rounds import check, run_rounds
+from fedrec_server.run_settings import RunSettings
 from fedrec_server.runs import run_folder
 from fedrec_simulations.runtimes.deployment_files import SLOWEST_ROUND_S, Aggregated, Holdings
 
@@ -91,9 +92,7 @@ class RatingsParties:
             endpoint,
             clients,
             server,
-            gathering=gathering,
-            patience=no_patience(),
-            run=self.job.run,
+            RunSettings(gathering, no_patience(), run=self.job.run),
         )
         for progress in rounds:
             yield from kept_rounds(server, after=progress.line.round)
