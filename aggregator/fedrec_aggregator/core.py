@@ -50,6 +50,7 @@ from fedrec.privacy.calibration import Aggregation, Plan
 from fedrec.randomness import Noise, Streams
 from fedrec_aggregator import opening_checks
 from fedrec_aggregator.collection import Collection, accumulator_bytes, zero_sums
+from fedrec_aggregator.departure import departure_of
 from fedrec_aggregator.ledger import ReleaseLedger
 from fedrec_aggregator.opening_checks import (
     Limits,
@@ -58,7 +59,7 @@ from fedrec_aggregator.opening_checks import (
     require_plan,
     require_room,
 )
-from fedrec_aggregator.statement import departure_of, signed, statement_of
+from fedrec_aggregator.statement import signed, statement_of
 
 __all__ = ["Aggregator", "Limits"]
 

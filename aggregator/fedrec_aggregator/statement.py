@@ -1,18 +1,15 @@
-"""Statements of one run, and of one person who left: what `fedrec.certificates.statements`
-verifies, from the ledger's chain."""
+"""Statements of one run: what `certificates.statements` verifies, from the ledger's chain."""
 
 from __future__ import annotations
 
 import hashlib
 import json
-import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from fedrec.errors import FedRecError
 from fedrec.federation.protocol import (
-    DEPARTURE,
     STATEMENT,
     Refusal,
     SignedStatement,
@@ -20,7 +17,7 @@ from fedrec.federation.protocol import (
     signed_bytes,
 )
 from fedrec.operations.signatures import sign
-from fedrec_aggregator.chain import Charge, Departure, LedgerLink, RoundReleased
+from fedrec_aggregator.chain import Charge, RoundReleased
 from fedrec_aggregator.ledger import ReleaseLedger
 from fedrec_aggregator.outputs import MAGIC, output_head
 
@@ -70,32 +67,6 @@ def _head_of_output(ledger: ReleaseLedger, entry: RoundReleased) -> Mapping[str,
     except FedRecError:
         content = b""
     return {"output": output_head(content).hex()} if content.startswith(MAGIC) else {}
-
-
-def departure_of(ledger: ReleaseLedger, left: LedgerLink) -> str:
-    """Canonical JSON: what a person who left may be in. Of each run begun before, mu of all that it
-    charged, of one that was unfinished mu of its whole plan."""
-    assert isinstance(left.entry, Departure)
-    before = ledger.links()[: left.number]
-    mus = dict[str, list[float]]()
-    for each in before:
-        if isinstance(each.entry, Charge):
-            mus.setdefault(each.entry.run, []).append(each.entry.mu)
-    for run in left.entry.unfinished:
-        plan = ledger.plan(run)
-        assert plan is not None
-        mus[run] = [release.mu for release in plan.releases]
-    delta = ledger.limit.delta if ledger.limit else 1e-5
-    runs = {run: math.hypot(*own) for run, own in mus.items()}
-    content = {
-        "format": DEPARTURE,
-        "user": left.entry.user,
-        "number": left.number,
-        "head": left.head,
-        "runs": runs,
-        "delta": delta,
-    }
-    return json.dumps(content, sort_keys=True, separators=(",", ":"))
 
 
 def signed(

@@ -27,7 +27,7 @@ from fedrec.data.public_sources import (
     similar_items_bag,
     with_bag,
 )
-from fedrec.data.recbole import write_recbole
+from fedrec.data.recbole_export import write_recbole
 from fedrec.data.resolving import Duplicates, Missing, OutOfRange
 from fedrec.data.splits import Split, SplitKind, given, new_items
 from fedrec.errors import DataError, SettingsError

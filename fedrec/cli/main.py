@@ -80,6 +80,7 @@ VERBS = (
     "fedrec.cli.commands.data:app",
     "fedrec.cli.parties:app",
     "fedrec.cli.serving:app",
+    "fedrec.cli.certs:app",
     "fedrec.cli.operating:app",
     "fedrec.cli.ledgers.verbs:app",
 )

@@ -20,9 +20,10 @@ import polars as pl
 from scipy.special import ndtr
 
 from fedrec.arrays import Float32s, Int64s
+from fedrec.data.alias_table import alias_table
 from fedrec.data.interactions import Catalogue, Dataset, Interactions, Provenance, ReadReport
 from fedrec.data.kinds import KINDS, Kind
-from fedrec.data.planted_items import PlantedItems, alias_table, fill_users, plant_items
+from fedrec.data.planted_items import PlantedItems, fill_users, plant_items
 from fedrec.numerics.threads import map_ranges
 from fedrec.randomness import Streams
 

@@ -40,25 +40,6 @@ _LAST_YEAR = 2004
 """Years in which invented films appeared: most are recent, and none is after the last event."""
 
 
-def alias_table(weights: npt.NDArray[np.float64]) -> tuple[npt.NDArray[np.float64], Int32s]:
-    """Walker's alias method (Vose 1991): item j of a uniform draw stands for itself below
-    `threshold[j]`, else for `alias[j]`."""
-    m = len(weights)
-    threshold = weights * (m / weights.sum())
-    alias = np.arange(m, dtype=np.int32)
-    small = [int(j) for j in np.flatnonzero(threshold < 1)]
-    large = [int(j) for j in np.flatnonzero(threshold >= 1)]
-    while small and large:
-        less = small.pop()
-        more = large[-1]
-        alias[less] = more
-        threshold[more] -= 1 - threshold[less]
-        if threshold[more] < 1:
-            small.append(large.pop())
-    threshold[small + large] = 1.0
-    return threshold, alias
-
-
 @compiled(inner=True)
 def _next(state: np.uint64) -> tuple[np.uint64, np.uint64]:
     """SplitMix64 (Steele, Lea, Flood 2014): the next state and 64 bits.

@@ -38,9 +38,9 @@ NOT_THESE = {
     "open(state / name, 'a')": "an empty lock",
 }
 IN_A_PRIVATE_FOLDER = {  # module that writes: module that makes the folder, and how
-    "fedrec.data.recbole": ("fedrec.data.recbole", "mode=0o700"),
+    "fedrec.data.recbole_export": ("fedrec.data.recbole_export", "mode=0o700"),
     "fedrec.data.partitioning": ("fedrec.data.partitioning", "private=True"),
-    "fedrec.run.data.describing": ("fedrec.run.data.describing", "private=True"),
+    "fedrec.run.data.split_files": ("fedrec.run.data.split_files", "private=True"),
     "fedrec.run.run_folder": ("fedrec.run.run_folder", "private=True"),
     "fedrec.cli.supervisor": ("fedrec.cli.supervisor", "mode=0o700"),
     "fedrec.run.resume_right": ("fedrec.run.data.budget", "mode=0o700"),

@@ -15,7 +15,7 @@ from fedrec.cli.supervisor import Supervisor
 from fedrec.data.interactions import Interactions
 from fedrec.operations import logs
 from fedrec.privacy.guarantee import Guarantee
-from fedrec.run.data.describing import write_split
+from fedrec.run.data.split_files import write_split
 from fedrec.run.job import RuntimeChoice
 from fedrec.run.simulate import run
 from fedrec.settings import load

@@ -14,7 +14,7 @@ from fedrec.cli.main import app
 from fedrec.data.planted import PlantedShape, write_parquet
 from fedrec.errors import RunError, SettingsError
 from fedrec.run.data.datasets import load_dataset, load_split
-from fedrec.run.data.describing import write_split
+from fedrec.run.data.split_files import write_split
 from fedrec.settings import load
 from fedrec.storage import read_json
 

@@ -148,7 +148,8 @@ def data_split(
       fedrec data split ml-1m --output parts
       fedrec data split ml-1m --output parts --set split.kind=held-out-users
     """
-    from fedrec.run.data.describing import keys_of_news, write_split
+    from fedrec.run.data.describing import keys_of_news
+    from fedrec.run.data.split_files import write_split
     from fedrec.settings import load
     from fedrec.storage import read_json
 
