@@ -217,6 +217,14 @@ class UnreachableError(ProtocolError):
     """Another party did not answer in time; the same request may be sent again."""
 
 
+_WEIGHTS = frozenset(
+    {
+        *("weight", "weights", "sample_weight", "sample_weights", "plays", "play_counts", "counts"),
+        *("decay", "time_decay", "half_life"),
+    }
+)
+
+
 class DataWarning(UserWarning):
     """Data that can be used, and is probably not what was meant; `warnings.simplefilter` decides
     what becomes of it.
@@ -256,6 +264,19 @@ class UnusedColumnsWarning(DataWarning):
 class GenericListWarning(DataWarning):
     """A list is everybody's: the history is empty, or noise hides the clicks of a private answer
     that is about to be paid for."""
+
+
+def of_weights(word: str) -> str:
+    """The remedy where somebody names weights of clicks, which no source and no recipe has; empty
+    for other words. word: a key, a flag or a column's role."""
+    last = word.rpartition(".")[2].strip("-").replace("-", "_")
+    return (
+        "A click counts once: weights by plays made lists no better. Say from how many plays on a "
+        "row is a click: data.click_threshold (--clicks-from), with the column as data.columns."
+        "rating (--rating). How clicks age is learned from their times. "
+        if last in _WEIGHTS
+        else ""
+    )
 
 
 def warn(said: DataWarning) -> None:

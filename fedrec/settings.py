@@ -18,7 +18,7 @@ from typing import Annotated, Any, Protocol
 from pydantic import AfterValidator, Field, ValidationError, model_validator
 
 from fedrec.data.kinds import KINDS
-from fedrec.errors import SettingsError
+from fedrec.errors import SettingsError, of_weights
 from fedrec.registry import ALIASES, BUILT_IN, RecipeSpec, find, fitting, outside, reading, require
 from fedrec.settings_tables import Table, apply, keys_alike, load_content
 from fedrec.settings_tables.collective import CollectiveSettings
@@ -518,7 +518,7 @@ def validated(content: dict[str, Any], *, source: str) -> Scenario:
         message = first["msg"].removeprefix("Value error, ")
         if first["type"] == "extra_forbidden":
             near = nearest_keys(key)
-            meant = f"Did you mean {' or '.join(near)}? " if near else ""
+            meant = of_weights(key) or (f"Did you mean {' or '.join(near)}? " if near else "")
             raise SettingsError(
                 f"{source}: there is no key {key}{found}", f"{meant}{EVERY_KEY}"
             ) from None

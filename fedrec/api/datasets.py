@@ -30,7 +30,7 @@ from fedrec.data.public_sources import (
 from fedrec.data.recbole_export import write_recbole
 from fedrec.data.resolving import Duplicates, Missing, OutOfRange
 from fedrec.data.splits import Split, SplitKind, given, new_items
-from fedrec.errors import DataError, SettingsError
+from fedrec.errors import DataError, SettingsError, UnusedColumnsWarning, warn
 from fedrec.run.data.datasets import left_out, load_dataset, load_split
 from fedrec.run.outcomes import Outcome
 from fedrec.settings import Scenario, validated
@@ -155,38 +155,51 @@ class Dataset(Answering):
         user_ids: Any = None,
         item_ids: Any = None,
         rating_range: tuple[float, float] | None = None,
+        click_threshold: float | None = None,
         items: Any = None,
     ) -> Dataset:
-        """A sparse matrix of users x items, as scipy has it: every entry but 0 is a click, or with
-        a `rating_range` every stored one is a rating. All columns are items of the public
-        catalogue.
+        """A sparse matrix of users x items, as scipy has it: every entry but 0 is a click, whatever
+        its value, with a `click_threshold` those of so much or more, and with a `rating_range`
+        every stored one is a rating. All columns are items of the public catalogue.
 
         Args:
             matrix: Of scipy.sparse, in any format.
             user_ids: An id for each row; without them their numbers.
             item_ids: An id for each column; without them their numbers.
             rating_range: Lowest and highest rating, which are public.
+            click_threshold: The lowest value of a click; plays of one user and item add up.
             items: A frame of public item features, as in `from_frame`, with a column item.
 
         Returns:
             The data set.
 
         Raises:
-            DataError: An entry is negative or no number, or ids are too few or come twice.
+            DataError: It is no such matrix, an entry is negative or no number, or ids are too few
+                or come twice.
 
         >>> import fedrec, scipy.sparse
         >>> matrix = scipy.sparse.csr_matrix([[1, 0, 1], [0, 1, 0]])
         >>> fedrec.Dataset.from_matrix(matrix)
         Dataset(clicks, 2 users, 3 items, 3 events)
         """
+        kind = getattr(getattr(matrix, "dtype", None), "kind", "")
+        if getattr(matrix, "ndim", 0) != 2 or not hasattr(matrix, "tocoo") or kind not in "biuf":
+            raise DataError(
+                f"a {type(matrix).__name__} is no sparse matrix of users x items",
+                "Give scipy.sparse.csr_matrix(matrix), of numbers.",
+            )
         entries = matrix.tocsr(copy=True)
-        entries.sum_duplicates()
-        if rating_range is None:
+        entries.sum_duplicates()  # as SciPy means them
+        rated = rating_range is not None or click_threshold is not None
+        if not rated:
             entries.eliminate_zeros()
-            if bad := [value for value in entries.data.tolist() if not value > 0]:
+            if bad := entries.data[~(entries.data > 0)].tolist():
                 raise DataError(
-                    f"the matrix holds {bad[0]!r}", "An entry is a click, or give rating_range=."
+                    f"the matrix holds {bad[0]!r}",
+                    "An entry is a click, or give rating_range= or click_threshold=.",
                 )
+            if (entries.data != 1).any():
+                warn(UnusedColumnsWarning("the matrix holds counts, and each is one click"))
         coo = entries.tocoo()
         ids = dict[str, pl.Series]()
         named = {"user": user_ids, "item": item_ids}
@@ -198,10 +211,12 @@ class Dataset(Answering):
                     "Give an id for each, none twice.",
                 )
         rows = {"user": ids["user"][coo.row], "item": ids["item"][coo.col]}
-        if rating_range is not None:
+        if rated:
             rows["rating"] = pl.Series(coo.data.astype(np.float64))
         known = {"item": ids["item"]} if items is None else items
-        return Dataset.from_frame(rows, rating_range=rating_range, items=known)
+        return Dataset.from_frame(
+            rows, rating_range=rating_range, click_threshold=click_threshold, items=known
+        )
 
     @staticmethod
     def from_file(
@@ -409,10 +424,11 @@ class Dataset(Answering):
         return len(self.source.interactions)
 
     def __repr__(self) -> str:
-        unused = "".join(f"; {note}" for note in self.notes if note.startswith("columns not used"))
+        told = ("columns not used", "times are seconds")
+        said = "".join(f"; {note}" for note in self.notes if any(words in note for words in told))
         return (
             f"Dataset({self.kind}, {self.num_users:,} users, {self.num_items:,} items, "
-            f"{len(self):,} events{unused})"
+            f"{len(self):,} events{said})"
         )
 
     def _repr_html_(self) -> str:

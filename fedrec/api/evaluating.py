@@ -154,7 +154,7 @@ def evaluate(
     k: Sequence[int] = (10, 20),
     controls: bool = True,
     ranking: bool = True,
-    metrics: Sequence[str] = (),
+    metrics: Sequence[str] | None = None,
 ) -> Evaluation:
     """Measure a model on test rows.
 
@@ -167,9 +167,10 @@ def evaluate(
             the model with users exchanged, and dp-bias or dp-item-item at the model's epsilon (of
             at most 2,000,000 events). Of new items, which none of these know: random order.
         ranking: Of ratings: measure lists over the whole catalogue too. Of clicks they always are.
-        metrics: Names of those to show, in any case: rmse, mae; of lists, at every k or at one
-            ("ndcg@10"), ndcg, recall, precision, mrr, hit_rate, average_precision, coverage, gini,
-            novelty, diversity, mean_popularity and the training's, train_popularity.
+        metrics: Names of those to show, in any case; all without them. rmse, mae; of lists, at
+            every k or at one ("ndcg@10"), ndcg, recall, precision, mrr, hit_rate,
+            average_precision, coverage, gini, novelty, diversity, mean_popularity and the
+            training's, train_popularity.
 
     Returns:
         The metrics of the model and of everything beside it.
@@ -237,7 +238,7 @@ def _asked(names: Any, cutoffs: tuple[int, ...], rated: bool, ranking: bool) -> 
         known[name] = tuple(f"{name}@{k}" for k in cutoffs)
         known |= {key: (key,) for key in known[name]}
     found = list[str]()
-    for name in [names] if isinstance(names, str) else names:
+    for name in [names] if isinstance(names, str) else names or ():
         base, at, k = str(name).lower().replace("-", "_").partition("@")
         key = _ELSEWHERE.get(base.replace("_", ""), base) + at + k
         if key not in known:

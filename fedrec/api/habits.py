@@ -81,7 +81,11 @@ _REMEDIES: Mapping[str, str] = {
     "Say callbacks=[fedrec.JsonLines('rounds.jsonl')].": "callback",
     "Leave it out: a click counts once. Plays become clicks by from_frame(frame, rating='plays', "
     "click_threshold=1).": (
-        "sample_weight sample_weights user_weights weights weight_col weights_column"
+        "sample_weight sample_weights user_weights weight weights weight_col weights_column plays "
+        "play_counts counts_column"
+    ),
+    "Leave it out: how clicks age is learned from their times, time=..., and charged.": (
+        "decay time_decay half_life recency"
     ),
     "Say fedrec.evaluate(model, test) after fit: validation rows come with data.split().": (
         "valid valid_data eval_set eval_data saved validation_data valid_set"
@@ -196,7 +200,10 @@ _REMEDIES: Mapping[str, str] = {
         "build_testset build_anti_testset KFold ShuffleSplit LeaveOneOut PredefinedKFold folds "
         "partition_users crossfold_records sample_records LeaveOneLastItem random_split"
     ),
-    "Say split('random', test_share={value}).": ("test_size test_fraction test_ratio holdout frac"),
+    "Leave it out: of the rows 80% are for training, 10% for validation and 10% for testing. For "
+    "others, give from_frame(frame, test=frame_of_test_rows) and split('given').": (
+        "test_size test_fraction test_ratio test_share holdout frac"
+    ),
     "Leave it out: the rest is for training.": (
         "train_size train_fraction ratio_train train_percentage stratify shuffle n_splits"
     ),

@@ -28,8 +28,6 @@ from fedrec.errors import DataError, DataWarning, RunError, SettingsError, requi
 from fedrec.output_folders import clear, finish
 from fedrec.privacy.guarantee import Guarantee
 from fedrec.serving.bundle import FILE, Bundle, read, write
-from fedrec.settings import validated
-from fedrec.settings_tables import nested
 from fedrec.storage import read_json, write_json, writing
 
 Variant = Literal[
@@ -269,10 +267,7 @@ class NewsRecommender(Parameters):
             "privacy.noise": self.noise,
         }
         where = {"run.directory": str(self._folder())}
-        scenario = validated(
-            nested({**keys, **data.keys, **(self.settings or {}), **where}),
-            source=type(self).__name__,
-        )
+        scenario = self._validated({**keys, **data.keys, **where})
         self.result = run(scenario, name="news", quiet=not progress)
         if "refused" in self.result["serving"]:
             return self  # measured, but there is nothing to ask: `recommend` says why

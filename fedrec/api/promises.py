@@ -14,10 +14,12 @@ from html import escape
 from typing import Any, Self
 
 from fedrec.api.habits import Answering, remedy
-from fedrec.errors import UnknownArgumentError
+from fedrec.errors import SettingsError, UnknownArgumentError
 from fedrec.privacy.accounting import GaussianEvent, opinions
 from fedrec.privacy.guarantee import Guarantee
 from fedrec.run.statement import COVERS, compared
+from fedrec.settings import Scenario, validated
+from fedrec.settings_tables import nested
 
 
 class Parameters(Answering):
@@ -29,6 +31,22 @@ class Parameters(Answering):
         from sklearn.utils import InputTags, Tags, TargetTags  # whoever asks has it
 
         return Tags(None, TargetTags(required=False), input_tags=InputTags(two_d_array=False))
+
+    def _validated(self, keys: Mapping[str, Any]) -> Scenario:
+        """The scenario of the settings and of keys that parameters or data decide. Raises
+        SettingsError where both say one key, and not the same."""
+        settings = getattr(self, "settings", None)
+        table = nested({} if settings is None else settings)
+        for key, value in keys.items():
+            place, _, last = key.rpartition(".")
+            inside = table.get(place) if place else table
+            said = inside.get(last, value) if isinstance(inside, Mapping) else value
+            if said != value:
+                raise SettingsError(
+                    f"{type(self).__name__}: {key} is {said!r} in settings, {value!r} otherwise",
+                    "Leave it out of settings: say it as a parameter, or where the data is made.",
+                )
+        return validated(nested(keys, onto=table), source=type(self).__name__)
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
         """The parameters of the constructor by name.

@@ -33,8 +33,7 @@ from fedrec.run.data.datasets import with_public_sources
 from fedrec.run.data.keys import given_keys, require_of_training
 from fedrec.run.job import loopback
 from fedrec.run.training import RoundRecord, Trained, Work, train_one
-from fedrec.settings import Scenario, validated
-from fedrec.settings_tables import nested
+from fedrec.settings import Scenario
 from fedrec.storage import writing
 
 Noise = Literal["system", "seeded"]
@@ -51,7 +50,7 @@ class Recommender(Asked, Parameters):
         delta: The probability with which the guarantee may fail.
         noise: "system", or "seeded" for an experiment.
         seed: Of initialisation, and of seeded noise.
-        settings: Further keys of a scenario, for example `{"model.width": 16}`.
+        settings: Further keys of a scenario, for example `{"privacy.budget_file": "people.jsonl"}`.
 
     >>> import fedrec
     >>> issubclass(fedrec.ItemItem, fedrec.Recommender)
@@ -85,19 +84,14 @@ class Recommender(Asked, Parameters):
             The scenario, which `fedrec.simulate` takes.
 
         Raises:
-            SettingsError: A key is unknown or out of range.
+            SettingsError: A key is unknown, out of range, or another one in `settings`.
 
         >>> import fedrec
         >>> scenario = fedrec.ItemBias(epsilon=3).scenario()
         >>> scenario.recipe, scenario.privacy.epsilon
         ('dp-bias', 3.0)
         """
-        table = nested({} if self.settings is None else self.settings)
-        for key, value in self._keys().items():
-            place, _, last = key.rpartition(".")
-            inside = table.setdefault(place, {}) if place else table
-            inside.setdefault(last, value)
-        return validated(table, source=type(self).__name__)
+        return self._validated(self._keys())
 
     def _keys(self) -> dict[str, Any]:
         """Scenario keys that the parameters decide."""

@@ -30,6 +30,7 @@ from fedrec.errors import (
     SettingsError,
     extra_of,
     install,
+    of_weights,
     warn,
 )
 
@@ -244,6 +245,8 @@ def _guarded(arguments: list[str]) -> int:
         # a character that the terminal lacks must not end a training that was paid for
         if isinstance(stream, TextIOWrapper):
             stream.reconfigure(errors="replace")
+    if not os.environ.get("COLUMNS", "80").strip("0"):
+        del os.environ["COLUMNS"]  # rich would fit the result into no column at all
     try:
         code = int(_command(app)(arguments, prog_name="fedrec", standalone_mode=False) or 0)
     except FedRecError as failure:
@@ -285,6 +288,8 @@ def _cause_of(failure: Any) -> str:
 def _help_of(failure: Any) -> str:
     context = getattr(failure, "ctx", None)
     see = f"See {context.command_path if context else 'fedrec'} --help."
+    if _is_unknown_flag(failure) and (said := of_weights(failure.option_name)):
+        return f"{said}{see}"
     if _is_unknown_flag(failure) and (keys := _keys_meant(failure)):
         return f"A scenario key is set with --set, for example --set {keys[0]}=VALUE. {see}"
     verb = str(getattr(failure, "message", "")).partition("No such command '")[2].rstrip("'.")

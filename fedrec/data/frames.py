@@ -48,15 +48,20 @@ def polars_frame(frame: Any, *, what: str = "frame") -> pl.DataFrame:
             return frame.collect()
         if isinstance(frame, Mapping):
             _require_zones(frame, what)
-            return pl.DataFrame({str(name): column for name, column in frame.items()})
+            return pl.DataFrame(
+                {
+                    str(name): _series(str(name), column) if _of_pandas(column) else column
+                    for name, column in frame.items()
+                }
+            )
         # column by column: `pl.from_pandas` would need pyarrow
-        if type(frame).__module__.partition(".")[0] == "pandas" and hasattr(frame, "columns"):
+        if _of_pandas(frame) and hasattr(frame, "columns"):
             _require_zones(frame, what)
-            return _of_pandas(frame, what)
+            return _columns(frame, what)
         # a series of either has it too
         if hasattr(frame, "__arrow_c_stream__") and type(frame).__name__ != "Series":
             return pl.DataFrame(frame)
-    except (pl.exceptions.PolarsError, TypeError, ValueError) as failure:
+    except (pl.exceptions.PolarsError, TypeError, ValueError, OSError) as failure:
         _refuse_mixed(frame, what)
         raise DataError(
             f"the {what} cannot be read: {str(failure).splitlines()[0]}",
@@ -104,7 +109,11 @@ def _refuse_mixed(frame: Any, what: str) -> None:
             )
 
 
-def _of_pandas(frame: Any, what: str) -> pl.DataFrame:
+def _of_pandas(value: Any) -> bool:
+    return type(value).__module__.partition(".")[0] == "pandas"
+
+
+def _columns(frame: Any, what: str) -> pl.DataFrame:
     """Columns, and before them the levels of the index that have a name of their own."""
     names = [str(name) for name in frame.columns]
     if twice := [name for name in names if names.count(name) > 1]:

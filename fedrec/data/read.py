@@ -30,7 +30,7 @@ from fedrec.data.recbole import read_recbole
 from fedrec.data.resolving import is_divided
 from fedrec.data.tables import TableOptions, read_table
 from fedrec.data.text_tables import SEPARATORS, suffix_of
-from fedrec.errors import DataError, SettingsError
+from fedrec.errors import DataError, SettingsError, of_weights
 
 GROUP = "fedrec.formats"
 _PEEK_BYTES = 1 << 20  # the first rows of any table, which say its format
@@ -167,7 +167,7 @@ def require_options(name: str, options: Collection[str], known: Collection[str])
     """Raises SettingsError at an option that the format of this name does not know."""
     if unknown := [key for key in options if key not in known]:
         meant = get_close_matches(unknown[0], known, n=1)
-        did = f"Did you mean {meant[0]!r}? " if meant else ""
+        did = of_weights(unknown[0]) or (f"Did you mean {meant[0]!r}? " if meant else "")
         called = " (data.features_path)" if unknown[0] == "item_features" else ""
         raise SettingsError(
             f"format {name} has no option {unknown[0]!r}{called}",

@@ -33,6 +33,7 @@ ZONED = "a time zone"
 UNZONED = "no time zone"
 _UNITS = {"seconds": 1.0, "milliseconds": 1e3, "microseconds": 1e6, "nanoseconds": 1e9}
 _OLD = 631_152_000.0  # 1990: years, and days written as 20200131, are no seconds
+_FIRST_DAY, _LAST_DAY = 19_000_101, 21_001_231
 _LATEST = 1e11
 """Seconds of the year 5138: larger times are in milliseconds, a thousand times larger ones in
 microseconds, and a million times larger ones in nanoseconds."""
@@ -164,7 +165,9 @@ class Times:
         """What was guessed, in words; empty where it is what everybody expects."""
         if self.unit == "seconds" and (latest := self.seconds.max()) < _OLD:  # type: ignore[operator]
             day = datetime.fromtimestamp(float(latest), UTC).date()  # type: ignore[arg-type]
-            return f"times are seconds since 1970, guessed: the last is on {day}"
+            form = "; 20200131 for a day needs --time-format %Y%m%d (time_format=)"
+            hint = form if _FIRST_DAY <= latest <= _LAST_DAY else ""  # type: ignore[operator]
+            return f"times are seconds since 1970, guessed: the last is on {day}{hint}"
         if self.unit in {"", "seconds", ZONED}:
             return ""
         if self.unit == UNZONED:

@@ -102,7 +102,7 @@ def build(settings: NoSettings, facts: RecipeFacts) -> Prepared:
         if facts.period is None:
             raise SettingsError(
                 "privacy.horizon divides the time of clicks into weeks: these have no times",
-                "Name the column of times (data.columns.time), or leave the horizon out.",
+                "Name the column of times (data.columns.timestamp), or leave the horizon out.",
             )
         places = places_of(
             users=facts.num_users,

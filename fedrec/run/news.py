@@ -42,7 +42,8 @@ from fedrec.run.data.budget import DataBudget, files_of
 from fedrec.run.data.news import NewsData, catalogue_of, load_news
 from fedrec.run.job import Runtime, RuntimeChoice
 from fedrec.run.news_run import _NOISED, NewsJob, NewsOutcome, NewsRun, loopback, serving_guarantee
-from fedrec.run.training import epsilons_of, progress_bar, stage
+from fedrec.run.progress import progress_bar, stage
+from fedrec.run.training import epsilons_of
 from fedrec.run.workload import Setting, cautions
 from fedrec.serving.bundle import FILE, read
 from fedrec.serving.exporting import Export, Origin

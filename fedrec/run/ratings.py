@@ -34,7 +34,8 @@ from fedrec.run.input_digests import inputs_of
 from fedrec.run.job import Job, RuntimeChoice, loopback
 from fedrec.run.model_folder import keep_model
 from fedrec.run.outcomes import BY_RULE, Outcome, Run, baselines, evaluate, ranked, ranked_fold
-from fedrec.run.training import Trained, Work, stage, train_each, train_published
+from fedrec.run.progress import stage
+from fedrec.run.training import Trained, Work, train_each, train_published
 from fedrec.run.workload import Setting, cautions
 from fedrec.serving.exporting import Export
 from fedrec.serving.model_bundles import bundle_of

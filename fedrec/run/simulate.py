@@ -15,9 +15,10 @@ from fedrec.run.code_version import note_code
 from fedrec.run.data.budget import budget_of
 from fedrec.run.input_digests import bind
 from fedrec.run.job import LOOPBACK, RuntimeChoice
+from fedrec.run.progress import stage
 from fedrec.run.ratings import Ratings
 from fedrec.run.run_folder import open_folder, require_free
-from fedrec.run.training import OnRound, stage
+from fedrec.run.training import OnRound
 from fedrec.run.workload import Setting, Workload, write_run
 from fedrec.settings import Scenario
 from fedrec.storage import write_json

@@ -1,15 +1,12 @@
 """One training at one epsilon, kept in a folder: plan, a checkpoint after every round, one JSON
-line a round.
-
-Its progress is shown on a terminal: a bar with one clock, and a line for each stage.
-"""
+line a round."""
 
 from __future__ import annotations
 
 import json
 import math
 from collections.abc import Callable, Generator, Iterator, Mapping
-from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
+from contextlib import AbstractContextManager, closing, nullcontext
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -18,8 +15,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 from rich.console import Console
-from rich.progress import Progress, SpinnerColumn, TextColumn, TimeRemainingColumn
-from rich.table import Column
 
 from fedrec.certificates.writing import ReleasedRound
 from fedrec.data.interactions import Interactions
@@ -38,6 +33,7 @@ from fedrec.recipes import Prepared, prepare
 from fedrec.run import statement
 from fedrec.run.data.budget import DataBudget
 from fedrec.run.job import Carried, Job, Runtime, loopback
+from fedrec.run.progress import progress_bar
 from fedrec.run.resume_right import charged_ahead
 from fedrec.settings import Scenario
 from fedrec.settings_tables.data import CompareSettings
@@ -47,34 +43,6 @@ from fedrec.storage import Checkpoints, finite, release_file, write_bytes, write
 Arrays = Mapping[str, npt.NDArray[np.generic]]
 VALIDATED_BY = {"ratings": "RMSE", "clicks": "NDCG@20"}
 """What a model is validated by, by kind of data."""
-
-
-@contextmanager
-def progress_bar(console: Console, *, transient: bool = False) -> Iterator[Progress]:
-    """A spinner, words, and the time left, at the end the time taken, on a console that is a
-    terminal.
-
-    transient: nothing of it stays."""
-    # a narrow terminal wraps, and cuts nothing
-    words = TextColumn("{task.description}", table_column=Column(overflow="fold"))
-    columns = (
-        SpinnerColumn(finished_text="✓"),
-        words,
-        TimeRemainingColumn(elapsed_when_finished=True),
-    )
-    with Progress(
-        *columns, console=console, transient=transient, disable=not console.is_terminal
-    ) as progress:
-        yield progress
-
-
-@contextmanager
-def stage(console: Console, words: str) -> Iterator[None]:
-    """Show one thing that is not counted, for as long as it takes."""
-    with progress_bar(console, transient=True) as progress:
-        task = progress.add_task(words, total=1)
-        yield
-        progress.update(task, completed=1)
 
 
 @dataclass(frozen=True)

@@ -22,8 +22,9 @@ from fedrec.report.page import print_result, write
 from fedrec.run import statement
 from fedrec.run.data.budget import DataBudget
 from fedrec.run.job import RuntimeChoice
+from fedrec.run.progress import stage
 from fedrec.run.run_folder import RESULT
-from fedrec.run.training import OnRound, stage
+from fedrec.run.training import OnRound
 from fedrec.serving.exporting import Export
 from fedrec.serving.model_bundles import write_bundle
 from fedrec.settings import Scenario

@@ -17,7 +17,7 @@ from rich.console import Console
 
 from fedrec.errors import SettingsError
 from fedrec.run.code_version import code_version
-from fedrec.run.training import progress_bar
+from fedrec.run.progress import progress_bar
 from fedrec.storage import finite, read_json, write_json
 from fedrec_research.workers import first_done, workers
 

@@ -3,6 +3,7 @@ name; a sparse matrix is the data that its frame is."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -119,7 +120,8 @@ def test_parts_of_means_over_orders_belong_to_their_event() -> None:
 def test_a_sparse_matrix_is_the_data_of_its_rows() -> None:
     rows, columns = np.array([0, 0, 1, 1, 0]), np.array([0, 2, 0, 1, 2])
     entries = sparse.coo_matrix((np.array([1, 2, 0, 1, 1]), (rows, columns)), (2, 4))
-    data = fedrec.Dataset.from_matrix(entries)
+    with pytest.warns(fedrec.UnusedColumnsWarning, match="holds counts, and each is one click"):
+        data = fedrec.Dataset.from_matrix(entries)
     assert data.to_frame().rows() == [(0, 0), (0, 2), (1, 1)]  # a stored 0 is no click
     assert data.item_ids == (0, 1, 2, 3)
     named = fedrec.Dataset.from_matrix(
@@ -129,9 +131,42 @@ def test_a_sparse_matrix_is_the_data_of_its_rows() -> None:
     cases: list[dict[str, Any]] = [{"item_ids": ["a"]}, {"user_ids": ["a", "a"]}]
     for wrong in cases:
         with pytest.raises(fedrec.DataError, match="ids for"):
-            fedrec.Dataset.from_matrix(entries, **wrong)
+            fedrec.Dataset.from_matrix(entries > 0, **wrong)
     with pytest.raises(fedrec.DataError, match="holds -1"):
         fedrec.Dataset.from_matrix(-entries)
+
+
+PLAYS = sparse.csr_matrix([[5, 0, 1, 0], [0, 3, 0, 2], [1, 0, 2, 4]])
+
+
+@pytest.mark.filterwarnings("ignore::fedrec.UnusedColumnsWarning")
+@pytest.mark.parametrize("least", [None, 1, 3])
+def test_counts_of_a_matrix_mean_the_same_in_every_door(least: int | None, tmp_path: Path) -> None:
+    coo = PLAYS.tocoo()
+    frame = {"user": coo.row.tolist(), "item": coo.col.tolist(), "plays": coo.data.tolist()}
+    pl.DataFrame(frame).write_csv(tmp_path / "plays.csv")
+    plays: dict[str, Any] = {} if least is None else {"click_threshold": least}
+    named: dict[str, Any] = {"rating": "plays", **plays} if plays else {}
+    found = [
+        fedrec.Dataset.from_matrix(PLAYS, **plays),
+        fedrec.Dataset.from_frame(frame, **named),
+        fedrec.Dataset.from_file(tmp_path / "plays.csv", **named),
+    ]
+    rows = [sorted((int(u), int(i)) for u, i in data.to_frame().rows()) for data in found]
+    assert rows[0] == [
+        pair[:2] for pair in zip(*frame.values(), strict=True) if pair[2] >= (least or 1)
+    ]
+    assert all(row == rows[0] for row in rows)
+
+
+@pytest.mark.parametrize(
+    "matrix",
+    [PLAYS.toarray(), np.ones(3), PLAYS * 1j, sparse.coo_array(np.ones((2, 2, 2))), [[1]], None],
+    ids=["dense", "vector", "complex", "cube", "list", "nothing"],
+)
+def test_what_is_no_sparse_matrix_of_numbers_is_refused(matrix: Any) -> None:
+    with pytest.raises(fedrec.DataError, match="no sparse matrix of users x items"):
+        fedrec.Dataset.from_matrix(matrix)
 
 
 def test_metrics_are_asked_for_by_the_names_that_libraries_have() -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ast
 import inspect
+import re
 from pathlib import Path
 from typing import Any
 
@@ -90,3 +92,47 @@ def test_near_words_are_proposed_and_python_and_libraries_see_plain_errors() -> 
         fedrec.ItemItem(random_state=7)  # type: ignore[call-arg]
     assert seeded.value.remedy == "Say seed=7."
     assert remedy("dimension_", ["seed"]) == "There are: seed."
+
+
+OWNERS = (fedrec, fedrec.Dataset, fedrec.ItemItem, fedrec.MatrixFactorization)
+
+
+def test_every_call_that_a_remedy_names_exists_with_its_arguments() -> None:
+    """A remedy that fails is worse than none. `split` takes the keys of its table too."""
+    tried = set()
+    for said in {*SAY.values()}:
+        text = re.sub(r"\{value\}", "1", said).replace("{{", "{").replace("}}", "}")
+        for name, words in re.findall(r"(\w+)(\((?:[^()]|\([^()]*\))*\))", text):
+            found = next((getattr(owner, name) for owner in OWNERS if hasattr(owner, name)), None)
+            if found is None or not callable(found):
+                continue
+            call = ast.parse(f"{name}{words.replace('...', 'None')}", mode="eval").body
+            assert isinstance(call, ast.Call)
+            known = {*inspect.signature(found).parameters}
+            known |= {*SplitSettings.model_fields} if name == "split" else set()
+            assert {keyword.arg for keyword in call.keywords} <= known, said
+            tried.add(name)
+    assert {"split", "recommend", "from_frame", "similar_items", "evaluate", "fit"} <= tried
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [fedrec.MatrixFactorization, fedrec.ItemItem, fedrec.Popularity, fedrec.ItemBias],
+)
+def test_what_a_parameter_says_settings_say_the_same_or_are_refused(kind: Any) -> None:
+    """A curve would name epsilons that no copy of the model was trained at."""
+    own = kind()._keys()
+    assert {"recipe", "seed", "privacy.epsilon", "privacy.delta", "privacy.noise"} <= own.keys()
+    other = {"privacy.epsilon": 3, "privacy.delta": 1e-6, "privacy.noise": "seeded", "seed": 7}
+    for key, value in own.items():
+        assert kind(settings={key: value}).scenario() == kind().scenario()
+        said = {key: other.get(key, "dp-other")}
+        with pytest.raises(fedrec.SettingsError, match=f"{key} is .* in settings"):
+            kind(settings=said).scenario()
+
+
+def test_a_curve_refuses_an_epsilon_of_the_settings() -> None:
+    train, test = fedrec.Dataset.planted("small", kind="clicks").split()
+    model = fedrec.Popularity(noise="seeded", settings={"privacy": {"epsilon": 3}})
+    with pytest.raises(fedrec.SettingsError, match=r"privacy\.epsilon is 3 in settings, 1\.0"):
+        fedrec.privacy_curve(model, train, test, epsilons=[1, 20], controls=False)

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import polars as pl
 import pytest
+from nbclient import NotebookClient
+from nbformat.v4 import new_code_cell, new_notebook
 
 from tests.waiting import HANG_S
 
@@ -58,6 +60,23 @@ def test_a_privacy_person_attacks_a_mechanism_of_ones_own(tmp_path: Path) -> Non
     text = run("privacy_person.py", tmp_path)
     assert "(5, 1e-05)-DP per user (add/remove" in text
     assert text.count("holds") == 2
+
+
+PROGRESS = """import fedrec
+train, test = fedrec.Dataset.planted("small", kind="clicks").split()
+model = fedrec.ItemItem(noise="seeded").fit(train, progress=True)
+quiet = fedrec.ItemItem(noise="seeded").fit(train)"""
+
+
+def test_progress_in_a_notebook_is_one_line_of_plain_text() -> None:
+    book = new_notebook(cells=[new_code_cell(PROGRESS)])
+    NotebookClient(book, kernel_name="python3", timeout=HANG_S).execute()
+    (shown,) = [out for out in book.cells[0].outputs if out["output_type"] == "display_data"]
+    assert len(book.cells[0].outputs) == 1
+    line = shown["data"]["text/plain"]
+    assert line.startswith("✓ epsilon 5 per user")
+    assert "release 2/2" in line
+    assert line.isprintable(), "no control codes, and no end of a line"
 
 
 def test_there_are_three_notebooks() -> None:

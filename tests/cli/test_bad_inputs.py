@@ -17,6 +17,7 @@ import pytest
 
 from fedrec.cli.main import EXIT_CODES, guarded
 
+Capture = pytest.CaptureFixture[str]
 SMALL = "--set data.preset=small"
 COLUMNS = "--set data.columns.user=who --set data.columns.item=what"
 FROM = f"--set data.path=log.csv {COLUMNS} --set data.columns.rating=stars"
@@ -353,3 +354,43 @@ def test_the_schema_of_scenarios_knows_every_table_and_refuses_unknown_keys(
     assert {"recipe", "data", "privacy", "model", "own"} <= set(schema["properties"])
     assert schema["additionalProperties"] is False
     assert schema["$defs"]["PrivacySettings"]["properties"]["noise"]["enum"] == ["system", "seeded"]
+
+
+WEIGHTS = ["--weights stars", "--plays stars", "--decay .5", "--sample-weight stars"]
+WEIGHTS += ["--set data.weights=stars", "--set data.columns.weight=stars", "--set model.decay=3"]
+
+
+@pytest.mark.parametrize("said", WEIGHTS)
+@pytest.mark.parametrize("verb", ["train log.csv -o made", "simulate --data log.csv"])
+def test_weights_of_clicks_are_refused_with_what_to_say(
+    verb: str, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "log.csv").write_text("user,item,stars\na,x,1\nb,y,5\n")
+    assert guarded([*verb.split(), *said.split()]) == 2
+    assert "A click counts once" in (told := capsys.readouterr().err)
+    assert "--clicks-from" in told
+    assert not (tmp_path / "made").exists()
+
+
+def test_a_folder_with_files_of_a_person_is_not_planted_into(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "items.csv").write_text("mine")
+    assert guarded(["data", "plant", ".", "--preset", "small"]) == 6
+    assert "is not empty" in capsys.readouterr().err
+    assert (tmp_path / "items.csv").read_text() == "mine"
+
+
+@pytest.mark.parametrize("width", ["0", "1", "", "many"])
+def test_no_width_of_a_terminal_hides_a_result(
+    width: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", width)
+    keys = ["data.preset=small", "data.kind=clicks", "recipe=dp-popularity", "compare.als=false"]
+    assert guarded(["simulate", *(word for key in keys for word in ("--set", key))]) == 0
+    shown = capsys.readouterr().out
+    assert "guarantee" in shown
+    assert "fedrec compare" in shown

@@ -7,6 +7,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import pandas as pd
 import polars as pl
 import pytest
 
@@ -154,3 +156,24 @@ def test_a_german_table_is_proposed_its_keys_by_the_first_message_and_read_by_th
     for form in forms.items():
         with pytest.raises(SettingsError, match=f"data.{form[0]} is of"):
             DOORS[door](tmp_path, plain, dict([form]))
+
+
+@pytest.mark.parametrize("kind", [list, pl.Series, pd.Series, pd.Index, pd.array, np.array])
+def test_columns_of_a_mapping_may_be_of_any_kind(kind: Any) -> None:
+    """pandas' texts lie in Arrow memory, which polars alone takes by pyarrow."""
+    columns = {"user": kind(["a", "b"]), "item": kind(["x", "y"])}
+    assert fedrec.Dataset.from_frame(columns).to_frame().rows() == [("a", "x"), ("b", "y")]
+
+
+def test_a_lazy_frame_of_a_file_that_is_missing_is_an_error_of_ours(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="the frame cannot be read: No such file"):
+        fedrec.Dataset.from_frame(pl.scan_csv(tmp_path / "missing.csv"))
+
+
+def test_days_written_as_one_number_are_said_with_their_format() -> None:
+    rows = {"user": ["a", "b"], "item": ["x", "y"], "day": [20200131, 20200201]}
+    assert "20200131 for a day needs --time-format" in repr(
+        fedrec.Dataset.from_frame(rows, time="day")
+    )
+    data = fedrec.Dataset.from_frame(rows, time="day", time_format="%Y%m%d")
+    assert data.to_frame()["day"].to_list() == [1_580_428_800, 1_580_515_200]

@@ -253,7 +253,7 @@ def data_partition(
     from rich.console import Console
 
     from fedrec.run.data.describing import partition
-    from fedrec.run.training import progress_bar
+    from fedrec.run.progress import progress_bar
     from fedrec.settings import load
 
     words = [f"data.path={json.dumps(path, ensure_ascii=False)}"] if path else []

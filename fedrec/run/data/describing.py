@@ -154,7 +154,9 @@ def _words(value: object) -> str:
 def plant(
     folder: Path, preset: str, seed: int, *, users: int = 0, items: int = 0, events: int = 0
 ) -> list[str]:
-    """Write a planted data set, of a preset or of sizes of one's own; returns the files."""
+    """Write a planted data set, of a preset or of sizes of one's own; returns the files.
+
+    Raises RunError where the folder holds something: `items.csv` may be somebody's own."""
     if seed < 0:
         raise SettingsError(f"--seed {seed} is negative", "Give 0 or more.")
     sizes = {"users": users, "items": items, "events": events}
@@ -167,6 +169,8 @@ def plant(
         data = DataSettings(planted=PlantedSettings(**sizes))
     else:
         data = DataSettings(preset=preset)
+    if folder.is_dir() and any(folder.iterdir()):
+        raise RunError(f"{folder} is not empty", "Name another folder.")
     return [str(file) for file in write_parquet(folder, planted_shape(data), seed=seed)]
 
 

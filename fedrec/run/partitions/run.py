@@ -38,9 +38,10 @@ from fedrec.run.partitions.methods import (
     over,
 )
 from fedrec.run.partitions.parts import Engine, InThisProcess, Parts, PartTask
+from fedrec.run.progress import progress_bar, stage
 from fedrec.run.ratings import FinishedRun
 from fedrec.run.run_folder import open_folder
-from fedrec.run.training import OnRound, Work, progress_bar, stage, train_each, train_published
+from fedrec.run.training import OnRound, Work, train_each, train_published
 from fedrec.run.workload import Setting, write_run
 from fedrec.settings import Scenario
 from fedrec.settings_tables.data import EvaluationSettings

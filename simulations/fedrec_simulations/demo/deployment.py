@@ -15,7 +15,7 @@ from rich.console import Console
 from fedrec.cli.supervisor import Supervisor
 from fedrec.errors import RunError, SettingsError
 from fedrec.report.wording import power
-from fedrec.run.training import stage
+from fedrec.run.progress import stage
 from fedrec.settings import load
 from fedrec.shipped import path_of
 from fedrec.storage import finite
