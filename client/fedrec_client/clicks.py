@@ -28,7 +28,7 @@ from fedrec.errors import DataError, MalformedRowError
 from fedrec.storage import MOST_TEXT, bounded_bytes
 
 _PARQUET = b"PAR1"
-_ITEM, _RATING, _TIME = (USUAL[role] for role in ("item", "rating", "timestamp"))
+_ITEM, _RATING, _TIME, _USER = (USUAL[role] for role in ("item", "rating", "timestamp", "user"))
 
 
 @dataclass(frozen=True)
@@ -85,7 +85,7 @@ def read_clicks(path: Path) -> Clicks:
     except OSError as failure:
         raise DataError(
             f"{path} cannot be read: {failure.strerror or failure}",
-            "Check the path of your history (--history).",
+            "Check the path: of --history, and of --items, one item id a line.",
         ) from None
     if content.startswith(_PARQUET):
         from fedrec.data.frame_files import parquet_of  # brings Polars
@@ -151,13 +151,14 @@ def _plain(lines: list[str]) -> Iterator[Click]:
 
 
 def _table(path: Path, text: str, header: list[str]) -> Iterator[Click]:
-    item, rating, moment = (
+    item, rating, moment, user = (
         next((header.index(name) for name in names if name in header), None)
-        for names in (_ITEM, _RATING, _TIME)
+        for names in (_ITEM, _RATING, _TIME, _USER)
     )
     if more := sorted({name for name in header if header.count(name) > 1}):
         raise MalformedRowError(path, 1, "a column of each name", more[0])
     found = list[tuple[float, Click]]()
+    people = set[str]()
     first = ""
     reader = csv.reader(StringIO(text))
     next(reader)
@@ -168,6 +169,11 @@ def _table(path: Path, text: str, header: list[str]) -> Iterator[Click]:
         if len(row) != len(header) or item is None or not row[item].strip():
             raise MalformedRowError(
                 path, line, f"{len(header)} columns with an item", ",".join(row)
+            )
+        people |= set() if user is None else {row[user]}
+        if len(people) > 1:
+            raise MalformedRowError(
+                path, line, "the rows of one user", row[user or 0], "Keep the rows of one person."
             )
         value = None if rating is None else _number(path, line, "a rating", row[rating])
         kind, time_s = ("", 0.0) if moment is None else _time(path, line, row[moment])

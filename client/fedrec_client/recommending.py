@@ -85,6 +85,9 @@ Via = Literal["auto", "device", "server"]
 DEVICE_MB = 20.0
 """A small download: seconds on a slow line, and ranked in less than one on a small device."""
 
+EPSILON = 5.0
+"""Of a fresh answer, where nothing else is said."""
+
 _ATTEMPTS = 3
 """Models that may be retired between two questions before this gives up."""
 
@@ -149,7 +152,7 @@ class Recommender:
         server: str | Server,
         state: Path,
         *,
-        epsilon: float = 5.0,
+        epsilon: float = EPSILON,
         limit: float = 20.0,
         delta: float = 1e-5,
         renew_every_s: float | None = None,
@@ -166,7 +169,7 @@ class Recommender:
         Args:
             server: Its address, or a connection that is open.
             state: A folder of this person, with the ledger and bundles.
-            epsilon: Of a fresh answer, per click (replace).
+            epsilon: Of a fresh answer, per click (replace); not with `via="device"`.
             limit: Epsilon of all answers together, or of those of any `renew_every_s` seconds.
             delta: Of both.
             renew_every_s: After so many seconds an answer counts no more; never without it.
@@ -184,6 +187,11 @@ class Recommender:
             RunError: `state` is in use, or its ledger is damaged.
         """
         _require_above_0("--epsilon", epsilon)
+        if via == "device" and epsilon != EPSILON:
+            raise SettingsError(
+                "--epsilon is of queries, and this device ranks by itself",
+                "Leave it out, or give --via server.",
+            )
         _require_above_0("--limit", limit)
         _require_above_0("--max-user-epsilon", max_user_epsilon)
         _require_above_0("--renew-every", math.inf if renew_every_s is None else renew_every_s)

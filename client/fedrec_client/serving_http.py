@@ -222,6 +222,8 @@ def connect(url: str, trust: Trust, *, timeout_s: float = 10.0) -> Server:
         parts.scheme not in kinds
         or not parts.netloc
         or parts.path.strip("/")
+        or parts.query
+        or parts.fragment
         or "@" in parts.netloc
     ):
         raise SettingsError(

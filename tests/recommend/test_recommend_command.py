@@ -348,3 +348,29 @@ def test_a_history_is_text_a_table_parquet_or_a_pipe(tmp_path: Path) -> None:
     for path in files:
         assert [one.item for one in read_clicks(path).events] == ["i2", "i1"]
     os.close(end)
+
+
+@pytest.mark.parametrize("header", ["user,item", "reader_id,book,timestamp"])
+def test_a_table_of_several_people_is_nobodys_history(header: str, tmp_path: Path) -> None:
+    """In Python a frame of them is refused, too: the clicks of all would be sent as one person's."""
+    columns = header.count(",") - 1
+    table = tmp_path / "log.csv"
+    table.write_text(f"{header}\nann,i1{',1' * columns}\nann,i2{',2' * columns}\n")
+    assert [click.item for click in read_clicks(table).events] == ["i1", "i2"]
+    with table.open("a") as file:
+        file.write(f"bob,i3{',3' * columns}\n")
+    with pytest.raises(DataError, match="line 4: expected the rows of one user, found 'bob'"):
+        read_clicks(table)
+
+
+def test_an_epsilon_that_no_query_spends_and_half_an_address_are_refused(
+    said: Said, tmp_path: Path
+) -> None:
+    asked = ["--history", str(tmp_path / "read.txt"), "--server"]
+    code, _, told = said(*asked, "http://127.0.0.1:1", "--via", "device", "--epsilon", "1")
+    assert code == 2
+    assert "--epsilon is of queries" in told
+    for address in ("http://127.0.0.1:1?x=1", "http://127.0.0.1:1#x", "http://127.0.0.1:1/x"):
+        code, _, told = said(*asked, address)
+        assert code == 2
+        assert "is no server" in told
