@@ -19,7 +19,7 @@ from fedrec.data.planted import write_parquet
 from fedrec.data.read import detect, read, require_options
 from fedrec.data.read import formats as readers
 from fedrec.data.tables import TableOptions, asked_table
-from fedrec.errors import SettingsError
+from fedrec.errors import RunError, SettingsError
 from fedrec.run.data.datasets import load_dataset, planted_shape, reader_options
 from fedrec.run.data.keys import FILES, PLANTED, given_keys, require_used
 from fedrec.run.data.news import load_news
