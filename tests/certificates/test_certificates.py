@@ -37,17 +37,22 @@ from fedrec.settings import load as load_scenario
 from fedrec.storage import read_json, write_arrays, write_json
 from tests.cases import slow_but
 from tests.certificates.models import NEWS, SMALL, copied, fuzzed, holds, parsed, sealed, simulated
+from tests.torch_modules.registered import TORCH
 
 FEW = ["model.steps=2", "model.dimension=4"]  # of steps that are all alike
 CASES = {
-    "default": SMALL,
+    "default": [*SMALL, "recipe=default"],
     "published": [*SMALL, *FEW, "recipe=published"],
     "am-dpsgd": [*SMALL, *FEW, "recipe=am-dpsgd"],
     "encoder-descent": [*SMALL, *FEW, "recipe=encoder-descent"],
     "dp-cmf": [*SMALL, *FEW, "recipe=dp-cmf", 'collective.sides=["metadata"]'],
     "dp-bias": [*SMALL, "recipe=dp-bias"],
-    "clicks": [*SMALL, "data.kind=clicks"],
+    "clicks": [*SMALL, "data.kind=clicks", "recipe=default"],
     "item-item": [*SMALL, "data.kind=clicks", "recipe=dp-item-item"],
+    "dp-gd": [*SMALL, *FEW, "recipe=dp-gd"],
+    "noisy-descent": [*SMALL, *FEW, "recipe=noisy-descent"],
+    "popularity": [*SMALL, "data.kind=clicks", "recipe=dp-popularity"],
+    "torch": [*SMALL, "data.kind=clicks", *TORCH],
     "convex-ssp": [*SMALL, *FEW, "data.kind=clicks", "recipe=convex-ssp"],
     "three": [*SMALL, "privacy.aggregation=three-party", "privacy.shares=real"],
     "three-checked": [

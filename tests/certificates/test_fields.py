@@ -43,6 +43,7 @@ from fedrec.serving.model_bundles import COUNTS, bundle_of, export, facts_of
 from fedrec.settings import validated
 from fedrec.storage import read_json, sha256_of, write_json
 from tests.certificates.models import SMALL, parsed, sealed, signed, simulated, stated
+from tests.torch_modules.registered import TORCH
 
 ITEMS = [*SMALL, "data.kind=clicks", "recipe=dp-item-item", "privacy.epsilon=300"]
 DEFAULT = [*SMALL, "data.kind=clicks", "recipe=default", "privacy.epsilon=300"]
@@ -53,6 +54,7 @@ CASES: Mapping[str, list[str]] = {
     "deployed, signed": BIAS,
     "deployed, of several trainings": ITEMS,
     "thin: default recipe on clicks": DEFAULT,
+    "thin: PyTorch module": [*SMALL, *TORCH, "data.kind=clicks", "privacy.epsilon=300"],
     "thin: warm start": [*SMALL, "recipe=default"],
 }
 """thin: each field is edited once, since other cases have the same fields; of a warm start those

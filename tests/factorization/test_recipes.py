@@ -37,6 +37,7 @@ from fedrec.randomness import Streams, SystemStreams
 from fedrec.recipes import Prepared, prepare
 from fedrec.settings import load
 from tests.cases import slow_but
+from tests.torch_modules.registered import TORCH
 
 ITEMS = 30
 BAG = FeatureBag(
@@ -162,6 +163,7 @@ RECIPES: dict[str, list[str]] = {
     "dp-bias": ["recipe=dp-bias"],
     "dp-popularity, clicks": ["recipe=dp-popularity"],
     "dp-item-item, clicks": ["recipe=dp-item-item"],
+    "torch, clicks": TORCH,
     "dp-cmf, clicks": ["recipe=dp-cmf", "model.dimension=3", "model.steps=1"],
     "dp-bias, evaluated": ["recipe=dp-bias", "privacy.evaluation_share=0.2"],
     "dp-item-item, clicks, evaluated": ["recipe=dp-item-item", "privacy.evaluation_share=0.2"],

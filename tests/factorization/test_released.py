@@ -21,6 +21,7 @@ from fedrec.randomness import Streams
 from fedrec.recipes import prepare
 from fedrec.run.data.datasets import load_dataset, load_split
 from fedrec.settings import load as scenario
+from tests.torch_modules.registered import TORCH
 
 
 @pytest.mark.parametrize(
@@ -28,6 +29,7 @@ from fedrec.settings import load as scenario
     [
         ["recipe=default"],
         ["recipe=published"],
+        ["recipe=dp-cmf", 'collective.sides=["metadata"]'],
         ["recipe=noisy-descent"],
         ["recipe=dp-gd"],
         ["recipe=am-dpsgd"],
@@ -37,6 +39,7 @@ from fedrec.settings import load as scenario
         ["recipe=dp-popularity", "data.kind=clicks"],
         ["recipe=dp-item-item", "data.kind=clicks"],
         ["recipe=published", "data.kind=clicks"],
+        [*TORCH, "data.kind=clicks"],
         ["recipe=convex-ssp", "data.kind=clicks", "model.click_weight=2"],
     ],
 )

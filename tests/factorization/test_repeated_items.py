@@ -5,7 +5,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from scipy import sparse
 
+from fedrec.data.features import FeatureBag, PublicFeatures
 from fedrec.data.interactions import Interactions
 from fedrec.factorization.facts import PublicFacts
 from fedrec.federation.messages import train
@@ -14,6 +16,7 @@ from fedrec.privacy.accounting import Ledger
 from fedrec.randomness import Streams
 from fedrec.recipes import prepare
 from fedrec.settings import load
+from tests.torch_modules.registered import TORCH
 
 RECIPES = {
     "default": ("ratings", "recipe=default"),
@@ -24,6 +27,10 @@ RECIPES = {
     "dp-bias": ("ratings", "recipe=dp-bias"),
     "dp-popularity": ("clicks", "recipe=dp-popularity"),
     "dp-item-item": ("clicks", "recipe=dp-item-item"),
+    "am-dpsgd": ("ratings", "recipe=am-dpsgd"),
+    "encoder-descent": ("ratings", "recipe=encoder-descent"),
+    "dp-cmf": ("ratings", "recipe=dp-cmf", 'collective.sides=["metadata"]'),
+    "torch": ("clicks", *TORCH),
     "convex-ssp": ("clicks", "recipe=convex-ssp"),
 }
 
@@ -49,7 +56,10 @@ def test_no_recipe_adds_the_repeated_items_of_one_user(name: str) -> None:
         if name in ("default", "clicks", "published")
         else overrides,
     )
-    prepared = prepare(scenario, PublicFacts(n, m, kind, scale, None, Streams(1)))
+    kinds = sparse.csr_matrix(rng.random((m, 3)) < 0.4, dtype=np.float32)
+    bag = FeatureBag(("old", "new", "long"), kinds)
+    features = PublicFeatures({"kind": bag}) if name == "dp-cmf" else None
+    prepared = prepare(scenario, PublicFacts(n, m, kind, scale, features, Streams(1)))
     link = Loopback(
         data, prepared.steps, prepared.plan, Streams(1), Ledger(prepared.plan.guarantee)
     )

@@ -40,6 +40,10 @@ from fedrec.run import simulate
 from fedrec.run.job import RuntimeChoice
 from fedrec.settings import load
 
+sys.path.insert(0, str(Path(__file__).parents[2]))  # a script's own folder comes first otherwise
+
+from tests.torch_modules.registered import TORCH  # noqa: E402
+
 KEPT = Path(__file__).with_name("golden.json")
 TOLERANCE = 1e-3
 """Relative, of norms and sums: another machine's last bits may round one number of a report
@@ -66,6 +70,7 @@ RATINGS = {
     "published-clicks": ["data.kind=clicks", "recipe=published"],
     "convex-ssp": ["data.kind=clicks", "recipe=convex-ssp"],
     "dp-popularity": ["data.kind=clicks", "recipe=dp-popularity"],
+    "torch": ["data.kind=clicks", *TORCH],
     "dp-item-item": ["data.kind=clicks", "recipe=dp-item-item"],
 }
 NEWS = {

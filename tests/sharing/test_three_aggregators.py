@@ -31,14 +31,15 @@ from fedrec.run import simulate
 from fedrec.run.job import RuntimeChoice
 from fedrec.run.statement import promises, sentences
 from fedrec.settings import load
+from tests.torch_modules.registered import TORCH
 from fedrec.transport.aggregator_client import Retry
 from fedrec_server.aggregation import aggregation_of
 from fedrec_server.settings import validated
 
 ITEMS = 30
 RECIPES = {
-    "default": [],
-    "default, clicks": ["data.kind=clicks"],
+    "default": ["recipe=default"],
+    "default, clicks": ["recipe=default", "data.kind=clicks"],
     "convex-ssp, clicks": [
         "recipe=convex-ssp",
         "model.dimension=3",
@@ -59,6 +60,8 @@ RECIPES = {
     "am-dpsgd": ["recipe=am-dpsgd", "model.dimension=3", "model.steps=2", "model.encoder=id"],
     "dp-bias": ["recipe=dp-bias"],
     "dp-popularity, clicks": ["recipe=dp-popularity", "data.kind=clicks"],
+    "encoder-descent": ["recipe=encoder-descent", "model.dimension=3", "model.steps=2"],
+    "torch, clicks": [*TORCH, "data.kind=clicks"],
     "dp-item-item, clicks": ["recipe=dp-item-item", "data.kind=clicks"],
 }
 THREE = ["privacy.aggregation=three-party"]
