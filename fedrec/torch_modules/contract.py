@@ -17,6 +17,10 @@ The module's code is never sent. Each party finds it by name, in this process (`
 entry points `fedrec.torch_modules` of an installed package, and refuses another source by its
 digest. Modules are used in evaluation mode: dropout does nothing, and batch normalisation keeps
 what it began with, so that what is trained is a function of the parameters alone.
+
+Options come from a server's scenario or from a model's file, and set sizes. So they are bounded,
+and a module is made twice: first on PyTorch's meta device, where tensors have shapes and no memory,
+and its size compared with a limit and with the parameters that are at hand.
 """
 
 from __future__ import annotations
@@ -40,6 +44,11 @@ from fedrec.errors import SettingsError
 GROUP = "fedrec.torch_modules"
 Options = Mapping[str, Any]
 Module = Callable[..., nn.Module]
+LARGEST_OPTION = 1 << 16
+"""A constructor may make so many layers before anything of them can be counted."""
+MOST_BYTES = 1 << 28
+"""Of a module's parameters and buffers, beyond what is public of the items."""
+_MOST_OPTIONS = 32
 _ORDER = b"fedrec/torch-modules/order"
 """Key of the order of clicks that have no times: public, and the same on every device."""
 _REGISTERED: dict[str, Module] = {}
@@ -84,10 +93,14 @@ def digest_of(module: Module) -> str:
     return hashlib.sha256(source.encode()).hexdigest()
 
 
-def made(name: str, digest: str, features: Float32s, options: Options) -> nn.Module:
-    """The module at its public start, the same at every party. features: (m, f).
+def made(
+    name: str, digest: str, features: Float32s, options: Options, *, numbers: int | None = None
+) -> nn.Module:
+    """The module at its public start, the same at every party. features: (m, f). numbers: how many
+    parameters it learns, where the caller holds them.
 
-    Raises SettingsError where its source is another one, or it cannot be made."""
+    Raises SettingsError where its source is another one, it is too large or has another number of
+    parameters, or it cannot be made."""
     module = found(name)
     if (ours := digest_of(module)) != digest:
         raise SettingsError(
@@ -96,16 +109,50 @@ def made(name: str, digest: str, features: Float32s, options: Options) -> nn.Mod
             "Install the same version of it at all parties.",
         )
     seed = int.from_bytes(hashlib.sha256(f"fedrec/1/{name}".encode()).digest()[:7], "big")
+    _require_modest(name, options)
+    public = torch.from_numpy(features)
     with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
         try:
-            mine = module(len(features), torch.from_numpy(features), **options)
+            with torch.device("meta"):
+                sized = module(len(features), public.to("meta"), **options)
+            _require_size(name, sized, most=features.nbytes + MOST_BYTES, numbers=numbers)
+            torch.manual_seed(seed)
+            mine = module(len(features), public, **options)
+        except SettingsError:
+            raise
         except Exception as failure:  # whatever a person's own constructor raises
             raise SettingsError(
                 f"{name!r} cannot be made: {type(failure).__name__}: {failure}",
-                "Check own.options.",
+                "Check own.options; PyTorch's meta device must be able to make it, too.",
             ) from failure
     return mine.eval()
+
+
+def _require_modest(name: str, options: Options) -> None:
+    """SettingsError where options are many, long or large."""
+    for key, value in options.items():
+        size = len(value) if isinstance(value, str) else value
+        # not abs(size) > largest: a number that is none is refused as well
+        if not (isinstance(size, int | float) and abs(size) <= LARGEST_OPTION):
+            raise SettingsError(
+                f"option {key!r} of {name!r} is no text or number of at most {LARGEST_OPTION}",
+                "Correct own.options.",
+            )
+    if len(options) > _MOST_OPTIONS:
+        raise SettingsError(f"{name!r} has more than {_MOST_OPTIONS} options", "Give fewer.")
+
+
+def _require_size(name: str, sized: nn.Module, *, most: int, numbers: int | None) -> None:
+    """SettingsError where a module that has no memory yet would take more, or learns another number
+    of parameters."""
+    held = sum(one.nbytes for one in (*sized.parameters(), *sized.buffers()))
+    learned = sum(one.numel() for one in trained_parameters(sized))
+    if held > most or learned != (learned if numbers is None else numbers):
+        raise SettingsError(
+            f"{name!r} would have {held} bytes and learn {learned} numbers; at most {most} bytes "
+            + ("are taken" if numbers is None else f"are taken, and {numbers} numbers are here"),
+            "Choose smaller own.options, the same at all parties.",
+        )
 
 
 def trained_parameters(module: nn.Module) -> list[nn.Parameter]:

@@ -29,7 +29,6 @@ from fedrec.torch_modules.contract import (
     clicks_in_order,
     made,
     next_clicks_loss,
-    numbers_of,
     trained_parameters,
     with_numbers,
 )
@@ -46,9 +45,9 @@ def client_steps(
         public = question.public
         features = np.asarray(public["features"], np.float32)
         popular = torch.from_numpy(np.array(public["popular"], np.float32))
-        module = made(name, digest, features, options)
-        numbers = np.asarray(public["numbers"], np.float32).ravel()
-        with_numbers(module, numbers[: len(numbers_of(module))])
+        numbers = np.asarray(public["numbers"], np.float32).ravel()[: question.blocks[0].width]
+        module = made(name, digest, features, options, numbers=len(numbers))
+        with_numbers(module, numbers)
         rows = gradients(module, popular, clicks_in_order(mine, most), users=mine.num_users)
         blocks = [RealBlock(np.ones(mine.num_users), rows / clip)]
         nothing = np.zeros_like(mine.user_ptr), mine.items[:0]  # a dense report names no item

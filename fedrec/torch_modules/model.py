@@ -16,6 +16,7 @@ from torch import nn
 
 from fedrec.arrays import Float32s, Float64s
 from fedrec.data.interactions import Interactions
+from fedrec.storage import parsed_json
 from fedrec.torch_modules.contract import clicks_in_order, made, with_numbers
 from fedrec.torch_modules.gradient import one_thread
 
@@ -47,11 +48,14 @@ class TorchModel:
     def of_arrays(arrays: Arrays) -> TorchModel:
         """The model of a released file.
 
-        Raises SettingsError where the module is not known here, or is another one."""
+        Raises SettingsError where the module is not known here, or is another one, ValueError where
+        arrays do not fit each other."""
         about = np.asarray(arrays["about"], np.uint8).tobytes().decode()
         numbers, features, popular = (
             np.asarray(arrays[name], np.float32) for name in ("numbers", "features", "popular")
         )
+        if (numbers.ndim, features.ndim) != (1, 2) or popular.shape != features.shape[:1]:
+            raise ValueError("its arrays do not fit each other")
         found = TorchModel(numbers, features, popular, about)
         assert found.module is not None  # made now, so that a missing one is told when loading
         return found
@@ -59,9 +63,18 @@ class TorchModel:
     @cached_property
     def module(self) -> nn.Module:
         """The module with these parameters."""
-        told = json.loads(self.about)
-        fresh = made(told["name"], told["digest"], self.features, told["options"])
+        fresh = made(
+            self._told["name"],
+            self._told["digest"],
+            self.features,
+            self._told["options"],
+            numbers=len(self.numbers),
+        )
         return with_numbers(fresh, self.numbers)
+
+    @cached_property
+    def _told(self) -> Any:
+        return parsed_json(self.about)
 
     @cached_property
     def item_vectors(self) -> Float32s:
@@ -75,7 +88,7 @@ class TorchModel:
         V = torch.from_numpy(self.item_vectors[:, :-1].copy())
         found = np.zeros((history.num_users, V.shape[1] + 1))
         found[:, -1] = 1.0
-        most = int(json.loads(self.about)["most"])
+        most = int(self._told["most"])
         with torch.no_grad(), one_thread():
             for row, clicked in zip(found, clicks_in_order(history, most), strict=True):
                 if len(clicked):

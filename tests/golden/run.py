@@ -42,7 +42,7 @@ from fedrec.settings import load
 
 sys.path.insert(0, str(Path(__file__).parents[2]))  # a script's own folder comes first otherwise
 
-from tests.torch_modules.registered import TORCH  # noqa: E402
+from tests.torch_modules.registered import TORCH
 
 KEPT = Path(__file__).with_name("golden.json")
 TOLERANCE = 1e-3

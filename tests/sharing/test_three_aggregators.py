@@ -31,10 +31,10 @@ from fedrec.run import simulate
 from fedrec.run.job import RuntimeChoice
 from fedrec.run.statement import promises, sentences
 from fedrec.settings import load
-from tests.torch_modules.registered import TORCH
 from fedrec.transport.aggregator_client import Retry
 from fedrec_server.aggregation import aggregation_of
 from fedrec_server.settings import validated
+from tests.torch_modules.registered import TORCH
 
 ITEMS = 30
 RECIPES = {

@@ -5,28 +5,36 @@ from __future__ import annotations
 import json
 import math
 import os
+import resource
 import subprocess
 import sys
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from scipy import special
+from torch import nn
 
 import fedrec
+from fedrec import preparing
 from fedrec.data.interactions import Interactions
-from fedrec.errors import GenericListWarning, SettingsError
+from fedrec.errors import FedRecError, GenericListWarning, SettingsError
+from fedrec.factorization.released import load, save
 from fedrec.federation.messages import Question
 from fedrec.federation.reports import within_radius
+from fedrec.news.messages import scenario_of
 from fedrec.randomness import Streams
 from fedrec.recipes import Prepared, prepare
 from fedrec.settings import validated
 from fedrec.testing import RecipeContract
 from fedrec.torch_modules import contract
 from fedrec.torch_modules.contract import clicks_in_order, digest_of, found, register
-from fedrec.torch_modules.gradient import STEP
+from fedrec.torch_modules.gradient import STEP, client_steps
+from fedrec.torch_modules.model import TorchModel
 from tests.torch_modules.outside_module import Mean
 
 ROOT = Path(__file__).parents[2]
@@ -249,3 +257,89 @@ def test_processes_train_the_bytes_of_one_process(tmp_path: Path) -> None:
         assert len(models) == 1
         digests |= models
     assert len(digests) == 1
+
+
+class Deep(nn.Module):
+    """So many layers, or buffers, as an option says."""
+
+    def __init__(self, items: int, features: torch.Tensor, layers: int = 1, kept: int = 1) -> None:
+        super().__init__()
+        self.table = nn.Parameter(torch.zeros(items, 2))
+        self.layers = nn.ModuleList(nn.Linear(2, 2) for _ in range(layers))
+        self.register_buffer("kept", torch.zeros(kept, kept))
+
+    def items(self) -> torch.Tensor:
+        return self.table
+
+    def user(self, clicked: torch.Tensor, V: torch.Tensor) -> torch.Tensor:
+        return V[clicked].mean(0)
+
+
+HOSTILE: list[tuple[type[nn.Module], dict[str, Any], str]] = [
+    (Mean, {"width": 10**9}, "no text or number"),
+    (Mean, {"width": -(10**400)}, "no text or number"),
+    (Mean, {"width": math.nan}, "no text or number"),
+    (Mean, {"width": math.inf}, "no text or number"),
+    (Mean, {"width": "x" * 70_000}, "no text or number"),
+    (Mean, {"width": None}, "no text or number"),
+    (Mean, {"width": [3]}, "no text or number"),
+    (Mean, {f"a{k}": 1 for k in range(40)}, "more than 32 options"),
+    (Mean, {"width": 4}, "learn 160 numbers"),
+    (Mean, {"width": 60_000}, "learn 2400000 numbers"),
+    (Mean, {"width": -1}, "cannot be made"),
+    (Deep, {"layers": 10**9}, "no text or number"),
+    (Deep, {"layers": 3_000}, "learn 18080 numbers"),
+    (Deep, {"kept": 60_000}, "would have 144000003.. bytes"),
+]
+
+
+@pytest.fixture
+def _little_memory() -> Iterator[None]:
+    """A gigabyte beyond what is there."""
+    before = resource.getrlimit(resource.RLIMIT_AS)
+    now = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+    resource.setrlimit(resource.RLIMIT_AS, (now + (1 << 30), before[1]))
+    yield
+    resource.setrlimit(resource.RLIMIT_AS, before)
+
+
+@pytest.mark.usefixtures("_little_memory")
+@pytest.mark.parametrize(("module", "options", "said"), HOSTILE)
+def test_options_of_a_server_or_of_a_file_take_no_memory_before_they_are_refused(
+    module: type[nn.Module], options: dict[str, Any], said: str, tmp_path: Path
+) -> None:
+    """The device's step refuses a question whose numbers are those of other options, and loading a
+    model whose file says others."""
+    name = register(module)
+    _, question = asked()
+    steps = client_steps(name, digest_of(module), options, clip=1.0, most=100)
+    with pytest.raises(SettingsError, match=said):
+        steps[STEP](question, people())
+    numbers, features = np.zeros(ITEMS * 3, np.float32), np.zeros((ITEMS, 0), np.float32)
+    told = {"name": name, "digest": digest_of(module), "options": options, "most": 100}
+    model = TorchModel.of(told, numbers, features, np.zeros(ITEMS, np.float32))
+    save(tmp_path, model, about={})
+    with pytest.raises(FedRecError, match=rf"{said}|lacks what a torch model needs"):
+        load(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "about", ["[" * 200_000, "7", "{}", '{"name": "x", "digest": 1}', "\x00", '{"most": NaN}']
+)
+@pytest.mark.parametrize("shape", [(ITEMS, 0), (ITEMS - 1, 0), (ITEMS,), (0, ITEMS)])
+def test_a_file_of_another_form_is_refused(
+    about: str, shape: tuple[int, ...], tmp_path: Path
+) -> None:
+    numbers, popular = np.zeros(ITEMS * 3, np.float32), np.zeros(ITEMS, np.float32)
+    save(tmp_path, TorchModel(numbers, np.zeros(shape, np.float32), popular, about), about={})
+    with pytest.raises(FedRecError):
+        load(tmp_path)
+
+
+def test_deep_words_of_a_server_are_refused() -> None:
+    """Python reads JSON by recursion."""
+    deep = '{"recipe": ' + "[" * 200_000
+    with pytest.raises(SettingsError, match="is not a table"):
+        preparing.client_steps(deep, "clicks")
+    with pytest.raises(SettingsError, match="is none of news"):
+        scenario_of(deep)
