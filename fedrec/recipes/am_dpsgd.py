@@ -163,7 +163,7 @@ def _report(
     if chosen.share < 1:
         key = Streams(0).key("two-layer-batch", round=question.round)
         mine = mine.select(share_of_examples(mine, share=chosen.share, key=key))
-    X = rows_of_question(public)
+    X = rows_of_question(question)
     above = segments.rows_times(U, W.T)
     users, items = mine.users, mine.items
     residuals = mine.values - mean - segments.row_products(above[users], H[items])

@@ -81,7 +81,9 @@ def read_site(content: bytes) -> tuple[tuple[bytes, ...], bytes]:
         raise ValueError("a site's sum without a head")
     _, count = _HEAD.unpack_from(content)
     end = _HEAD.size + count * ID_BYTES
-    users = tuple(content[at : at + ID_BYTES] for at in range(_HEAD.size, end, ID_BYTES))
+    # the head may say billions
+    within = range(_HEAD.size, min(end, len(content)), ID_BYTES)
+    users = tuple(content[at : at + ID_BYTES] for at in within)
     if end > len(content) or not users or len(set(users)) != count:
         raise ValueError("a site's list of users is cut off, empty, or names somebody twice")
     return users, content[end:]

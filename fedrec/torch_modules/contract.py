@@ -48,7 +48,6 @@ LARGEST_OPTION = 1 << 16
 """A constructor may make so many layers before anything of them can be counted."""
 MOST_BYTES = 1 << 28
 """Of a module's parameters and buffers, beyond what is public of the items."""
-_MOST_OPTIONS = 32
 _ORDER = b"fedrec/torch-modules/order"
 """Key of the order of clicks that have no times: public, and the same on every device."""
 _REGISTERED: dict[str, Module] = {}
@@ -129,7 +128,7 @@ def made(
 
 
 def _require_modest(name: str, options: Options) -> None:
-    """SettingsError where options are many, long or large."""
+    """SettingsError where an option is long or large."""
     for key, value in options.items():
         size = len(value) if isinstance(value, str) else value
         # not abs(size) > largest: a number that is none is refused as well
@@ -138,8 +137,6 @@ def _require_modest(name: str, options: Options) -> None:
                 f"option {key!r} of {name!r} is no text or number of at most {LARGEST_OPTION}",
                 "Correct own.options.",
             )
-    if len(options) > _MOST_OPTIONS:
-        raise SettingsError(f"{name!r} has more than {_MOST_OPTIONS} options", "Give fewer.")
 
 
 def _require_size(name: str, sized: nn.Module, *, most: int, numbers: int | None) -> None:

@@ -73,9 +73,12 @@ def over_ray(monkeypatch: pytest.MonkeyPatch) -> None:
 
     def link(prepared: Trainable, world: World, noise: Streams | SystemStreams) -> EngineLink:
         plan = prepared.plan
+        users = world.train.num_users
         steps = client_recipe(world.scenario), world.train.kind  # type: ignore[union-attr]
         ledger = Ledger(plan.guarantee)
-        return EngineLink(dying(world), *steps, plan, noise, ledger, None, quiet, {})
+        return EngineLink(
+            dying(world), *steps, plan, noise, ledger, None, quiet, {}, world.num_users
+        )
 
     def sums(prepared: Trainable, world: World, question: Question) -> tuple[Int64s, ...]:
         own = link(prepared, world, Streams(0))

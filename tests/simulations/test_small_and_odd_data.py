@@ -10,6 +10,9 @@ import pytest
 
 from fedrec.cli.main import guarded
 from fedrec.privacy.accounting import LARGEST_CHECKED, GaussianEvent, mu_for, opinions
+from fedrec.registry import require
+from tests.factorization.test_every_recipe import EVERY
+from tests.torch_modules.registered import TORCH
 
 Rows = Sequence[tuple[str, str, int]]
 QUICK = [
@@ -27,6 +30,11 @@ ODD: dict[str, Rows] = {
     "nobody shares an item": [(f"u{k}", f"i{k}", 1 + k % 5) for k in range(20)],
     "one event": [("u", "i", 3)],
     "no events": [],
+    "everybody the same": [(f"u{k}", f"i{j}", 3) for k in range(12) for j in range(4)],
+    "an item each, and one of all": [
+        (f"u{k}", item, 1 + k % 5) for k in range(20) for item in (f"i{k}", "all")
+    ],
+    "two people": [(f"u{k}", f"i{j}", 1 + j % 5) for k in range(2) for j in range(6)],
 }
 
 
@@ -67,6 +75,41 @@ def test_small_and_odd_data_is_answered_or_refused_with_a_remedy(
     found, err = simulated(tmp_path, ODD[name], capsys, *keys)
     assert found == code, err
     assert (code == 0) == ("remedy: " not in err)
+
+
+SMALL_STEPS: dict[str, list[str]] = {
+    "default": [],
+    "published": ["model.steps=1", "model.dimension=2"],
+    "dp-cmf": ["model.steps=1", "model.dimension=2"],
+    "noisy-descent": ["model.steps=1", "model.dimension=2"],
+    "dp-gd": ["model.steps=1", "model.dimension=2"],
+    "am-dpsgd": ["model.steps=1", "model.dimension=2"],
+    "encoder-descent": ["model.steps=1", "model.dimension=2"],
+    "torch": TORCH,
+}
+EVERYTHING = ["compare.als=true", "compare.baselines=true", "evaluation.ranking=true"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("recipe", sorted(EVERY))
+def test_no_recipe_warns_of_what_is_empty(
+    recipe: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Every recipe of the registry on every odd table, as ratings and as clicks: an answer, or a
+    cause with a remedy. A warning is an error here: of a mean of nothing, a division by none, an
+    invalid number. 40 s: 20 trainings, each with its evaluation and its report."""
+    for name, rows in ODD.items():
+        for kind in require(recipe).kinds:
+            (folder := tmp_path / f"{name} {kind}").mkdir()
+            keys = [
+                *EVERYTHING,
+                f"recipe={recipe}",
+                f"data.kind={kind}",
+                *SMALL_STEPS.get(recipe, []),
+            ]
+            code, err = simulated(folder, rows, capsys, *keys)
+            assert code in {0, 3, 5}, f"{name}, {kind}: {err}"
+            assert (code == 0) == ("remedy: " not in err), f"{name}, {kind}: {err}"
 
 
 @pytest.mark.parametrize(("epsilon", "code"), [("0.001", 5), ("1000", 0), ("1e9", 0)])

@@ -283,7 +283,6 @@ HOSTILE: list[tuple[type[nn.Module], dict[str, Any], str]] = [
     (Mean, {"width": "x" * 70_000}, "no text or number"),
     (Mean, {"width": None}, "no text or number"),
     (Mean, {"width": [3]}, "no text or number"),
-    (Mean, {f"a{k}": 1 for k in range(40)}, "more than 32 options"),
     (Mean, {"width": 4}, "learn 160 numbers"),
     (Mean, {"width": 60_000}, "learn 2400000 numbers"),
     (Mean, {"width": -1}, "cannot be made"),

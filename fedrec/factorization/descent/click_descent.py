@@ -186,7 +186,7 @@ def _report_gradient(
         sparse.csr_matrix(
             (omega * e, mine.items, mine.user_ptr), shape=(mine.num_users, mine.num_items)
         )
-        @ rows_of_question(public)
+        @ rows_of_question(question)
     )
     ptr = gradient.indptr.astype(np.int64)
     features = gradient.indices.astype(np.int32)

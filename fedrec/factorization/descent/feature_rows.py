@@ -4,7 +4,6 @@ an entry of each item's own, and a one; and as a question carries them.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,6 +13,7 @@ from scipy import sparse
 from fedrec.data.features import PublicFeatures
 from fedrec.encoders import items as encoder
 from fedrec.encoders.items import ItemInputs
+from fedrec.federation.messages import Question
 
 
 @dataclass(frozen=True)
@@ -68,12 +68,15 @@ def padded_rows(X: sparse.csr_matrix) -> dict[str, npt.NDArray[np.generic]]:
     return {"bag_features": features, "bag_values": values, "num_features": np.array(X.shape[1])}
 
 
-def rows_of_question(public: Mapping[str, npt.NDArray[np.generic]]) -> sparse.csr_matrix:
-    """X of a question. Raises ValueError where it names a feature that there is not."""
-    features = np.asarray(public["bag_features"])
-    values = np.asarray(public["bag_values"], np.float64)
-    P = int(public["num_features"])
-    if features.shape != values.shape or int(features.min()) < 0 or int(features.max()) >= P:
+def rows_of_question(question: Question) -> sparse.csr_matrix:
+    """X of a question. Raises ValueError where it names a feature that there is not, or there are
+    more of them than rows are asked for: products with X take memory for each."""
+    features = np.asarray(question.public["bag_features"])
+    values = np.asarray(question.public["bag_values"], np.float64)
+    P = int(question.public["num_features"])
+    most = max(spec.rows for spec in question.blocks)
+    sound = features.shape == values.shape and most >= P
+    if not sound or int(features.min()) < 0 or int(features.max()) >= P:
         raise ValueError(
             f"bags of shape {features.shape} and {values.shape} do not name {P} features"
         )

@@ -13,9 +13,10 @@ is drawn once (answer).
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Protocol
+from itertools import zip_longest
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -24,6 +25,7 @@ from fedrec.arrays import Float64s, Int64s
 from fedrec.data.interactions import Interactions
 from fedrec.data.kinds import Kind
 from fedrec.data.splits import Fold
+from fedrec.errors import RunError
 from fedrec.evaluation.als import FewPeople, ItemItem
 from fedrec.evaluation.toplists import Scores, dot_product, of_another_user, same_for_everyone
 from fedrec.factorization.rankers import Model, predictor, ranker_of
@@ -299,12 +301,16 @@ class EngineLink:
     charge: Charge | None
     told: Told
     limits: Limits
+    users: int
     bytes_up: int = 0
 
     def answer(self, question: Question) -> Release:
-        """One round over all parts."""
+        """One round over all parts.
+
+        Raises RunError where a worker's sums are no sums of bounded reports of so many users."""
         task = RoundTask(self.recipe, self.kind, question, self.plan, self.limits)
         sums = self.engine.reduce(task, self.told)
+        _require_possible(sums.sums.blocks, question, users=self.users)
         # charged, then drawn once for the sums of all parts
         answer, self.ledger = release(
             question,
@@ -316,6 +322,24 @@ class EngineLink:
         )
         self.bytes_up += sums.bytes_up
         return answer
+
+
+def _require_possible(blocks: Sequence[Any], question: Question, *, users: int) -> None:
+    """RunError on sums of another form, or longer than so many radii: a process of the cluster has
+    made them. A user who is counted twice, or left out, does not show."""
+    radii = [release.radius for release in question.releases for _ in release.blocks]
+    for block, spec, radius in zip_longest(blocks, question.blocks, radii):
+        sound = (
+            isinstance(block, np.ndarray)
+            and spec is not None
+            and (block.dtype, block.shape) == (np.int64, (spec.rows, spec.columns))
+        )
+        # sums of rounded numbers: floats round below a part in 10^9
+        if not sound or np.abs(block * spec.step).max(initial=0) > users * radius * (1 + 1e-9):
+            raise RunError(
+                f"a worker's sums of round {question.round} cannot be those of {users} users",
+                "Look at the machines of the cluster: each must run this version, unchanged.",
+            )
 
 
 def over(engine: Engine, told: Told) -> Runtime[Job, Carried]:
@@ -337,6 +361,7 @@ def over(engine: Engine, told: Told) -> Runtime[Job, Carried]:
                 job.charge,
                 told,
                 limits,
+                job.facts.num_users,
             ),
         )
 

@@ -195,7 +195,7 @@ def _report_examples(
     """Reports in which e of each example is cut to w Gamma_g / (|x_j| |(u_k, 1)|) and divided by
     Gamma_g, w summing to 1 over the user's examples: norm at most 1."""
     residuals, extended = _residuals(question, mine, settings)
-    X = rows_of_question(question.public)
+    X = rows_of_question(question)
     sizes = np.sqrt(np.asarray(X.multiply(X).sum(axis=1)).ravel())[mine.items]
     lengths = np.abs(residuals) * sizes * np.sqrt(segments.row_squares(extended))[mine.users]
     omega = np.asarray(question.public["weights"], np.float64)[mine.items]
@@ -236,7 +236,7 @@ def _reported(
         sparse.csr_matrix(
             (residuals, mine.items, mine.user_ptr), shape=(mine.num_users, mine.num_items)
         )
-        @ rows_of_question(question.public)
+        @ rows_of_question(question)
     )
     ptr = gradient.indptr.astype(np.int64)
     features = gradient.indices.astype(np.int32)
