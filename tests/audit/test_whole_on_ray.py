@@ -73,12 +73,10 @@ def over_ray(monkeypatch: pytest.MonkeyPatch) -> None:
 
     def link(prepared: Trainable, world: World, noise: Streams | SystemStreams) -> EngineLink:
         plan = prepared.plan
-        users = world.train.num_users
+        users = world.train.num_users  # type: ignore[union-attr]
         steps = client_recipe(world.scenario), world.train.kind  # type: ignore[union-attr]
         ledger = Ledger(plan.guarantee)
-        return EngineLink(
-            dying(world), *steps, plan, noise, ledger, None, quiet, {}, world.num_users
-        )
+        return EngineLink(dying(world), *steps, plan, noise, ledger, None, quiet, {}, users)
 
     def sums(prepared: Trainable, world: World, question: Question) -> tuple[Int64s, ...]:
         own = link(prepared, world, Streams(0))
