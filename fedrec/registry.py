@@ -39,7 +39,6 @@ BUILT_IN = (
     "published",
     "dp-cmf",
     "noisy-descent",
-    "dp-gd",
     "am-dpsgd",
     "dp-bias",
     "dp-popularity",

@@ -178,6 +178,7 @@ def _clicks_of_few(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPat
     for as well, or the Gram again."""
     if "default, clicks" in request.node.name:
         monkeypatch.setattr(worth, "PART", 1.0)  # a third of eight people would not be asked
+        monkeypatch.setattr(worth, "LEAST_TOLD", 1.0)  # nor all of them
     if "default, clicks" in request.node.name and "few people" not in request.node.name:
         monkeypatch.setattr(click_settings, "LEAST_TOLD", 0.0)
         monkeypatch.setattr(click_settings, "FEW_CLICKS", 0.0)

@@ -21,7 +21,6 @@ from fedrec.data.interactions import Interactions
 from fedrec.data.kinds import Kind
 from fedrec.errors import SettingsError
 from fedrec.factorization.am_ssp.client import PublishedModel
-from fedrec.factorization.descent.click_descent import CLICK_WEIGHT
 from fedrec.factorization.facts import PublicFacts
 from fedrec.factorization.least_squares import LocalStageModel
 from fedrec.federation.messages import BlockSpec, ClientStep, Question, Release, ReleaseSpec, State
@@ -29,6 +28,7 @@ from fedrec.preparing import Prepared, RecipeFacts
 from fedrec.privacy.calibration import Plan
 from fedrec.randomness import Streams, SystemStreams
 from fedrec.registry import RecipeSpec
+from fedrec_research.dp_gd.clicks import CLICK_WEIGHT
 
 _GRID = 2.0**-12
 """Of coefficients and of vectors: gradients are cut to multiples of its square."""

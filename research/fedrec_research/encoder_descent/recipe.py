@@ -1,5 +1,5 @@
 """Noisy gradient descent on a linear encoder of public features, with item biases, users' own
-means and an entry of its own for each item: `descent`, on clicks `descent.click_descent` of fedrec.
+means and an entry of its own for each item: `descent`, on clicks `dp_gd.clicks`.
 
 AM-DPSGD, the method of the paper, is `am-dpsgd`: two layers, clipped examples, no biases.
 """
@@ -12,13 +12,14 @@ from typing import Literal
 
 from fedrec.data.kinds import KINDS, Kind
 from fedrec.errors import SettingsError
-from fedrec.factorization.descent import click_descent, noisy_descent
+from fedrec.factorization.descent import noisy_descent
 from fedrec.factorization.descent.feature_rows import FeatureSettings, feature_rows
 from fedrec.federation.messages import ClientStep
 from fedrec.preparing import Prepared, RecipeFacts
-from fedrec.recipes import descent_choices as choices
+from fedrec.recipes.descent_choices import KEYS, descent
 from fedrec.registry import RecipeSpec, whole_scenario
 from fedrec.settings import RecipeScenario
+from fedrec_research.dp_gd import choices, clicks
 from fedrec_research.encoder_descent.descent import EncoderDescent, EncoderSettings
 from fedrec_research.encoder_descent.descent import client_steps as encoder_steps
 
@@ -37,8 +38,7 @@ def build(scenario: RecipeScenario, facts: RecipeFacts) -> Prepared:
     rows = feature_rows(features, facts.num_items, of_encoder.features)
     if not facts.rated:
         return choices.descent_of_clicks(click_settings(scenario), facts, rows)
-    descent = choices.descent(settings, facts)
-    recipe = EncoderDescent(descent, of_encoder, rows)
+    recipe = EncoderDescent(descent(settings, facts), of_encoder, rows)
     steps = encoder_steps(settings, of_encoder.gradient_radius)
     return Prepared(recipe, steps, recipe.plan)
 
@@ -50,7 +50,7 @@ def client_steps(
     if KINDS[kind].rated:
         settings, of_encoder = settings_of(scenario)
         return encoder_steps(settings, of_encoder.gradient_radius)
-    return click_descent.client_steps(click_settings(scenario))
+    return clicks.client_steps(click_settings(scenario))
 
 
 def settings_of(
@@ -61,7 +61,7 @@ def settings_of(
     chosen = scenario.model
     epsilon = scenario.privacy.epsilon
     gradients = chosen.encoder_steps or 1
-    descent = noisy_descent.DescentSettings(
+    of_descent = noisy_descent.DescentSettings(
         dimension=chosen.dimension or (1 if epsilon < 0.75 else 2 if epsilon < 15 else 3),
         steps=gradients * (chosen.steps or (6 if epsilon < 3 else 12 if epsilon < 15 else 16)),
         rate=chosen.learning_rate or 0.3,
@@ -70,7 +70,7 @@ def settings_of(
         start_std=0.02 if chosen.biases else 1.0,
         biases=chosen.biases,
     )
-    return descent, EncoderSettings(
+    return of_descent, EncoderSettings(
         gradients,
         FeatureSettings(
             least_share=0.0025 if chosen.own_vectors else 0.0,
@@ -81,7 +81,7 @@ def settings_of(
     )
 
 
-def click_settings(scenario: RecipeScenario) -> click_descent.ClickDescentSettings:
+def click_settings(scenario: RecipeScenario) -> clicks.ClickDescentSettings:
     """The values that all descent on clicks has, with T gradients between two solves of users,
     items weighed alike."""
     gradients = scenario.model.encoder_steps or 1
@@ -95,6 +95,5 @@ SPEC = RecipeSpec(
     client_steps=client_steps,
     evaluates=True,
     read=whole_scenario,
-    keys=choices.KEYS
-    | {"biases", "encoder_steps", "gradient_radius", "own_vectors", "user_radius"},
+    keys=KEYS | {"biases", "encoder_steps", "gradient_radius", "own_vectors", "user_radius"},
 )

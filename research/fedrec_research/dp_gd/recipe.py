@@ -17,7 +17,7 @@ user is scaled before the sum. That also spends its whole budget, which eq. 12 l
 and stands for the clip of single gradients. The noise is calibrated exactly. The step of task j is
 divided by its weighted count omega_j n_j, its curvature up to a constant, as Thm 3.12 (b) has it.
 
-Descent on clicks: `descent.click_descent`.
+Descent on clicks: `clicks`.
 """
 
 from __future__ import annotations
@@ -32,21 +32,17 @@ from scipy import sparse
 from fedrec.data.interactions import Interactions
 from fedrec.data.kinds import KINDS, Kind
 from fedrec.factorization import empirical_bayes
-from fedrec.factorization.descent import click_descent, noisy_descent
+from fedrec.factorization.descent import noisy_descent
 from fedrec.factorization.descent.noisy_descent import DescentRecipe, DescentSettings
 from fedrec.factorization.least_squares import LocalStageModel
 from fedrec.federation.messages import ClientStep, Question, Release, Reports, State
 from fedrec.preparing import Prepared, RecipeFacts
 from fedrec.privacy.calibration import Plan
-from fedrec.recipes.descent_choices import (
-    KEYS,
-    click_settings,
-    descent,
-    descent_of_clicks,
-    require_clicks,
-)
+from fedrec.recipes.descent_choices import KEYS, descent
 from fedrec.registry import RecipeSpec, whole_scenario
 from fedrec.settings import RecipeScenario
+from fedrec_research.dp_gd import clicks
+from fedrec_research.dp_gd.choices import click_settings, descent_of_clicks, require_clicks
 
 
 @dataclass(frozen=True)
@@ -130,7 +126,7 @@ def client_steps(
     """By the name a question gives."""
     if KINDS[kind].rated:
         return weighted_steps(settings_of(scenario))
-    return click_descent.client_steps(click_settings(scenario))
+    return clicks.client_steps(click_settings(scenario))
 
 
 def settings_of(scenario: RecipeScenario) -> noisy_descent.DescentSettings:

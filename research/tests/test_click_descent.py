@@ -11,7 +11,6 @@ import pytest
 from fedrec.data.interactions import Interactions
 from fedrec.data.planted import SHAPES, planted
 from fedrec.errors import SettingsError
-from fedrec.factorization.descent.click_descent import CLICK_WEIGHT
 from fedrec.factorization.facts import PublicFacts
 from fedrec.federation.messages import train
 from fedrec.in_process import Loopback
@@ -19,6 +18,7 @@ from fedrec.privacy.accounting import Ledger
 from fedrec.randomness import Streams
 from fedrec.recipes import Prepared, prepare
 from fedrec.settings import load
+from fedrec_research.dp_gd.clicks import CLICK_WEIGHT
 
 CHOSEN = (
     "model.dimension=3",

@@ -16,7 +16,7 @@ its outer product has norm at most 1. A device computes from earlier releases an
 removing a user removes those reports and nothing else. Each release has sensitivity 1, and the run
 is the adaptive composition of Gaussian releases that its plan lists, priced exactly.
 
-Where we leave the papers: as `recipes.dp_gd` and `am_dpsgd`. Scaling by c_k weighs a user's
+Where we leave the papers: as `dp_gd.recipe` and `recipes.am_dpsgd`. Scaling by c_k weighs a user's
 whole loss, what it did not click included. Alpha is 10, as in `ssp`, so that both fit one model.
 Negative eigenvalues of the noisy Gramian are cut, and a step is divided by its curvature up to a
 constant: omega_j (count_j + largest eigenvalue) and the ridge.
