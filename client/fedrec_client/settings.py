@@ -189,6 +189,10 @@ class ServerAccess(PartyTable):
         pattern=r"^([0-9a-f]{64})?$",
         description="SHA-256 of the server's public key (or certificate)",
     )
+    pins: FilePath = Field(
+        "",
+        description="file that the pin is of: where it changes, the next connection expects that",
+    )
     certificate: FilePath = Field(
         "", description="this client's certificate, which the server knows it by"
     )

@@ -86,7 +86,8 @@ def pinned(
         raise ValueError(
             f"the pins name {len(known)} of role {role}, needed is one: say which in {table}.pin"
         )
-    return content | {table: inner | {"pin": next(iter(known.values()))}}
+    there = {"pin": next(iter(known.values())), "pins": content.get("pins", "")}
+    return content | {table: inner | there}
 
 
 def require_callers(known: Mapping[str, str], whom: str) -> None:
@@ -126,6 +127,10 @@ class AggregatorAccess(PartyTable):
         "",
         pattern=r"^([0-9a-f]{64})?$",
         description="SHA-256 of the aggregator's public key (or certificate): any other is refused",
+    )
+    pins: FilePath = Field(
+        "",
+        description="file that the pin is of: where it changes, the next connection expects that",
     )
     certificate: FilePath = Field("", description="this party's certificate, for mutual TLS")
     key: FilePath = Field("", description="its private key")

@@ -18,7 +18,7 @@ from pathlib import Path
 from cryptography import x509
 
 from fedrec.errors import SettingsError
-from fedrec.operations.certificates import Identity, Role, identity, pins_of, uris_of
+from fedrec.operations.certificates import Identity, identity, pins_of, uris_of
 from fedrec.settings_tables import read_toml
 from fedrec.storage import bounded_bytes, write_bytes
 
@@ -63,7 +63,7 @@ def read_pins(path: Path) -> Mapping[str, str]:
     return found
 
 
-def of_role(pins: Mapping[str, str], role: Role) -> dict[str, str]:
+def of_role(pins: Mapping[str, str], role: str) -> dict[str, str]:
     """Pins by name, of one role."""
     start = f"fedrec:{role}:"
     return {name.removeprefix(start): pin for name, pin in pins.items() if name.startswith(start)}

@@ -92,7 +92,7 @@ class Line:
         self._retry = retry
         self._lock = threading.Lock()  # two threads must not open two channels
         self._channel = None
-        self._files = WatchedFiles((access.certificate, access.key, access.ca))
+        self._files = WatchedFiles((access.certificate, access.key, access.ca, access.pins))
         self._metadata = (*(access.metadata(role) or ()), (KEY, str(PROTOCOL)))
 
     def __enter__(self) -> Self:

@@ -28,6 +28,7 @@ from fedrec.errors import RefusedError, SettingsError, UnreachableError
 from fedrec.federation.protocol import Refusal
 from fedrec.operations.addresses import Address, proxy_words
 from fedrec.operations.certificates import Identity, pins_of, uris_of
+from fedrec.operations.pins import of_role, read_pins
 from fedrec.storage import bounded_bytes
 from fedrec.transport.aggregator_api.methods import MESSAGE_BYTES
 
@@ -67,8 +68,9 @@ class Access:
 
     name: of the caller, used where there is no TLS. party: who is called, by its role. also:
     another role that it may have. ca: file of the authority that vouches for it (none: the
-    system's, or the pin alone). pin: SHA-256 of its public key or certificate. certificate, key:
-    the caller's own. token: file with its token. named: what the person sets each of these by,
+    system's, or the pin alone). pin: SHA-256 of its public key or certificate. pins: file that says
+    the pin of the one party of that role now. certificate, key: the caller's own. token: file with
+    its token. named: what the person sets each of these by,
     where that is not `party.key`, for remedies. Raises SettingsError on combinations that do not
     work.
     """
@@ -77,6 +79,7 @@ class Access:
     name: str = ""
     ca: str = ""
     pin: str = ""
+    pins: str = ""
     certificate: str = ""
     key: str = ""
     token: str = ""
@@ -112,6 +115,15 @@ class Access:
                 f"{self.setting('certificate')} and {self.setting('key')} come together",
                 "Give both, or a token.",
             )
+
+    def expected(self) -> str:
+        """The pin of now. A file that cannot be read, or names no such party or several, leaves it
+        as it was."""
+        with suppress(SettingsError, ValueError):
+            known = of_role(read_pins(Path(self.pins)), self.party) if self.pins else {}
+            (pin,) = known.values()
+            return pin
+        return self.pin
 
     def metadata(self, role: Role) -> tuple[tuple[str, str], ...]:
         """What goes with every call. Raises SettingsError where the token cannot be read."""
@@ -258,10 +270,11 @@ def examine(certificate: x509.Certificate, access: Access) -> None:
             f"Check {access.setting('address')}; do not go on with another party in its place.",
         )
     found = pins_of(certificate)
-    if access.pin and access.pin not in {found.certificate, found.public_key}:
+    pin = access.expected()
+    if pin and pin not in {found.certificate, found.public_key}:
         cause = (
             f"the {access.party} at {access.address} shows a certificate of public key "
-            f"{found.public_key}, pinned is {access.pin}"
+            f"{found.public_key}, pinned is {pin}"
         )
         raise _wrong(cause, "Ask its operator whether the key changed; pin the new one only then.")
 

@@ -48,6 +48,7 @@ name = "hospital"
 [privacy]
 max_epsilon = 5.0
 """
+AGGREGATOR = ("aggregator.pem", "aggregator-key.pem")
 ONCE = Retry(patience_s=0.0, deadline_s=HANG_S)
 LIBRARY = '[[clients]]\nname = "library"\n[privacy]'
 
@@ -158,6 +159,66 @@ def test_a_renewed_certificate_is_shown_without_a_restart(site: Site) -> None:
         assert site.takes(address, "client-hospital")
 
 
+@pytest.mark.parametrize("first", ["pins", "certificate"])
+def test_a_called_party_s_new_key_is_expected_without_a_restart_of_its_callers(
+    site: Site, tmp_path: Path, first: str
+) -> None:
+    """Whichever comes first at the caller: its connection stands until both have come, and the old
+    key is refused from then on."""
+    mine = tmp_path / "pins.toml"
+    shutil.copy(site.certificates / "pins.toml", mine)
+    old = {name: (site.certificates / name).read_bytes() for name in AGGREGATOR}
+    with site.running() as address:
+        known = read_pins(mine)["fedrec:aggregator:aggregator"]
+        access = replace(site.access(address, "server"), pin=known, pins=str(mine))
+        with RemoteReleaseEndpoint(access, retry=ONCE) as endpoint:
+            endpoint.budget()
+            first_channel = endpoint._channel
+            made = tmp_path / "made"
+            shutil.copytree(site.certificates, made)
+            renew(made, "aggregator", days=90, new_key=True)
+            write_pins(made)
+            steps = {
+                "pins": lambda: shutil.copy(made / "pins.toml", mine),
+                "certificate": lambda: [
+                    shutil.copy(made / x, site.certificates) for x in AGGREGATOR
+                ],
+            }
+            for step in (first, *({*steps} - {first})):
+                steps[step]()
+                endpoint.budget()
+            wanted = _pin(made / "aggregator.pem")
+            until(lambda: _shown_to(access) == wanted)
+            until(lambda: bool(endpoint.budget()) and endpoint._channel is not first_channel)
+        for name, content in old.items():
+            (site.certificates / name).write_bytes(content)
+        until(lambda: _shown_to(replace(access, pin="", pins="")) == known)
+        with (
+            pytest.raises(RefusedError) as refused,
+            RemoteReleaseEndpoint(access, retry=ONCE) as another,
+        ):
+            another.budget()
+        assert refused.value.code == Refusal.WRONG_CERTIFICATE
+
+
+def test_a_file_of_pins_that_cannot_be_used_leaves_the_pin_as_it_was(
+    site: Site, tmp_path: Path
+) -> None:
+    whole = (site.certificates / "pins.toml").read_text()
+    mine = tmp_path / "pins.toml"
+    access = Access("127.0.0.1:1", pin="a" * 64, pins=str(mine))
+    for text in (
+        "",
+        "nonsense",
+        whole[:80],
+        whole + '"fedrec:aggregator:two" = "' + "b" * 64 + '"',
+    ):
+        mine.write_text(text)
+        assert access.expected() == "a" * 64
+    mine.write_text(whole)
+    assert access.expected() == _pin(site.certificates / "aggregator.pem")
+
+
 def test_sighup_asks_for_the_files_too_and_does_what_it_did_before(tmp_path: Path) -> None:
     heard = list[int]()
     before = signal.signal(signal.SIGHUP, lambda number, _: heard.append(number))
@@ -204,6 +265,13 @@ def test_a_certificate_of_another_role_is_nobodys_where_tls_has_let_it_in(holder
 
 def _without_pins(text: str) -> str:
     return text.replace('pins = "certificates/pins.toml"\n', "")
+
+
+def _shown_to(access: Access) -> str:
+    try:
+        return pins_of(handshake(access, timeout_s=HANG_S)).public_key
+    except RefusedError:
+        return ""
 
 
 def _pin(path: Path) -> str:
