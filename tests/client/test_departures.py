@@ -6,7 +6,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,9 @@ from fedrec.errors import RefusedError, RunError, UnreachableError
 from fedrec.federation.protocol import (
     DEPARTURE,
     STATEMENT,
+    LedgerGrowth,
+    LedgerHead,
+    OwnLedger,
     Phase,
     Refusal,
     SignedStatement,
@@ -30,6 +33,8 @@ from fedrec.randomness import Streams
 from fedrec_aggregator.core import Aggregator, Limits
 from fedrec_aggregator.ledger import ReleaseLedger
 from fedrec_client.ledger import user_tokens
+from fedrec_client.three_way import ThreeWay
+from tests.client.conftest import Endpoint
 from tests.client.test_with_the_aggregator import opened
 
 LEAVES = 7
@@ -260,3 +265,38 @@ def test_forged_statements_do_not_hold(
             require_departed(forged, token, pin=pin)
     with pytest.raises(RunError, match="does not hold"):
         require_departed(told, b"0" * 16, pin=pin)
+
+
+@pytest.mark.parametrize("first_dead", [0, 1, 2])
+def test_each_of_three_aggregators_knows_of_the_entry_before_one_is_asked_to_forget(
+    run: Any, make_site: Any, first_dead: int
+) -> None:
+    """So that a client that was interrupted, and put back to before the entry, is refused by each
+    of the three, also by those that were not asked yet."""
+
+    @dataclass
+    class Place(Endpoint):
+        dead: bool = False
+        told: list[OwnLedger] = field(default_factory=list)
+
+        def growth(self, since: LedgerHead, own: OwnLedger) -> LedgerGrowth:
+            self.told.append(own)
+            return LedgerGrowth(since)
+
+        def forget(self, token: bytes) -> SignedStatement:
+            if self.dead:
+                raise UnreachableError("no answer", "Go on.")
+            return SignedStatement(token.hex())
+
+    places = [Place(dead=place == first_dead) for place in range(3)]
+    endpoint = ThreeWay(places, (b"a", b"b", b"c"))  # type: ignore[arg-type]  # no rounds here
+    site = make_site(run.users, endpoint=endpoint, limit=Guarantee(50.0, 1e-5))
+    before = site.participant.ledger.told
+    with pytest.raises(UnreachableError):
+        site.participant.forget(NAME)
+    after = site.participant.ledger.told
+    assert after != before
+    assert [place.told for place in places] == [[after]] * 3
+    places[first_dead].dead = False
+    assert len(site.participant.forget(NAME)) == 3
+    assert [place.told[-1] for place in places] == [after] * 3
