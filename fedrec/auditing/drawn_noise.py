@@ -23,8 +23,9 @@ import numpy.typing as npt
 from scipy import stats
 
 from fedrec.arrays import Float64s, Int64s
-from fedrec.auditing.bounds import CONFIDENCE, lower_bound
-from fedrec.auditing.finding import Finding, Recovery
+from fedrec.auditing.bounds import CONFIDENCE
+from fedrec.auditing.finding import Finding
+from fedrec.auditing.label_table import ratio_finding
 from fedrec.auditing.uploads import Clients
 from fedrec.data.impressions import Impressions
 from fedrec.news.attention import LaplaceAttention
@@ -100,21 +101,7 @@ def report_finding(
 def label_finding(variant: str, clients: Clients, told: Sequence[npt.NDArray[np.bool_]]) -> Finding:
     """From the answers (n, C) of the variant's own devices to a click on candidate 0, and to one on
     candidate 1."""
-    claim = charged(clients.claim, clients.costs.labels)
-    inside, outside = (answers[:, 0].astype(np.float64) - answers[:, 1] for answers in told)
-    bound = lower_bound(inside, outside, delta=claim.delta, gaussian=False)
-    named = np.where(told[0].any(1), told[0][:, 0] / np.maximum(told[0].sum(1), 1), 0.0)
-    recovery = Recovery(float(named.mean()), 1 / told[0].shape[1])
-    return Finding(
-        "label: ratio test",
-        variant,
-        claim,
-        bound.epsilon,
-        bound.by,
-        bound.confidence,
-        bound.draws,
-        recovery,
-    )
+    return ratio_finding(variant, charged(clients.claim, clients.costs.labels), told)
 
 
 def _sent(

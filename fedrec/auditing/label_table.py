@@ -10,6 +10,7 @@ drawn attack runs the code of the devices: it accuses where the answer holds the
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -37,10 +38,15 @@ def drawn_finding(
 ) -> Finding:
     """`draws` answers of the devices' own code to each of two clicks."""
     told = [_told(side, mechanism, claim, candidates, draws, streams) for side in (0, 1)]
+    return ratio_finding(variant, claim, told)
+
+
+def ratio_finding(variant: str, claim: Guarantee, told: Sequence[npt.NDArray[np.bool_]]) -> Finding:
+    """From answers (n, C) to a click on candidate 0, and to one on candidate 1."""
     inside, outside = (answers[:, 0].astype(np.float64) - answers[:, 1] for answers in told)
     bound = lower_bound(inside, outside, delta=claim.delta, gaussian=False)
     named = np.where(told[0].any(1), told[0][:, 0] / np.maximum(told[0].sum(1), 1), 0.0)
-    recovery = Recovery(float(named.mean()), 1 / candidates)
+    recovery = Recovery(float(named.mean()), 1 / told[0].shape[1])
     return Finding(
         "label: ratio test",
         variant,

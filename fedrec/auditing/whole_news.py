@@ -153,7 +153,8 @@ def _sides(scenario: Scenario, role: Role) -> tuple[Side, Side]:
                 here = scenario.model_copy(update={"data": data})
                 read = load_news(here)
                 sides.append(Side(here, catalogue_of(here, read), read.log.train))
-        if _differ(*sides):
+        one, other = (side.train for side in sides)
+        if any(not np.array_equal(getattr(one, name), getattr(other, name)) for name in vars(one)):
             return sides[0], sides[1]
     raise AssertionError("no id of the person belongs to the part that is trained on")
 
@@ -192,13 +193,6 @@ def _write(folder: Path, news: News, log: Impressions, first: Sequence[str]) -> 
             _line(f"user-{user}", history, [f"{news.ids[j]}-{int(clicked)}" for j, clicked in told])
         )
     (folder / "behaviors.tsv").write_text("\n".join(lines) + "\n")
-
-
-def _differ(one: Side, other: Side) -> bool:
-    return any(
-        not np.array_equal(getattr(one.train, name), getattr(other.train, name))
-        for name in vars(one.train)
-    )
 
 
 # --- what leaves the devices ---

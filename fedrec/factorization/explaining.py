@@ -28,17 +28,14 @@ def contributions(model: Model, history: Interactions, item: int) -> tuple[Float
         found = np.asarray(parts_of(history), np.float64) @ v
         return found, score - float(found.sum())
     n = len(history)
-    orders = [np.roll(np.arange(n), -turn)[::way] for turn in _turns(n) for way in (1, -1)]
+    turns = {int(turn) for turn in np.linspace(0, n, min(n, _ORDERS // 2), endpoint=False)}
+    orders = [np.roll(np.arange(n), -turn)[::way] for turn in sorted(turns) for way in (1, -1)]
     found = np.zeros(n)
     nobody = float(_scores(ranker, history, [np.arange(0)], v)[0])
     for order in orders:
         reached = _scores(ranker, history, [order[: size + 1] for size in range(n)], v)
         found[order] += np.diff(reached, prepend=nobody) / len(orders)
     return found, score - float(found.sum())
-
-
-def _turns(n: int) -> list[int]:
-    return sorted({int(turn) for turn in np.linspace(0, n, min(n, _ORDERS // 2), endpoint=False)})
 
 
 def _scores(

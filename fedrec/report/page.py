@@ -128,7 +128,14 @@ def render(content: ReportContent) -> str:
             convergence_chart=charts.convergence(content.convergence)
             if content.convergence
             else "",
-            bucket_charts=[_bucket_chart(chart, at) for at, chart in enumerate(content.buckets)],
+            bucket_charts=[
+                {
+                    "metric": chart.metric,
+                    "lower_is_better": chart.lower_is_better,
+                    "svg": dots.bucket_dots(chart, name=f"buckets-{at}"),
+                }
+                for at, chart in enumerate(content.buckets)
+            ],
             largest_share=max((part.share for part in content.budget), default=1.0) or 1.0,
             hex_rows=rows,
             shown_bytes=min(len(content.example.payload), wording.HEX_WIDTH * len(rows))
@@ -156,14 +163,6 @@ def _methods_chart(content: ReportContent) -> Markup | str:
     metric = next(iter(content.metrics), "")
     found = {m.name: (m.metrics[metric],) for m in content.methods if metric in m.metrics}
     return dots.bucket_dots(BucketBars(metric, found), name="methods") if len(found) > 1 else ""
-
-
-def _bucket_chart(chart: BucketBars, at: int) -> dict[str, object]:
-    return {
-        "metric": chart.metric,
-        "lower_is_better": chart.lower_is_better,
-        "svg": dots.bucket_dots(chart, name=f"buckets-{at}"),
-    }
 
 
 @cache  # with the templates that it has compiled

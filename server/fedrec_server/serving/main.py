@@ -32,7 +32,7 @@ from fedrec_server.serving.fetching import Source, fetch_on, first_models, is_ad
 from fedrec_server.serving.grpc_api import GrpcApi
 from fedrec_server.serving.http_api import HttpApi
 from fedrec_server.serving.refusals import Peers
-from fedrec_server.serving.settings import LimitsTable, ServingSettings, TlsTable
+from fedrec_server.serving.settings import ServingSettings, TlsTable
 from fedrec_server.serving.store import ModelStore
 
 _LOOK_S = 0.1
@@ -219,15 +219,22 @@ async def _open_http(serving: ServingContext, page: bool) -> tuple[HttpListener 
     if not settings.http:
         return None, ""
     tls = settings.tls
+    limits = settings.limits
     listener = HttpListener(
         HttpApi(serving, page=page),
         Address.of(settings.http),
-        _connections(settings.limits),
+        ConnectionLimits(
+            limits.connections,
+            limits.connections_per_peer,
+            limits.loopback,
+            limits.head_bytes,
+            limits.request_s,
+        ),
         serving.log,
         setting="http",
         tls=_tls(tls) if tls else None,
-        idle_s=settings.limits.idle_s,
-        grace_s=settings.limits.grace_s,
+        idle_s=limits.idle_s,
+        grace_s=limits.grace_s,
     )
     await listener.start()
     return listener, f"{'https' if tls else 'http'}://{listener.address}"
@@ -236,16 +243,6 @@ async def _open_http(serving: ServingContext, page: bool) -> tuple[HttpListener 
 def _tls(table: TlsTable) -> TlsFiles:
     client_ca = Path(table.client_ca) if table.client_ca else None
     return TlsFiles(Path(table.certificate), Path(table.key), client_ca)
-
-
-def _connections(limits: LimitsTable) -> ConnectionLimits:
-    return ConnectionLimits(
-        limits.connections,
-        limits.connections_per_peer,
-        limits.loopback,
-        limits.head_bytes,
-        limits.request_s,
-    )
 
 
 def _forget(file: Path) -> None:

@@ -135,7 +135,9 @@ def kept_rounds(server: Path, *, after: int) -> Iterator[Carried]:
         if not path.exists():
             return
         names = tuple(line["releases"])
-        up = _bytes_sent(parties, line["round"])
+        # each client keeps its own count, and the server hears of none
+        notes = parties.glob(f"client-*/sent/*/round-{line['round']:03d}.json")
+        up = sum(read_json(note)["bytes_sent"] for note in notes)
         released = release_file(server, line["round"])
         yield Carried(
             line["round"],
@@ -148,11 +150,3 @@ def kept_rounds(server: Path, *, after: int) -> Iterator[Carried]:
             released.read_bytes(),
             line["reported"],
         )
-
-
-def _bytes_sent(parties: Path, round: int) -> int:
-    """By all clients in a round; each keeps its own count, and the server hears of none."""
-    return sum(
-        read_json(note)["bytes_sent"]
-        for note in parties.glob(f"client-*/sent/*/round-{round:03d}.json")
-    )
