@@ -41,7 +41,7 @@ class Parameters(Answering):
             place, _, last = key.rpartition(".")
             inside = table.get(place) if place else table
             said = inside.get(last, value) if isinstance(inside, Mapping) else value
-            if said != value:
+            if said is not value and said != value:  # NaN is not equal to itself
                 raise SettingsError(
                     f"{type(self).__name__}: {key} is {said!r} in settings, {value!r} otherwise",
                     "Leave it out of settings: say it as a parameter, or where the data is made.",

@@ -54,7 +54,13 @@ _REGISTERED: dict[str, Module] = {}
 
 
 def register(module: Module) -> str:
-    """Make a class known to this process by its name, `package.module:Class`, which is returned."""
+    """Make a class known to this process by its name, `package.module:Class`, which is returned.
+
+    Raises SettingsError where it is none."""
+    if not inspect.isclass(module):
+        raise SettingsError(
+            f"a {type(module).__name__} is no class of a module", "Give the class, not an instance."
+        )
     name = f"{module.__module__}:{module.__qualname__}"
     _REGISTERED[name] = module
     return name

@@ -131,6 +131,11 @@ def test_what_a_parameter_says_settings_say_the_same_or_are_refused(kind: Any) -
             kind(settings=said).scenario()
 
 
+def test_a_value_that_is_no_number_is_named_by_its_key() -> None:
+    with pytest.raises(fedrec.SettingsError, match=r"privacy\.epsilon: Input should be greater"):
+        fedrec.ItemItem(epsilon=float("nan")).scenario()
+
+
 def test_a_curve_refuses_an_epsilon_of_the_settings() -> None:
     train, test = fedrec.Dataset.planted("small", kind="clicks").split()
     model = fedrec.Popularity(noise="seeded", settings={"privacy": {"epsilon": 3}})

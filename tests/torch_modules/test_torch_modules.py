@@ -342,3 +342,9 @@ def test_deep_words_of_a_server_are_refused() -> None:
         preparing.client_steps(deep, "clicks")
     with pytest.raises(SettingsError, match="is none of news"):
         scenario_of(deep)
+
+
+@pytest.mark.parametrize("module", [object(), lambda **_: None, "two-tower", None])
+def test_what_is_no_class_is_refused_by_its_kind(module: Any) -> None:
+    with pytest.raises(fedrec.SettingsError, match="is no class of a module"):
+        fedrec.TorchRecommender(module).scenario()
