@@ -57,7 +57,7 @@ def register(module: Module) -> str:
     """Make a class known to this process by its name, `package.module:Class`, which is returned.
 
     Raises SettingsError where it is none."""
-    if not inspect.isclass(module):
+    if not issubclass(type(module), type):
         raise SettingsError(
             f"a {type(module).__name__} is no class of a module", "Give the class, not an instance."
         )
