@@ -108,7 +108,8 @@ def test_no_recipe_warns_of_what_is_empty(
                 *SMALL_STEPS.get(recipe, []),
             ]
             code, err = simulated(folder, rows, capsys, *keys)
-            assert code in {0, 3, 5}, f"{name}, {kind}: {err}"
+            # these tables have nothing public, without which dp-cmf is refused
+            assert code in ({2, 3} if recipe == "dp-cmf" else {0, 3, 5}), f"{name}, {kind}: {err}"
             assert (code == 0) == ("remedy: " not in err), f"{name}, {kind}: {err}"
 
 
