@@ -7,7 +7,7 @@ import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, cast
 
 from fedrec.data.kinds import Kind
 from fedrec.errors import DataError, SettingsError
@@ -132,6 +132,12 @@ class RecipeFacts(PublicFacts):
             if self.three is None
             else among_three(plan, calibrated_for=self.three, hostile_clients=self.hostile_clients)
         )
+
+
+def until(recipe: TrainableRecipe, week: int) -> TrainableRecipe:
+    """The recipe of a stream, which asks for so many weeks and no more."""
+    shorter: TrainableRecipe = replace(cast(Any, recipe), weeks=min(week, recipe.plan.horizon))
+    return shorter
 
 
 def prepare(scenario: Scenario, facts: PublicFacts) -> Prepared:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -82,5 +83,18 @@ class SecretStreams:
         return hmac.digest(self.secret, f"fedrec/1/{name}/{round}".encode(), "sha256")
 
 
-Noise = Streams | SystemStreams | SecretStreams
+@dataclass(frozen=True)
+class WeekStreams:
+    """Randomness of a stream's weeks, each derived from 32 secret bytes of its own, which an
+    aggregator keeps."""
+
+    weeks: Mapping[int, bytes] = field(repr=False)
+
+    def key(self, name: str, *, round: int = 0) -> bytes:
+        """32 bytes that belong to (secret of the week `round`, name). Raises KeyError on another
+        week."""
+        return SecretStreams(self.weeks[round]).key(name, round=round)
+
+
+Noise = Streams | SystemStreams | SecretStreams | WeekStreams
 """Where an aggregator's noise comes from: of a stream, never fresh."""

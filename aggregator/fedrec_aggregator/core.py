@@ -60,6 +60,7 @@ from fedrec_aggregator.opening_checks import (
     require_room,
 )
 from fedrec_aggregator.statement import signed, statement_of
+from fedrec_aggregator.weeks import noise_of_week, require_week_after
 
 __all__ = ["Aggregator", "Limits"]
 
@@ -367,7 +368,9 @@ class Aggregator:
         plan = self.ledger.plan(opening.run)
         assert plan is not None
         question = question_of(opening, plan)
-        names = [spec.name for spec in question.releases]
+        names = [spec.name for spec in question.releases if spec.charged]
+        if plan.horizon:
+            require_week_after(question, opening.run, self.ledger)
         try:
             self.ledger.afford(opening.run, question.round, plan, names)
         except PrivacyError as failure:
@@ -421,7 +424,7 @@ class Aggregator:
         question = collection.question
         plan = collection.plan
         ledger = self.ledger
-        names = [spec.name for spec in question.releases]
+        names = [spec.name for spec in question.releases if spec.charged]
         if ledger.released(run, question.round) is None and collection.sums is not None:
             try:
                 account = ledger.afford(run, question.round, plan, names)
@@ -429,7 +432,11 @@ class Aggregator:
             except (PrivacyError, RefusedError) as failure:
                 self._forget(collection)
                 raise refused(Refusal.BUDGET, failure.cause, failure.remedy) from failure
-            noised, _ = release(question, collection.sums.blocks, plan, account, noise=self._noise)
+            noise = self._noise
+            if plan.horizon:
+                own = noise_of_week(question, run, ledger)
+                noise = noise if isinstance(noise, Streams) else own
+            noised, _ = release(question, collection.sums.blocks, plan, account, noise=noise)
             sha256 = ledger.store(run, question.round, pack_release(noised))
             counted = collection.status(now_s=self._clock(), enrolled=self.enrolled())
             ledger.publish(counted, sha256, bytes_in=collection.bytes_in)

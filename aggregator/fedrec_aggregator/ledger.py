@@ -5,7 +5,8 @@ released.
                                             chain: `fedrec_aggregator.chain`), senders and
                                             sender_heads (how far each client's own ledger reached
                                             when it last said so), removed (releases whose files are
-                                            not kept any more)
+                                            not kept any more), weeks (of a stream: what the noise
+                                            of each is derived from)
     releases/<run>/round-003.safetensors    what left, or may leave
 
 A round becomes durable in this order: its attempt (`begin`), its charges (`charge`), the release's
@@ -191,6 +192,24 @@ class ReleaseLedger(DurableLedger):
             )
         self._rows.attempts[run, round] = BegunAttempt(digest, attempt)
         return attempt
+
+    def weeks(self, run: str, release: str) -> Mapping[int, tuple[str, bytes]]:
+        """By week of a stream, its grid and the secret that its noise is derived from."""
+        with self._durably() as db:
+            rows = db.execute(
+                "SELECT week, grid, secret FROM weeks WHERE run = ? AND release = ?", (run, release)
+            ).fetchall()
+        return {week: (grid, bytes(secret)) for week, grid, secret in rows}
+
+    def keep_week(self, run: str, release: str, week: int, grid: str) -> None:
+        """Draw the secret of a week's noise, durably, before its noise is drawn; once more where
+        what was drawn of it has not left: another sum never has the noise of the one before."""
+        with self._durably() as db:
+            db.execute(
+                "INSERT INTO weeks VALUES (?, ?, ?, ?, ?) ON CONFLICT (run, release, week) "
+                "DO UPDATE SET grid = excluded.grid, secret = excluded.secret",
+                (run, release, week, grid, os.urandom(32)),
+            )
 
     # --- what is spent, and what may leave ---
 

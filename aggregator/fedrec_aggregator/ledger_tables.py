@@ -24,6 +24,10 @@ CREATE TABLE IF NOT EXISTS rounds (
     PRIMARY KEY (run, round)
 );
 CREATE TABLE IF NOT EXISTS removed (run TEXT, round INTEGER, PRIMARY KEY (run, round));
+CREATE TABLE IF NOT EXISTS weeks (
+    run TEXT, release TEXT, week INTEGER, grid TEXT NOT NULL, secret BLOB NOT NULL,
+    PRIMARY KEY (run, release, week)
+);
 """
 
 

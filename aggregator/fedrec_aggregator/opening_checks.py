@@ -19,7 +19,7 @@ from fedrec.arrays import Bools
 from fedrec.errors import PrivacyError
 from fedrec.federation.messages import BlockReports, BlockSpec, Question, ReleaseSpec, Reports
 from fedrec.federation.protocol import TOKEN_BYTES, Opening, Refusal
-from fedrec.federation.releases import noise_stds
+from fedrec.federation.releases import noise_stds, require_week
 from fedrec.federation.report_batches import (
     MAX_EVENTS_PER_USER,
     Batch,
@@ -152,6 +152,10 @@ def question_of(opening: Opening, plan: Plan) -> Question:
         raise refused(
             Refusal.WRONG_PLAN, f"the plan has no releases {sorted(set(names) - planned)}"
         )
+    try:
+        require_week(question, plan)
+    except PrivacyError as failure:
+        raise refused(Refusal.WRONG_QUESTION, failure.cause, failure.remedy) from None
     try:
         noise_stds(question, plan)
     except (PrivacyError, ValueError) as failure:

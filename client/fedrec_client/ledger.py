@@ -39,7 +39,7 @@ from typing import Any
 
 import numpy as np
 
-from fedrec.arrays import UInt8s
+from fedrec.arrays import Int32s, UInt8s
 from fedrec.errors import BudgetExceededError, RefusedError, UnitMismatchError
 from fedrec.federation.protocol import (
     OWN_HEADS,
@@ -72,6 +72,8 @@ CREATE TABLE IF NOT EXISTS aggregators (
 CREATE TABLE IF NOT EXISTS aggregator (
     one INTEGER PRIMARY KEY CHECK (one = 1), number INTEGER NOT NULL, head TEXT NOT NULL
 );
+CREATE TABLE IF NOT EXISTS told (run TEXT, token BLOB, week INTEGER, items BLOB);
+CREATE TABLE IF NOT EXISTS asked (run TEXT, item INTEGER, week INTEGER, PRIMARY KEY (run, item));
 """
 _ATTEMPTS = (
     "CREATE TABLE IF NOT EXISTS attempts (run TEXT, round INTEGER, ticket BLOB, PRIMARY KEY "
@@ -217,7 +219,11 @@ class ClientLedger(SqliteLedger[RoundCharge]):
         nothing. Raises RunError where it cannot be written."""
         with self._lock:
             if token not in (known := self.departed):
-                self._append(DEPARTED, len(known), token.hex(), "", "[]")
+                erase = "DELETE FROM told WHERE token = ?"
+                self._append(
+                    DEPARTED, len(known), token.hex(), "", "[]",
+                    also=lambda database: database.execute(erase, (token,)),
+                )  # fmt: skip
 
     def plan_of(self, run: str) -> str | None:
         """Digest of the plan that a run was charged under, None before its first charge."""
@@ -232,9 +238,11 @@ class ClientLedger(SqliteLedger[RoundCharge]):
         releases: Sequence[str],
         *,
         weight: float = 1.0,
+        keep: Callable[[Any], None] | None = None,
     ) -> bool:
         """Durably charge each user for these releases of `plan`; `question` is the digest. False
-        where this was charged before: a resend.
+        where this was charged before: a resend. Of a stream, a release is charged with the first
+        week that this ledger has of it, and `keep` writes what the week brought.
 
         weight: of this site's reports (`federation.releases`), which cost so much of each release's
         mu. There must be room for all that is left of the plan: a run that cannot be finished is
@@ -245,14 +253,49 @@ class ClientLedger(SqliteLedger[RoundCharge]):
         """
         with self._lock:
             digest = plan.digest()
-            costs = [(name, weight * plan[name].mu) for name in releases]
+            rounds = [entry for entry in self._entries if entry.run == run]
+            paid = {name for entry in rounds if entry.round != round for name, _ in entry.releases}
+            new = [name for name in releases if not (plan.horizon and name in paid)]
+            costs = [(name, weight * plan[name].mu) for name in new]
             if self._is_resend(run, round, question, digest, costs):
                 return False
-            self._require_new_releases(run, releases)
+            if plan.horizon and any(entry.round > round for entry in rounds):
+                raise refused(
+                    Refusal.WRONG_QUESTION,
+                    f"round {round} of run {run} comes after a later one",
+                    "Weeks of a stream are asked in their order.",
+                )
+            self._require_new_releases(run, new)
             self._require_room(run, plan, weight)
             names = json.dumps([[name, mu.hex()] for name, mu in costs])
-            self._append(run, round, question, digest, names)
+            self._append(run, round, question, digest, names, also=keep)
             return True
+
+    def told_clicks(self, run: str) -> list[tuple[bytes, Int32s, int]]:
+        """Of a stream: pseudonym, numbers of items, and the week in which they were this person's
+        first."""
+        with self._lock:
+            rows = self._db.execute("SELECT token, items, week FROM told WHERE run = ?", (run,))
+            return [(token, np.frombuffer(items, np.int32), week) for token, items, week in rows]
+
+    def asked_items(self, run: str) -> dict[int, int]:
+        """Of a stream: by item, the week in which pairs with it were first asked for."""
+        with self._lock:
+            return dict(self._db.execute("SELECT item, week FROM asked WHERE run = ?", (run,)))
+
+    @staticmethod
+    def keep_told(
+        database: Any, run: str, week: int, clicks: Sequence[tuple[bytes, Int32s]]
+    ) -> None:
+        """Write what `told_clicks` reads."""
+        rows = [(run, token, week, items.astype(np.int32).tobytes()) for token, items in clicks]
+        database.executemany("INSERT INTO told VALUES (?, ?, ?, ?)", rows)
+
+    @staticmethod
+    def keep_asked(database: Any, run: str, week: int, items: Sequence[int]) -> None:
+        """Write what `asked_items` reads."""
+        rows = [(run, item, week) for item in items]
+        database.executemany("INSERT INTO asked VALUES (?, ?, ?)", rows)
 
     def keep_attempt(self, run: str, round: int, ticket: bytes, *, most: int) -> None:
         """Durably count an attempt at a round in which this client shares; the same ticket again is

@@ -64,6 +64,7 @@ from fedrec_client.run_record import (
     require_sound,
     step_of,
 )
+from fedrec_client.streams import of_week
 from fedrec_client.three_way import (
     SharedDelivery,
     ThreeWay,
@@ -183,7 +184,7 @@ class Participant:
     def _join(self, terms: Terms) -> Answer:
         require_name(terms.run)
         require_sound(terms, self._bounds)
-        self._look_again(terms.run)
+        self._look_again(terms)
         mine = self._translated(terms)
         self._notes.keep_translation(terms.run, mine.num_users, *self.users.unknown_events(terms))
         self._notes.keep_terms(terms)
@@ -197,11 +198,13 @@ class Participant:
         self._enroll()
         return Answer(self.name, self.users.num_users)
 
-    def _look_again(self, run: str) -> None:
-        """A new run asks what people hold now, and whoever has joined since."""
+    def _look_again(self, terms: Terms) -> None:
+        """A new run, and every week of a stream, asks what people hold now, and whoever has joined
+        since."""
+        privacy = validated(json.loads(terms.recipe), source="the run's recipe").privacy
         if (
             self._renew is not None
-            and self._notes.terms(run) is None
+            and (privacy.horizon or self._notes.terms(terms.run) is None)
             and (users := self._renew()) is not None
         ):
             self._take(users)
@@ -252,6 +255,13 @@ class Participant:
         step = _weighed(step, own)
         check = sharing_check(question, plan)
         require_answerable(question, step, terms, self._bounds, check=check)
+        keep = None
+        asked = question
+        if plan.horizon:
+            if own != 1 or not isinstance(mine, Interactions):
+                raise refused(Refusal.WRONG_PLAN, "a stream is of clicks that all count whole")
+            told = of_week(question, invitation.run, plan, mine, self._tokens, self.ledger)
+            asked, mine, keep = told
         digest = question_digest(header)
         self._see_the_aggregators_ledger()
         named = report_digest(digest, invitation.quorum)
@@ -262,6 +272,7 @@ class Participant:
             plan,
             [release.name for release in question.releases],
             weight=own,
+            keep=keep,
         )
         # the aggregator knows of this charge before a report of it counts: put back to before it,
         # this ledger is refused
@@ -274,7 +285,7 @@ class Participant:
             digest=digest,
         )
         return self._deliver(
-            self._delivery(invitation.run, question, plan, named, step, mine, ids),
+            self._delivery(invitation.run, asked, plan, named, step, mine, ids),
             header,
             invitation.quorum,
         )

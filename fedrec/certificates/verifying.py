@@ -37,10 +37,11 @@ from fedrec.data.features import PublicFeatures
 from fedrec.errors import FedRecError, RunError
 from fedrec.factorization.held_out import evaluation_of
 from fedrec.federation.messages import Question, Release, State
-from fedrec.federation.releases import priced
+from fedrec.federation.releases import noise_stds, priced, require_week
 from fedrec.federation.wire import digest_of, pack_release, unpack_release
 from fedrec.numerics.threads import one_blas_thread
 from fedrec.output_folders import MARKER, noted
+from fedrec.preparing import until
 from fedrec.privacy.accounting import LARGEST_CHECKED, GaussianEvent, Opinions, opinions
 from fedrec.privacy.calibration import Plan
 from fedrec.privacy.guarantee import Guarantee
@@ -75,8 +76,8 @@ class Verified:
     largest between the released numbers and the recomputed ones, 0 where all bytes are the same.
     bundle: whether the serving bundle beside the model follows from it, False where it is one of
     news, None where there is none. evaluation: what people said of the model, "" where nobody was
-    asked. sha256: of the certificate: compare it with the one that the
-    publisher states.
+    asked. stream: which weeks of one the releases are, "" of none. sha256: of the certificate:
+    compare it with the one that the publisher states.
     """
 
     folder: Path
@@ -91,6 +92,7 @@ class Verified:
     difference: float
     bundle: bool | None
     evaluation: str = ""
+    stream: str = ""
 
     @property
     def proved(self) -> tuple[str, ...]:
@@ -105,6 +107,8 @@ class Verified:
             f"{self.price.gdp:.4g} at delta {self.guarantee.delta:g} by exact composition, and "
             f"{self.price.pld:.4g} by the privacy loss distribution.",
         ]
+        if self.stream:
+            told.append(self.stream)
         if self.bundle:
             told.append("The serving bundle beside it follows from the model.")
         if self.evaluation:
@@ -222,6 +226,9 @@ def _verified(folder: Path, given: Path, *, up_to_rounding: bool) -> Verified:
     inputs = read_inputs(folder / FOLDER, content["users"])
     side = inputs.server_side(scenario)
     plan: Plan = side.recipe.plan
+    if plan.horizon:  # a model of the weeks so far
+        weeks = len(content["rounds"]) // len(plan.releases)
+        side = replace(side, recipe=until(side.recipe, weeks))
     same = json_bytes(plan.content()) == json_bytes(content["plan"])  # 5 is not 5.0
     _require(same, "its plan is not that of its settings")
     _require(scenario.privacy.noise != "seeded", "an experiment with seeded noise has none")
@@ -271,6 +278,10 @@ def _verified(folder: Path, given: Path, *, up_to_rounding: bool) -> Verified:
         off,
         bundled,
         "" if (said := evaluation_of(side.recipe, state)) is None else said.words,
+        f"They are week 1 to {weeks} of {plan.horizon}: all weeks together, also those to come, "
+        "have this one guarantee."
+        if plan.horizon
+        else "",
     )
 
 
@@ -464,10 +475,22 @@ def _told_again(
         answer: Release = unpack_release(release, question.releases)
         _require(pack_release(answer) == release, f"round {number} holds more than its release")
         events.append(list(priced(question, answer.noise_std, recipe.plan)))
-        standing = answer.standing_for(content["users"], reported=round["reported"])
-        state = recipe.tell(state, question, standing)
+        if recipe.plan.horizon:
+            _require_noise(answer, question, recipe.plan)
+        else:
+            answer = answer.standing_for(content["users"], reported=round["reported"])
+        state = recipe.tell(state, question, answer)
     _require(recipe.ask(state) is None, "rounds are missing: its recipe asks more")
     return state, events
+
+
+def _require_noise(answer: Release, question: Question, plan: Plan) -> None:
+    """That a week of a stream states the noise that its first week was charged for."""
+    require_week(question, plan)
+    (spec,) = question.releases
+    least = noise_stds(question, plan)[spec.name] * (1 - _ROUNDING)
+    enough = all(answer.noise_std[block.name] >= least for block in spec.blocks)
+    _require(enough, f"round {question.round} has less noise than its stream was charged for")
 
 
 def _outputs(folder: Path, content: Mapping[str, Any], plan: Plan) -> list[list[bytes]]:

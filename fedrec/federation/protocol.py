@@ -81,7 +81,8 @@ class Refusal(StrEnum):
     # its version of the messages is not ours, nor an adjacent one (`federation.round_messages`)
     WRONG_PROTOCOL = "wrong-protocol"
     STALE_LEDGER = "stale-ledger"  # the ledger is older than what another party has seen of it
-    # of three aggregators, one published its share of a round and another has lost its own for good
+    # lost for good: of three aggregators, one's share of a round that another has published; of a
+    # stream, what the noise of a week was derived from
     LOST_SHARE = "lost-share"
 
 

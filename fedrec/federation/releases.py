@@ -159,7 +159,14 @@ def charged(
 
     Raises BudgetExceededError, and PrivacyError on a week of a stream that was not planned or paid
     for; nothing may be drawn then."""
-    _require_week(question, plan, ledger)
+    require_week(question, plan)
+    paid = {event.name for event in ledger.events}
+    if unpaid := [spec for spec in question.releases if not (spec.charged or spec.name in paid)]:
+        raise PrivacyError(
+            f"release {unpaid[0].name!r} goes on with week {unpaid[0].week}, and this ledger holds "
+            "no charge for it",
+            "Begin with week 1, or bring back the ledger of the stream.",
+        )
     events = priced(question, _by_block(question, plan), plan)
     for event in events:
         ledger = ledger.add(event)
@@ -168,19 +175,29 @@ def charged(
     return ledger
 
 
-def _require_week(question: Question, plan: Plan, ledger: Ledger) -> None:
-    paid = {event.name for event in ledger.events}
-    for spec in question.releases:
+def require_week(question: Question, plan: Plan) -> None:
+    """That a question is what the plan's weeks allow: none without a horizon; with one, round after
+    round one of the plan's releases of one week, in the plan's order, of radius 1.
+
+    A round thus has one release and one week, and a week one round of each release. A smaller
+    radius would bound each week, and not the year, in which squared norms add up to 1. Raises
+    PrivacyError."""
+    names = [release.name for release in plan.releases]
+    for place, spec in enumerate(question.releases):
         if not bool(plan.horizon) <= spec.week <= plan.horizon:
             raise PrivacyError(
                 f"week {spec.week} of release {spec.name!r} is none of the {plan.horizon} planned",
                 "Plan a new stream: it is a guarantee of its own.",
             )
-        if not spec.charged and spec.name not in paid:
+        if not plan.horizon:
+            continue
+        now = (spec.week - 1) * len(names) + names.index(spec.name)
+        matrix = any(block.form.matrix for block in spec.blocks)
+        if (place, question.round, spec.radius, matrix) != (0, now, 1.0, False):
             raise PrivacyError(
-                f"release {spec.name!r} goes on with week {spec.week}, and this ledger holds no "
-                "charge for it",
-                "Begin with week 1, or bring back the ledger of the stream.",
+                f"round {question.round} asks for week {spec.week} of {spec.name!r}: of a stream "
+                "each round has one linear release, in the plan's order, of radius 1",
+                "Use the same version of fedrec everywhere.",
             )
 
 

@@ -76,6 +76,7 @@ class _ReleaseHeader(_Closed):
     blocks: list[_BlockHeader] = Field(min_length=1, max_length=64)
     radius: _Step
     isometric: bool
+    week: int = Field(0, ge=0, le=10**6)
 
 
 class _ArrayHeader(_Closed):
@@ -109,6 +110,7 @@ class QuestionHeader(_Closed):
                 tuple(BlockSpec(**block.model_dump()) for block in r.blocks),
                 r.radius,
                 r.isometric,
+                r.week,
             )
             for r in self.releases
         )
@@ -123,6 +125,8 @@ def question_header(question: Question, *, run: str, plan: str) -> bytes:
             "radius": release.radius,
             "isometric": release.isometric,
             "blocks": [_block_header(block) for block in release.blocks],
+            # without a stream, bytes and digests are those of before there were any
+            **({"week": release.week} if release.week else {}),
         }
         for release in question.releases
     ]

@@ -253,8 +253,9 @@ class SqliteLedger(DurableLedger, Generic[E]):
         last_s = self._entries[-1].time_s if self._entries else 0.0
         return behind(last_s, self._jumps, len(self._entries), self._clock())
 
-    def _append(self, *content: Any) -> E:
-        """The entry with these columns, durable: spent from here on, whatever happens next."""
+    def _append(self, *content: Any, also: Callable[[Any], None] | None = None) -> E:
+        """The entry with these columns, durable: spent from here on, whatever happens next. also:
+        writes more in the same transaction."""
         with self._lock:
             row = (len(self._entries) + 1, float(self._clock()), *content)
             entry = self.table.entries.after(self._entries, row)
@@ -263,6 +264,8 @@ class SqliteLedger(DurableLedger, Generic[E]):
                 if jump is not None:
                     write_jump(database, len(self._entries), jump)
                 self.table.write(database, (*row, entry.head))
+                if also is not None:
+                    also(database)
             self._entries.append(entry)
             self._head_file.write(entry.number, entry.head)
             return entry

@@ -39,6 +39,7 @@ from typing import Any, Literal, get_args
 
 from fedrec.errors import PrivacyError
 from fedrec.privacy.accounting import GaussianEvent, Opinions, compose, epsilon_of, mu_for, opinions
+from fedrec.privacy.correlated import LONGEST
 from fedrec.privacy.guarantee import Guarantee, Neighbours, Unit
 
 PARTIES = 3
@@ -164,20 +165,18 @@ class Plan:
     def of(content: Mapping[str, Any]) -> Plan:
         """The plan that `asdict` wrote.
 
-        Raises PrivacyError where it is none, its releases add up to more than its guarantee, or it
-        has a horizon: parties of their own keep no stream yet."""
-        if content.get("horizon"):
-            raise PrivacyError(
-                f"the plan has privacy.horizon = {content['horizon']}: parties of their own do not "
-                "keep what a stream needs",
-                "Simulate the year in one process, or leave the horizon out.",
-            )
+        Raises PrivacyError where it is none, or its releases add up to more than its guarantee."""
         try:
             releases = tuple(
                 PlannedRelease(str(r["name"]), float(r["share"]), float(r["mu"]))
                 for r in content["releases"]
             )
-            plan = Plan(_guarantee(content["guarantee"]), releases, *_aggregation(content))
+            plan = Plan(
+                _guarantee(content["guarantee"]),
+                releases,
+                *_aggregation(content),
+                _horizon(content),
+            )
             events = [plan.event(r.name) for r in releases]
         except (TypeError, KeyError, ValueError, OverflowError) as failure:
             raise PrivacyError(
@@ -226,6 +225,15 @@ def _aggregation(content: Mapping[str, Any]) -> tuple[Aggregation, CalibratedFor
             f"no aggregation {aggregation!r} calibrated for {calibrated_for!r} is known"
         )
     return aggregation, calibrated_for, hostile
+
+
+def _horizon(content: Mapping[str, Any]) -> int:
+    horizon = content.get("horizon", 0)
+    if type(horizon) is not int or not 0 <= horizon <= LONGEST:
+        raise ValueError(f"a horizon is between 1 and {LONGEST} weeks, found {horizon!r}")
+    if horizon and content.get("aggregation", "trusted") != "trusted":
+        raise ValueError("three aggregators keep no stream yet (privacy.horizon)")
+    return horizon
 
 
 def _guarantee(content: Mapping[str, Any]) -> Guarantee:

@@ -17,7 +17,6 @@ from typing import Literal
 import numpy as np
 
 from fedrec.data.kinds import Kind
-from fedrec.errors import SettingsError
 from fedrec.factorization.default_clicks import recipe as clicks
 from fedrec.factorization.default_clicks import settings as click_settings
 from fedrec.factorization.default_clicks.item_item import reached
@@ -93,17 +92,11 @@ class ItemItemRecipe:
 
 
 def build(settings: NoSettings, facts: RecipeFacts) -> Prepared:
-    """The recipe and its steps; of a year where there is a horizon.
-
-    Raises SettingsError where a year of clicks without times is asked for."""
+    """The recipe and its steps; of a year where there is a horizon, whose weeks are of equal time,
+    or, where no period is known, those in which devices are asked."""
     chosen = settings_for(facts.guarantee, users=facts.num_users, items=facts.num_items)
     plan = facts.plan(chosen.shares)
     if facts.horizon:
-        if facts.period is None:
-            raise SettingsError(
-                "privacy.horizon divides the time of clicks into weeks: these have no times",
-                "Name the column of times (data.columns.timestamp), or leave the horizon out.",
-            )
         places = places_of(
             users=facts.num_users,
             items=facts.num_items,
@@ -113,8 +106,9 @@ def build(settings: NoSettings, facts: RecipeFacts) -> Prepared:
         )
         # half of the places are taken at first, and vectors are no wider than these items
         chosen = replace(chosen, width=min(chosen.width, places // 2))
-        edges = edges_of(facts.period, facts.horizon)
-        return Prepared(StreamRecipe(plan, chosen, facts, edges, places), CLIENT_STEPS, plan)
+        edges = edges_of(facts.period, facts.horizon) if facts.period else None
+        made = StreamRecipe(plan, chosen, facts, edges, places, facts.horizon)
+        return Prepared(made, CLIENT_STEPS, plan)
     return Prepared(ItemItemRecipe(plan, chosen, facts), clicks.CLIENT_STEPS, plan)
 
 

@@ -95,6 +95,11 @@ class Ratings:
         split = load_split(scenario, dataset)
         facts = public_facts(scenario.seed, dataset, split)
         times = split.train.times
+        if scenario.privacy.horizon and times is None and facts.kind == "clicks":
+            raise SettingsError(
+                "privacy.horizon divides the time of clicks into weeks: these have no times",
+                "Name the column of times (data.columns.timestamp), or leave the horizon out.",
+            )
         if scenario.privacy.horizon and times is not None:
             facts = replace(facts, period=(int(times.min()), int(times.max())))
             said = "the first and last time of the training rows, between which weeks are counted"

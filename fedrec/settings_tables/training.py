@@ -210,9 +210,9 @@ class PrivacySettings(Table):
         0,
         ge=0,
         le=366,
-        description="of clicks with times, in one process: weeks in each of which a model of all "
-        "weeks so far is released, all for the one epsilon; the time of the training rows is "
-        "divided into so many; 0: one training",
+        description="of clicks, with one aggregator: weeks in each of which a model of all weeks "
+        "so far is released, all for the one epsilon; each is a training of fedrec server --every, "
+        "in one process an equal part of the time of the training rows; 0: one training",
     )
     personal_epsilons: dict[str, float] = Field(
         default_factory=dict,

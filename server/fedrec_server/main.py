@@ -181,11 +181,6 @@ def run(
             f"publish.rule = {settings.publish.rule!r} goes by what people say: nobody is asked",
             "Give the scenario privacy.evaluation_share, for example 0.01.",
         )
-    if scenario.privacy.horizon:
-        raise SettingsError(
-            "privacy.horizon: server, aggregator and clients of their own keep no stream yet",
-            "Leave it out, or simulate the year: fedrec simulate.",
-        )
     folder = Path(settings.state)
     told = stop or threading.Event()
     try:
@@ -259,6 +254,7 @@ def _run(
         say,
         state=metrics.state,
         rule=settings.publish.rule,
+        horizon=scenario.privacy.horizon,
     )
     work.check(aggregation.endpoint)
     host = Host(settings, aggregation, trainings, metrics, sleep)

@@ -31,6 +31,7 @@ from fedrec.federation.messages import RoundDone, State, told_before, train
 from fedrec.federation.protocol import Answer, Broadcast, ReleaseEndpoint, RoundStatus, Terms
 from fedrec.federation.round_driver import AggregatedLink
 from fedrec.output_folders import clear
+from fedrec.preparing import until
 from fedrec.privacy.calibration import Plan
 from fedrec.public_data import PublicData
 from fedrec.recipes import Prepared, client_recipe, prepare
@@ -93,7 +94,7 @@ class RoundSettings:
     misses its quorum (`Patience.min_share`), which waits, and ends the run where it is short too
     often. checkpoints: how many of the newest are kept, at least 2; 0 for all. earlier: what it
     begins with of an earlier release, the same whenever the run goes on. serving: the model that
-    people compare the new one with, the same too.
+    people compare the new one with, the same too. week: of a stream, to whose end it trains.
     """
 
     cohort: float = 1.0
@@ -102,6 +103,7 @@ class RoundSettings:
     checkpoints: int = 0
     earlier: Earlier | None = None
     serving: Model | None = None
+    week: int = 0
 
 
 def run_rounds(
@@ -121,11 +123,18 @@ def run_rounds(
     UnreachableError where clients or the aggregator stay away, RefusedError where the aggregator
     refuses, with the code of `protocol.Refusal`.
     """
-    everything = public
+    # weeks of a stream are those in which clients are asked
+    everything = public = replace(public, period=None)
     public = public if scenario.data.features else public.without_features()
     check(scenario, public)
     cohort = chosen.cohort
     gathering = run.gathering
+    week = chosen.week
+    if bool(week) != bool(scenario.privacy.horizon):
+        raise SettingsError(
+            "privacy.horizon: weeks of a stream are trainings of `fedrec server --every`",
+            "Train it by that command, or leave the horizon out.",
+        )
     if cohort < 1:
         require_sampled(scenario.recipe, public.kind)
     with only_one(folder):
@@ -150,6 +159,8 @@ def run_rounds(
         prepared = prepare(scenario, facts)
         notes = notes.planned(prepared.plan, num_users=num_users)
         notes.keep(folder)
+        if week:
+            prepared = replace(prepared, recipe=until(prepared.recipe, week))
         origin = chosen.planned(prepared.plan)
         kept = _Kept(folder, notes, chosen.checkpoints)
         quorum = QuorumLog(run.patience.quorum(facts.num_users), facts.num_users, chosen.tell)

@@ -58,7 +58,9 @@ class TrainingRun:
     guarantee: what it promises, None until its plan is known. mu: of all its releases together, 0
     where that is not known (news told by devices). total: the guarantee of all trainings up to this
     one. dropped: it was left unfinished for good. warm: the training whose release it began with.
-    unpublished: why it is kept and does not serve, "" where it does.
+    unpublished: why it is kept and does not serve, "" where it does. week: of a stream
+    (`privacy.horizon`), whose run at the aggregator is `stream` from the second week on; all weeks
+    are paid with the first.
     """
 
     run: str
@@ -72,11 +74,23 @@ class TrainingRun:
     dropped: bool = False
     warm: str = ""
     unpublished: str = ""
+    week: int = 0
+    stream: str = ""
+
+    @property
+    def asks(self) -> str:
+        """The run that its questions name."""
+        return self.stream or self.run
 
     @property
     def open(self) -> bool:
         """Whether it goes on where the server is started again."""
         return not (self.finished_s or self.dropped)
+
+
+def charged(runs: Sequence[TrainingRun]) -> list[TrainingRun]:
+    """Those that cost something, once their plan is known."""
+    return [run for run in runs if run.guarantee is not None and not run.stream]
 
 
 def together(runs: Sequence[TrainingRun]) -> Guarantee | None:
@@ -87,7 +101,7 @@ def together(runs: Sequence[TrainingRun]) -> Guarantee | None:
     releases, exact; otherwise epsilons and deltas add up. An unfinished one counts whole. Raises
     PrivacyError where units differ.
     """
-    promised = [run.guarantee for run in runs if run.guarantee is not None]
+    promised = [run.guarantee for run in charged(runs) if run.guarantee is not None]
     if not promised:
         return None
     last = promised[-1]
@@ -95,7 +109,7 @@ def together(runs: Sequence[TrainingRun]) -> Guarantee | None:
         last.require_same_unit(guarantee)
     if len(promised) == 1:
         return last
-    mus = [run.mu for run in runs if run.guarantee is not None]
+    mus = [run.mu for run in charged(runs)]
     established = all(g.established for g in promised)
     notes = dict.fromkeys(g.note for g in promised if g.note)
     if all(mus):
@@ -165,8 +179,9 @@ class Runs:
             if (self.state / name).exists() and not (self.state / name).is_symlink():
                 os.replace(self.state / name, folder / name)
 
-    def begin(self, *, name: str, now_s: float) -> TrainingRun:
-        """A new training. name: of the first one, those after it get a number; "" makes ids up."""
+    def begin(self, *, name: str, now_s: float, week: int = 0, stream: str = "") -> TrainingRun:
+        """A new training. name: of the first one, those after it get a number; "" makes ids up.
+        week, stream: as in `TrainingRun`."""
         number = len(self._entries) + 1
         run = (
             f"run-{secrets.token_hex(8)}"
@@ -175,9 +190,26 @@ class Runs:
             if number == 1
             else f"{name}-{number}"
         )
-        self._entries.append(TrainingRun(run, now_s))
+        self._entries.append(TrainingRun(run, now_s, week=week, stream=stream))
         self._keep()
         return self._entries[-1]
+
+    def resume_stream(self) -> None:
+        """The last training, where it is a later week of a stream, begins with all that the week
+        before it kept: links to its files, since each is written once. Again is the same."""
+        entry = self._entries[-1]
+        if not entry.stream or (self.folder(entry.run) / "run.json").exists():
+            return
+        before = next(
+            run for run in self._entries if (run.asks, run.week + 1) == (entry.stream, entry.week)
+        )
+        old, new = self.folder(before.run), self.folder(entry.run)
+        kept = [*old.glob("releases/*"), *old.glob("checkpoints/*"), old / "rounds.jsonl"]
+        for path in (*kept, old / "run.json"):  # the last one says that all are there
+            target = new / path.relative_to(old)
+            target.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            with suppress(FileExistsError):
+                os.link(path, target)
 
     def planned(self, guarantee: Guarantee, plan: Plan | None) -> TrainingRun:
         """The last training promises this.
@@ -306,11 +338,11 @@ def words(promised: Guarantee, before: Sequence[TrainingRun], budget: Budget | N
         "",
         0.0,
         guarantee=promised,
-        mu=_mu(promised) if all(run.mu for run in before if run.guarantee) else 0.0,
+        mu=_mu(promised) if all(run.mu for run in charged(before)) else 0.0,
     )
     after = together([*before, planned])
     assert after is not None
-    count = sum(1 for run in before if run.guarantee is not None)
+    count = len(charged(before))
     so_far = (
         f"epsilon {spent.epsilon:.4g} in {count} training{'' if count == 1 else 's'}"
         if spent

@@ -18,7 +18,7 @@ from fedrec.errors import RunError, SettingsError
 from fedrec.operations.clock import steady
 from fedrec.storage import UnreadableError, read_json, write_json
 from fedrec_server.run_record import only_one
-from fedrec_server.runs import Runs, TrainingRun, evaluation_in
+from fedrec_server.runs import Runs, TrainingRun, charged, evaluation_in
 
 REQUEST = "train-again.json"
 _UNITS_S = {"s": 1.0, "m": 60.0, "h": 3_600.0, "d": 86_400.0, "w": 604_800.0}
@@ -70,7 +70,7 @@ class TrainingSchedule:
         """Whether a new training begins now, after so many that were begun.
 
         The first one always does."""
-        if last is None or self.again or self._requested(begun):
+        if last is None or self.asked(begun):
             return True
         return self.stands and self.left_s(last) <= 0
 
@@ -82,6 +82,10 @@ class TrainingSchedule:
         waited = now_s - self._since_s
         age = now_s - self._finished[last.run]
         return self.every_s - (waited if self._refused else max(age, waited))
+
+    def asked(self, begun: int) -> bool:
+        """Whether somebody asked for a training after so many, however old the last one is."""
+        return self.again or self._requested(begun)
 
     def _requested(self, begun: int) -> bool:
         """A request says after how many trainings it asks for one: a crash before it is removed
@@ -145,12 +149,13 @@ def words_of(runs: Runs) -> str:
     when = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(last.finished_s))
     version = f"version {last.version}" if last.version else f"no bundle to serve: {last.refused}"
     said = evaluation_in(runs.folder(last.run))
-    count = sum(1 for run in runs.entries if run.guarantee is not None)
+    count = len(charged(runs.entries))
     together = "1 training" if count == 1 else f"{count} trainings together"
     lines = [
         f"trained  {last.run}, finished {when}",
         f"model    {runs.state / 'model'}, {version}",
         f"promise  {last.total}, of {together}",
+        *([f"week     {last.week} of {last.asks}, paid with its first"] if last.week else []),
         *([f"quality  {said['words']}"] if said else []),
         *(f"kept     {one.run} {one.unpublished}" for one in runs.entries if one.unpublished),
         (

@@ -26,7 +26,7 @@ from fedrec.factorization.facts import Earlier
 from fedrec.factorization.held_out import sent, sent_model
 from fedrec.factorization.rankers import Model
 from fedrec.factorization.released import load
-from fedrec.federation.protocol import Budget, Refusal
+from fedrec.federation.protocol import Budget, Refusal, refused
 from fedrec.operations import logs
 from fedrec.operations.party_state import Awaited, Doing, PartyState
 from fedrec.privacy.calibration import Plan
@@ -34,7 +34,15 @@ from fedrec.privacy.guarantee import Guarantee
 from fedrec.serving.exporting import Export, Origin
 from fedrec.serving.model_bundles import bundle_of, write_bundle
 from fedrec.storage import Checkpoints, UnreadableError, read_arrays, read_json, write_arrays
-from fedrec_server.runs import Runs, TrainingRun, evaluation_in, require_affordable, words
+from fedrec_server.runs import (
+    Runs,
+    TrainingRun,
+    charged,
+    evaluation_in,
+    require_affordable,
+    together,
+    words,
+)
 from fedrec_server.schedule import TrainingSchedule, words_of
 from fedrec_server.settings_tables import Rule
 
@@ -117,7 +125,8 @@ class Trainings:
 
     name: of the first run, "" makes one. say: told what the operator should read. export: what a
     bundle of the last model is made by; by default, of its model folder. state: what metrics say of
-    the wait between trainings. rule: which versions are published.
+    the wait between trainings. rule: which versions are published. horizon: weeks of a stream, each
+    of which is a training; 0 for trainings that are each paid for.
     """
 
     runs: Runs
@@ -131,6 +140,7 @@ class Trainings:
     export: Callable[[], Export] | None = None
     state: PartyState | None = None
     rule: Rule = "always"
+    horizon: int = 0
     _known: Budget | None = field(default=None, init=False)
     _stopped: Awaited | None = field(default=None, init=False)
 
@@ -160,7 +170,7 @@ class Trainings:
                     f"goes on with {self.runs.last.run}: what it has released already is in "
                     "the aggregator's ledger below"
                 )
-                self._say_budget(self.runs.entries[:-1])
+                self._say_budget(self.runs.entries[:-1], stream=self.entry.stream)
             elif not self.schedule.due(self.runs.finished, begun=len(self.runs.entries)):
                 if not self.schedule.stands:
                     return
@@ -243,8 +253,9 @@ class Trainings:
         """
         if self.budget is not None and self._known is None:
             self._known = self.budget()  # whoever gathered clients has reached it
-            self._say(words(plan.guarantee, self.runs.entries[:-1], self._known))
-            if self.entry.guarantee is None:  # otherwise a part of it is spent
+            self._say(self._words(plan.guarantee, self.runs.entries[:-1], self.entry.stream))
+            # otherwise a part of it is spent
+            if self.entry.guarantee is None and not self.entry.stream:
                 try:
                     require_affordable(plan.guarantee, self._known)
                 except RefusedError:
@@ -263,7 +274,7 @@ class Trainings:
         total = self.entry.total
         if known is None or total is None:
             return None
-        count = sum(1 for run in self.runs.entries if run.guarantee is not None)
+        count = len(charged(self.runs.entries))
         return Origin(
             self.entry.run,
             delta,
@@ -278,10 +289,34 @@ class Trainings:
             self.state.doing(Doing.IDLE)
             self.state.waiting(reason)
 
+    def _next_week(self) -> tuple[int, str]:
+        """Week and stream of the next training: (1, "") of a new stream, (0, "") of none."""
+        last = self.runs.finished
+        if not self.horizon or last is None or last != self.runs.last or last.week >= self.horizon:
+            return min(self.horizon, 1), ""
+        return last.week + 1, last.asks
+
+    def _require_paid(self, stream: str) -> None:
+        """Raises RefusedError (`BUDGET`) where the next training costs what is not there, or a
+        stream is over and nobody asked for another."""
+        last = self.runs.finished
+        if stream:
+            return
+        if last is not None and 0 < self.horizon <= last.week and not self.schedule.asked(
+            len(self.runs.entries)
+        ):  # fmt: skip
+            raise refused(
+                Refusal.BUDGET,
+                f"the {self.horizon} weeks of {last.asks} are over",
+                "--again begins a new stream, which is charged anew.",
+            )
+        require_affordable(self.promised, self._known)
+
     def _begun(self) -> bool:
-        self._say_budget(self.runs.entries)
+        week, stream = self._next_week()
+        self._say_budget(self.runs.entries, stream=stream)
         try:
-            require_affordable(self.promised, self._known)
+            self._require_paid(stream)
         except RefusedError as refusal:
             if not self.schedule.stands:
                 raise
@@ -289,18 +324,25 @@ class Trainings:
             self.say(f"not trained: {refusal.cause}. {refusal.remedy}")
             self.schedule.taken(refused=True)
             return False
-        self.runs.begin(name=self.name, now_s=self.clock())
+        self.runs.begin(name=self.name, now_s=self.clock(), week=week, stream=stream)
         self.schedule.taken()  # after it: a crash in between loses no request
         if self.state is not None:
             self.state.waiting(Awaited.NOTHING)
         return True
 
-    def _say_budget(self, before: tuple[TrainingRun, ...]) -> None:
+    def _words(
+        self, promised: Guarantee, before: tuple[TrainingRun, ...], stream: str
+    ) -> list[str]:
+        if stream:
+            return [f"a week of {stream}, paid with its first: {together(before)} for all weeks"]
+        return words(promised, before, self._known)
+
+    def _say_budget(self, before: tuple[TrainingRun, ...], *, stream: str = "") -> None:
         self._known = None  # what it was before the last training says nothing
         if self.budget is not None:
             with suppress(UnreachableError):  # it is waited for with the clients, and asked again
                 self._known = self.budget()
-        self._say(words(self.promised, before, self._known))
+        self._say(self._words(self.promised, before, stream))
 
     def _say(self, lines: Sequence[str]) -> None:
         for line in lines:

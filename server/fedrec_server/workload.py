@@ -152,7 +152,7 @@ class Host:
             replace(chosen.whom_to_wait_for(), sleep=clients.pausing(self.sleep)),
             replace(chosen.patience(), sleep=self.sleep),
             chosen.rounds.absent_s,
-            self.trainings.entry.run,
+            self.trainings.entry.asks,
             self.aggregation.statements,
         )
 
@@ -243,6 +243,12 @@ class Ratings:
                 "privacy.evaluation_share: light devices do not answer its question yet",
                 "Leave it out, or the table devices.",
             )
+        if told.users and self.scenario.privacy.horizon:
+            raise SettingsError(
+                "privacy.horizon: light devices keep no stream yet",
+                "Leave it out, or the table devices.",
+            )
+        trainings.runs.resume_stream()
         published = Publication(Path(told.folder)) if told.users else None
         everybody = (
             DeviceClients(clients, endpoint, published, told.users, told.window_s, sleep=host.sleep)
@@ -262,9 +268,10 @@ class Ratings:
                 earlier=trainings.earlier(
                     self.public.items, evaluated=self.scenario.privacy.evaluation_share > 0
                 )
-                if chosen.warm_start
+                if chosen.warm_start and not self.scenario.privacy.horizon
                 else None,
                 serving=trainings.compared(self.public.items),
+                week=trainings.entry.week,
                 tell=trainings.say,
                 checkpoints=chosen.rounds.checkpoints,
             ),

@@ -9,9 +9,12 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import polars as pl
 import pytest
 from scipy import stats
 
+from fedrec.api.datasets import Dataset
+from fedrec.api.running import simulate
 from fedrec.data.interactions import Interactions
 from fedrec.errors import PrivacyError, SettingsError
 from fedrec.factorization.default_clicks import stream
@@ -246,11 +249,17 @@ def test_ratings_clicks_without_times_and_parties_refuse_a_horizon() -> None:
     facts = PublicFacts(40, ITEMS, "ratings", (1.0, 5.0), None, Streams(1), period=(0, 9))
     with pytest.raises(SettingsError, match="of clicks"):
         prepare(scenario, facts)
+    rows: pl.DataFrame = pl.DataFrame(
+        {"user": np.repeat(np.arange(30), 8), "item": np.arange(240) % 24}
+    )
     with pytest.raises(SettingsError, match="have no times"):
-        prepare(scenario, replace(facts, kind="clicks", value_range=(1.0, 1.0), period=None))
-    # a plan that comes from a server: no aggregator and no client takes it
-    with pytest.raises(PrivacyError, match=r"privacy\.horizon = 6"):
-        Plan.of(prepared(mine, recipe="default").plan.content())
+        simulate(scenario, Dataset.from_frame(rows, user="user", item="item"))
+    content = prepared(mine, recipe="default").plan.content()
+    assert Plan.of(content).horizon == T
+    for wrong in ({"horizon": 367}, {"horizon": -1}, {"horizon": True}, {"horizon": "6"},
+                  {"aggregation": "three-party"}):  # fmt: skip
+        with pytest.raises(PrivacyError, match="horizon"):
+            Plan.of({**content, **wrong})
 
 
 def test_a_person_reports_the_same_whoever_else_is_there() -> None:

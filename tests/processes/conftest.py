@@ -219,14 +219,15 @@ def stage(play: Play, tmp_path: Path) -> Iterator[Callable[..., Rehearsal]]:
             files: Callable[..., PartyFiles] = StageFiles,
             company: Supervisor | None = None,
             news: NewsJob | None = None,
+            plays: Play = play,
             **options: Any,
         ) -> Rehearsal:
             job = replace(
-                news or play.job,
+                news or plays.job,
                 folder=tmp_path / f"run-{next(numbers)}",
                 **({} if data is None else {"data": data}),
             )
-            parties = parties_of(job, play.catalogue, 2)
+            parties = parties_of(job, plays.catalogue, 2)
             company = company or Supervisor()
             made = Rehearsal(parties, files(job, parties.holdings, **options), company)
             stack.callback(made.company.stop)

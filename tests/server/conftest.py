@@ -26,7 +26,7 @@ from fedrec.privacy.accounting import Ledger
 from fedrec.privacy.calibration import Plan
 from fedrec.privacy.guarantee import Guarantee
 from fedrec.public_data import PublicData
-from fedrec.randomness import Streams
+from fedrec.randomness import Noise, Streams
 from fedrec.recipes import guarantee_of, prepare
 from fedrec.settings import Scenario, load
 from fedrec.storage import Checkpoints
@@ -50,6 +50,7 @@ RECIPES = {
     "published": [*SMALL, "model.encoder=features"],
     "published, id only": SMALL,
     "published, one step": [*SMALL, "model.steps=1"],
+    "stream": ["recipe=dp-item-item", "privacy.horizon=4"],
     "evaluated": ["recipe=dp-bias", "privacy.evaluation_share=0.1"],
 }
 
@@ -140,6 +141,8 @@ class World:
     client_limit: float = 5.0
     aggregator_limit: float | None = None
     warm: bool = True
+    noise: Noise | None = None
+    min_share: float = 0.8
     time: Time = field(default_factory=Time)
 
     def __post_init__(self) -> None:
@@ -178,7 +181,7 @@ class World:
         self.endpoint = Aggregator(
             ledger,
             Limits(min_cohort=self.min_cohort),
-            noise=Streams(self.scenario.seed),
+            noise=self.noise or Streams(self.scenario.seed),
             clock=self.time,
         )
 
@@ -240,15 +243,17 @@ class World:
         gathering = Gathering(
             expected_users=1, min_clients=1, timeout_s=60, sleep=self.time.sleep, clock=self.time
         )
-        patience = Patience(round_s=100, sleep=self.time.sleep)
+        patience = Patience(round_s=100, sleep=self.time.sleep, min_share=self.min_share)
         options = {
             "gathering": gathering,
             "patience": patience,
-            "run": trainings.entry.run,
+            "run": trainings.entry.asks,
+            "week": trainings.entry.week,
             "planned": trainings.planned,
         }
         options["earlier"] = trainings.earlier(self.public.items) if self.warm else None
         options["serving"] = trainings.compared(self.public.items)
+        trainings.runs.resume_stream()
         list(
             run_rounds(
                 self.scenario,

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -13,15 +11,10 @@ from fedrec.errors import SettingsError
 from fedrec.run.job import RuntimeChoice
 from fedrec.run.ratings import Ratings
 from fedrec.settings import validated
-from fedrec_server.main import run
 
 
-def test_server_runtimes_and_audit_refuse_a_horizon(tmp_path: Path) -> None:
+def test_runtimes_and_audit_refuse_a_horizon() -> None:
     scenario = validated({"recipe": "dp-item-item", "privacy": {"horizon": 4}}, source="test")
-    settings = SimpleNamespace(publish=SimpleNamespace(rule="always"), state=str(tmp_path / "no"))
-    with pytest.raises(SettingsError, match=r"privacy\.horizon: server, aggregator and clients"):
-        run(scenario, cast(Any, settings))
-    assert not (tmp_path / "no").exists()
     for runtime in ("parties", "processes", "partitions"):
         with pytest.raises(SettingsError, match=rf"privacy\.horizon: .* --runtime {runtime}"):
             Ratings.require_carried(scenario, RuntimeChoice(cast(Any, runtime)))

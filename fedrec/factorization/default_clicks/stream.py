@@ -19,9 +19,11 @@ and its own clicks decide.
 Guarantee (user, add/remove): two streams of `privacy.correlated`, whose mu compose to the plan's.
 Rows are disjoint by `entering`: each has one week. Squared norms are differences of one rising
 function, and sum to 1 at most (`unused`). All of it is a function of the person's own clicks, of
-public numbers and of what was released. This holds of devices that are asked in this order and with
-these numbers. They keep no record of what they sent, so that another server could ask twice:
-simulations alone may use it.
+public numbers and of what was released. In a simulation it holds of devices that are asked in this
+order and with these numbers. Real clients keep in which week each click was theirs first, and take
+week, horizon and rows from that record and from the plan, whatever they are asked
+(`on_device`, `fedrec_client.streams`); a click that is gone keeps its week there, and has the value
+0.
 """
 
 from __future__ import annotations
@@ -46,7 +48,7 @@ from fedrec.federation.messages import ClientStep, Question, Release, ReleaseSpe
 from fedrec.federation.reports import RealBlock, block, bounded
 from fedrec.numerics import segments
 from fedrec.privacy.calibration import Plan
-from fedrec.privacy.correlated import column_norm, prefix_norms
+from fedrec.privacy.correlated import column_norm, factor, prefix_norms
 
 EARLY = 0.5
 """Exponent of the part of the year's squared norm that may be used by week t."""
@@ -73,6 +75,7 @@ def edges_of(period: tuple[int, int], horizon: int) -> Int64s:
 
 def unused(weeks: Int64s, last: Int64s, horizon: int) -> Float64s:
     """Squared norm of a report in these weeks, the one before being of `last`; 0 for none."""
+    factor(horizon)  # a horizon that a stranger says is bounded before anything is allocated
     used = (np.arange(horizon + 1) / horizon) ** EARLY
     return np.asarray(used[weeks] - used[last], np.float64)
 
@@ -82,17 +85,27 @@ def entering(
 ) -> tuple[Int64s, Float64s]:
     """(n,) the week of each click's row, and (num_users,) the squared norm of each user's report.
 
-    since: (m,) from when an item has a row; 0 for never, whose clicks have the week 0. Clicks
-    without times, of invented people, are of the first week."""
-    edges = np.asarray(public["edges"], np.int64)
+    since: (m,) from when an item has a row; 0 for never, whose clicks have the week 0. Times are
+    weeks where the question has no edges of them. Clicks without times, of invented people, are of
+    the first week."""
     week = int(public["week"])
-    times = np.zeros(len(mine), np.int64) if mine.times is None else mine.times
-    clicked = 1 + np.searchsorted(edges, times, side="right")
+    clicked = np.ones(len(mine), np.int64) if mine.times is None else mine.times
+    if "edges" in public and mine.times is not None:
+        clicked = 1 + np.searchsorted(public["edges"], mine.times, side="right")
     rows = since[mine.items]
     enters = np.where(rows > 0, np.maximum(clicked, rows), 0)
     last = np.zeros(mine.num_users, np.int64)
     np.maximum.at(last, mine.users, np.where(enters < week, enters, 0))
-    return enters, unused(np.full_like(last, week), last, len(edges) + 1)
+    return enters, unused(np.full_like(last, week), last, int(public["horizon"]))
+
+
+def on_device(question: Question, since: Int64s, horizon: int) -> Question:
+    """The question as a device answers it: what decides norms, and which rows are new, is its own.
+    since: (m,) from when an item has had a row here, whether it is asked for now or not."""
+    public = {name: array for name, array in question.public.items() if name != "edges"}
+    week = np.array(question.releases[0].week)
+    public |= {"week": week, "horizon": np.array(horizon), "known": since}
+    return replace(question, public=public)
 
 
 def report_week_counts(question: Question, mine: Interactions) -> Reports:
@@ -101,7 +114,7 @@ def report_week_counts(question: Question, mine: Interactions) -> Reports:
     new = mine.select(enters == int(question.public["week"]))
     each = np.diff(new.user_ptr)
     lengths = np.sqrt(share / np.maximum(each, 1)) * (1 - _SLACK)
-    blocks = [RealBlock(np.repeat(lengths, each), np.ones((mine.num_users, 1)))]
+    blocks = [RealBlock(np.repeat(lengths, each) * new.values, np.ones((mine.num_users, 1)))]
     return bounded(new.user_ptr, new.items, blocks, question.releases, scaling="clip")
 
 
@@ -112,15 +125,16 @@ def report_week_tastes(question: Question, mine: Interactions) -> Reports:
     asked = np.asarray(question.public["items"], np.int64)
     width = question.blocks[0].width
     since = np.zeros(mine.num_items, np.int64)
-    since[asked] = np.asarray(question.public["since"], np.int64)
+    since[asked] = np.asarray(question.public.get("since", week), np.int64)
+    since = np.asarray(question.public.get("known", since), np.int64)
     place = np.full(mine.num_items, -1, np.int32)
     place[asked] = np.arange(len(asked))
     enters, share = entering(question.public, mine, since)
-    told = (enters > 0) & (enters <= week)
+    told = (enters > 0) & (enters <= week) & (place[mine.items] >= 0)
     enters = enters[told]
     mine = mine.select(told)
     order = np.lexsort((place[mine.items], mine.users))  # a report names its items in rising order
-    z = omega[mine.items][order]
+    z = (omega[mine.items] * mine.values)[order]
     columns = place[mine.items][order]
     rows = sparse.csr_array((z, columns, mine.user_ptr), (mine.num_users, width))
     new = enters[order] == week
@@ -139,13 +153,15 @@ CLIENT_STEPS: Mapping[str, ClientStep] = {
 
 @dataclass(frozen=True)
 class StreamRecipe:
-    """The server of a year: post-processing of prefix sums. edges: as `edges_of`. places: K."""
+    """The server of a year: post-processing of prefix sums. edges: as `edges_of`, None where weeks
+    are those of the questions. places: K. weeks: that are asked for."""
 
     plan: Plan
     settings: ClickSettings
     facts: PublicFacts
-    edges: Int64s
+    edges: Int64s | None
     places: int
+    weeks: int
 
     def begin(self) -> State:
         """Nothing is known."""
@@ -155,16 +171,18 @@ class StreamRecipe:
         """Counts, then pairs, of each week."""
         t = int(state["round"])
         week = t // 2 + 1
-        if week > self.plan.horizon:
+        if week > self.weeks:
             return None
         name = _SUMS[t % 2]
-        public: dict[str, npt.NDArray[Any]] = {"week": np.array(week), "edges": self.edges}
+        public: dict[str, npt.NDArray[Any]] = {"week": np.array(week)}
+        public["horizon"] = np.array(self.plan.horizon)
         rows, width = self.facts.num_items, 1
         if t % 2:
             _, asked = self._of_counts(state)
-            public |= {"omega": asked.public["omega"]}
-            public |= {key: state[key] for key in ("items", "since")}
+            public |= {"omega": asked.public["omega"], "items": state["items"]}
             rows = width = self.places
+        if self.edges is not None:
+            public |= {"edges": self.edges} | ({"since": state["since"]} if t % 2 else {})
         grid = block(name, "linear", rows=rows, width=width)
         blocks = (replace(grid, vector_step=_VECTOR_STEPS[name]),)
         return Question(t, f"stream/{name}", public, (ReleaseSpec(name, blocks, week=week),))
