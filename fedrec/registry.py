@@ -39,7 +39,6 @@ BUILT_IN = (
     "published",
     "dp-cmf",
     "noisy-descent",
-    "am-dpsgd",
     "dp-bias",
     "dp-popularity",
     "dp-item-item",

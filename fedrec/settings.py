@@ -83,7 +83,7 @@ MEANT = {
     "sgld": "the sampler of Fast DPMF is 'dpmf' of research/. ",
     "dpals": "with adaptive weights it is 'ada-dpals'; with uniform ones set model.weights. ",
     "ada-dpsgd": "Ada-DPALS Algorithm 2 is called 'ada-dpgd'. ",
-    "dp-gd": "it comes with research/. ",
+    **dict.fromkeys(("dp-gd", "am-dpsgd", "dp-sgd"), "it comes with research/. "),
 }
 """What is said of names that are no recipe."""
 
@@ -98,7 +98,7 @@ def resolved(content: dict[str, Any]) -> dict[str, Any]:
         return content
     known_as = said.lower()
     keys = NAMES.get(known_as, {})
-    if keys or known_as in BUILT_IN:
+    if keys or known_as in BUILT_IN or known_as in outside():
         content = {**content, "recipe": keys.get("recipe", known_as)}
     for key, value in keys.items():
         place, _, last = key.rpartition(".")
@@ -209,7 +209,7 @@ class Scenario(Table):
         json_schema_extra={"examples": [*BUILT_IN, *NAMES]},
         description="ratings and clicks: our default; published: AM-SSP and Ada-DPALS, made sound; "
         "dp-cmf: with public data, see [collective]; "
-        "noisy-descent: noisy gradient descent on item vectors; am-dpsgd: AM-SSP Alg. 6; "
+        "noisy-descent: noisy gradient descent on item vectors; "
         "dp-bias: ratings by item biases and own means; "
         "dp-popularity: clicks by counts; "
         "dp-item-item: clicks by one Gram of the most clicked items and EASE; "

@@ -24,8 +24,8 @@ class MatrixFactorization(Recommender):
             without privacy.
         delta: Probability with which the guarantee may fail; far below 1 / users.
         method: "default", or another `recipe` of a scenario: "ssp1", "ssp2" or "am-ssp",
-            "am-dpsgd", "ada-dpals", "ada-dpgd" and "dp-cmf" are methods of papers,
-            "noisy-descent" of ratings is ours.
+            "ada-dpals" and "dp-cmf" are methods of papers, and "am-dpsgd" and "ada-dpgd" where
+            fedrec-research is installed; "noisy-descent" of ratings is ours.
         noise: "system" draws from the operating system; "seeded" repeats to the byte, for
             experiments only.
         seed: Of the initialisation, and of seeded noise.

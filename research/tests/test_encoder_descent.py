@@ -14,7 +14,6 @@ from fedrec.data.features import FeatureBag, PublicFeatures
 from fedrec.data.interactions import Interactions
 from fedrec.data.planted import SHAPES, planted
 from fedrec.errors import SettingsError
-from fedrec.factorization.descent.feature_rows import FeatureSettings, feature_rows
 from fedrec.factorization.facts import PublicFacts
 from fedrec.federation.messages import RoundDone, train
 from fedrec.federation.reports import squared_norms
@@ -23,6 +22,7 @@ from fedrec.privacy.accounting import Ledger
 from fedrec.randomness import Streams
 from fedrec.recipes import Prepared, prepare
 from fedrec.settings import load
+from fedrec_research.feature_rows import FeatureSettings, feature_rows
 
 
 def prepared_for(ratings: Interactions, features: PublicFeatures | None, *keys: str) -> Prepared:

@@ -16,7 +16,7 @@ its outer product has norm at most 1. A device computes from earlier releases an
 removing a user removes those reports and nothing else. Each release has sensitivity 1, and the run
 is the adaptive composition of Gaussian releases that its plan lists, priced exactly.
 
-Where we leave the papers: as `dp_gd.recipe` and `recipes.am_dpsgd`. Scaling by c_k weighs a user's
+Where we leave the papers: as `dp_gd.recipe` and `am_dpsgd`. Scaling by c_k weighs a user's
 whole loss, what it did not click included. Alpha is 10, as in `ssp`, so that both fit one model.
 Negative eigenvalues of the noisy Gramian are cut, and a step is divided by its curvature up to a
 constant: omega_j (count_j + largest eigenvalue) and the ridge.
@@ -35,7 +35,6 @@ from fedrec.arrays import Float64s
 from fedrec.data.interactions import Interactions
 from fedrec.factorization import empirical_bayes, weights
 from fedrec.factorization.am_ssp.client import PublishedModel
-from fedrec.factorization.descent.feature_rows import padded_rows, rows_of_question, sorted_rows
 from fedrec.factorization.facts import PublicFacts
 from fedrec.factorization.least_squares import solve_clicks
 from fedrec.federation.messages import ClientStep, Question, Release, ReleaseSpec, Reports, State
@@ -43,6 +42,7 @@ from fedrec.federation.reports import RealBlock, block, bounded
 from fedrec.numerics import segments
 from fedrec.privacy.calibration import Plan
 from fedrec.privacy.clipping import clip_rows
+from fedrec_research.feature_rows import padded_rows, rows_of_question, sorted_rows
 
 CLICK_WEIGHT = 10.0
 """alpha."""

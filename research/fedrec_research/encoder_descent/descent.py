@@ -1,5 +1,5 @@
 """Noisy gradient descent on a linear item encoder with biases: alternating minimisation that is
-related to AM-DPSGD (AM-SSP Alg. 1 with Alg. 6, Krichene et al. 2023; `recipes.am_dpsgd`).
+related to AM-DPSGD (AM-SSP Alg. 1 with Alg. 6, Krichene et al. 2023; `am_dpsgd`).
 
 The encoder is linear in public features: (v_j, b_j) = E' x_j, x_j the bags of item j, an entry of
 its own and a constant. A device solves u_k once per outer step, and then sends for each of T
@@ -42,18 +42,18 @@ from fedrec.arrays import Float64s
 from fedrec.data.interactions import Interactions
 from fedrec.errors import SettingsError
 from fedrec.factorization.descent import noisy_descent
-from fedrec.factorization.descent.feature_rows import (
-    FeatureSettings,
-    padded_rows,
-    rows_of_question,
-    sorted_rows,
-)
 from fedrec.factorization.descent.noisy_descent import DescentRecipe, DescentSettings
 from fedrec.factorization.least_squares import LocalStageModel, solved
 from fedrec.federation.messages import ClientStep, Question, Release, ReleaseSpec, Reports, State
 from fedrec.federation.reports import RealBlock, block, bounded
 from fedrec.numerics import segments
 from fedrec.privacy.calibration import Plan
+from fedrec_research.feature_rows import (
+    FeatureSettings,
+    padded_rows,
+    rows_of_question,
+    sorted_rows,
+)
 
 SCALED = "encoder-descent/gradient"
 """The step in which each user's gradient is scaled."""

@@ -13,7 +13,6 @@ from typing import Literal
 from fedrec.data.kinds import KINDS, Kind
 from fedrec.errors import SettingsError
 from fedrec.factorization.descent import noisy_descent
-from fedrec.factorization.descent.feature_rows import FeatureSettings, feature_rows
 from fedrec.federation.messages import ClientStep
 from fedrec.preparing import Prepared, RecipeFacts
 from fedrec.recipes.descent_choices import KEYS, descent
@@ -22,6 +21,7 @@ from fedrec.settings import RecipeScenario
 from fedrec_research.dp_gd import choices, clicks
 from fedrec_research.encoder_descent.descent import EncoderDescent, EncoderSettings
 from fedrec_research.encoder_descent.descent import client_steps as encoder_steps
+from fedrec_research.feature_rows import FeatureSettings, feature_rows
 
 
 def build(scenario: RecipeScenario, facts: RecipeFacts) -> Prepared:

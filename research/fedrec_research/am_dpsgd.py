@@ -32,13 +32,6 @@ from fedrec.data.interactions import Interactions
 from fedrec.data.kinds import Kind
 from fedrec.errors import SettingsError
 from fedrec.factorization.descent import noisy_descent
-from fedrec.factorization.descent.feature_rows import (
-    FeatureSettings,
-    feature_rows,
-    padded_rows,
-    rows_of_question,
-    sorted_rows,
-)
 from fedrec.factorization.descent.noisy_descent import DescentRecipe, DescentSettings
 from fedrec.factorization.example_choice import share_of_examples
 from fedrec.factorization.least_squares import LocalStageModel, solved
@@ -51,6 +44,13 @@ from fedrec.randomness import Streams
 from fedrec.recipes.descent_choices import KEYS, descent
 from fedrec.registry import RecipeSpec, whole_scenario
 from fedrec.settings import RecipeScenario
+from fedrec_research.feature_rows import (
+    FeatureSettings,
+    feature_rows,
+    padded_rows,
+    rows_of_question,
+    sorted_rows,
+)
 
 STEP = "am-dpsgd/two-layers"
 _DIVERGED = 1e4  # weights begin near 1; beyond, the next steps overflow
