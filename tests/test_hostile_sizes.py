@@ -52,7 +52,7 @@ from fedrec.settings import Scenario
 from fedrec.settings import load as scenario
 from fedrec.sharing.layout import layout
 from fedrec.sharing.record import pack_shares, packed_output, read_output, read_shares
-from fedrec.sharing.site_sums import pack_site, read_site
+from fedrec.sharing.site_messages import pack_site, read_site
 from fedrec.transport.rounds_client import packed, unpacked
 from fedrec_aggregator.core import Aggregator, Limits
 from fedrec_aggregator.ledger import ReleaseLedger

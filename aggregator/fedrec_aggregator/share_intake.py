@@ -13,7 +13,7 @@ from fedrec.federation.protocol import Receipt, Refusal
 from fedrec.privacy.calibration import Plan
 from fedrec.sharing.agreement import Agreement
 from fedrec.sharing.record import SharedUser, read_shares, user_bytes
-from fedrec.sharing.site_sums import read_site
+from fedrec.sharing.site_messages import read_site
 from fedrec_aggregator.ledger import ReleaseLedger
 from fedrec_aggregator.opening_checks import Limits
 

@@ -41,7 +41,8 @@ from fedrec.sharing.layout import (
 )
 from fedrec.sharing.record import addressed, noise_keys, pack_shares, user_bytes
 from fedrec.sharing.shares import ticket
-from fedrec.sharing.site_sums import SiteSum, pack_site, row_names, site_rows
+from fedrec.sharing.site_messages import pack_site
+from fedrec.sharing.site_sums import SiteSum, row_names, site_rows
 from fedrec_client.answering import Check, answered, batches
 from fedrec_client.delivery import Delivery
 

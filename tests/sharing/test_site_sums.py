@@ -17,7 +17,8 @@ from fedrec.sharing.layout import layout, plain_numbers
 from fedrec.sharing.record import SharedUser, addressed, pack_shares, read_output
 from fedrec.sharing.servers import ShareSums, total
 from fedrec.sharing.shares import fresh_seeds, share
-from fedrec.sharing.site_sums import SiteSum, pack_site, read_site, row_names, site_rows
+from fedrec.sharing.site_messages import pack_site, read_site
+from fedrec.sharing.site_sums import SiteSum, row_names, site_rows
 from tests.sharing import reports as invented
 from tests.sharing.test_one_of_three import begun, finish, send
 from tests.sharing.three_cores import RUN, USERS, Cores, federation
