@@ -272,14 +272,14 @@ class ClientLedger(SqliteLedger[RoundCharge]):
             return True
 
     def told_clicks(self, run: str) -> list[tuple[bytes, Int32s, int]]:
-        """Of a stream: pseudonym, numbers of items, and the week in which they were this person's
-        first."""
+        """Clicks told in a stream: pseudonym, numbers of items, and the week in which they were
+        this person's first."""
         with self._lock:
             rows = self._db.execute("SELECT token, items, week FROM told WHERE run = ?", (run,))
             return [(token, np.frombuffer(items, np.int32), week) for token, items, week in rows]
 
     def asked_items(self, run: str) -> dict[int, int]:
-        """Of a stream: by item, the week in which pairs with it were first asked for."""
+        """Weeks of a stream in which pairs with each item were first asked for, by item."""
         with self._lock:
             return dict(self._db.execute("SELECT item, week FROM asked WHERE run = ?", (run,)))
 

@@ -1,4 +1,4 @@
-"""What each person of a site has told in a stream (`privacy.horizon`), in the site's ledger.
+"""Clicks that each person of a site has told in a stream (`privacy.horizon`), in the site's ledger.
 
 The ledger keeps, with the entry of the round that asked first and in one transaction with it, in
 which week each click of a person was hers first, and in which week each item was asked for first.

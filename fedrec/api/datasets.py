@@ -182,8 +182,8 @@ class Dataset(Answering):
         >>> fedrec.Dataset.from_matrix(matrix)
         Dataset(clicks, 2 users, 3 items, 3 events)
         """
-        kind = getattr(getattr(matrix, "dtype", None), "kind", "")
-        if getattr(matrix, "ndim", 0) != 2 or not hasattr(matrix, "tocoo") or kind not in "biuf":
+        code = getattr(getattr(matrix, "dtype", None), "kind", "")
+        if getattr(matrix, "ndim", 0) != 2 or not hasattr(matrix, "tocoo") or code not in "biuf":
             raise DataError(
                 f"a {type(matrix).__name__} is no sparse matrix of users x items",
                 "Give scipy.sparse.csr_matrix(matrix), of numbers.",

@@ -95,7 +95,7 @@ class Ratings:
         split = load_split(scenario, dataset)
         facts = public_facts(scenario.seed, dataset, split)
         times = split.train.times
-        if scenario.privacy.horizon and times is None and facts.kind == "clicks":
+        if scenario.privacy.horizon and times is None and not facts.rated:
             raise SettingsError(
                 "privacy.horizon divides the time of clicks into weeks: these have no times",
                 "Name the column of times (data.columns.timestamp), or leave the horizon out.",

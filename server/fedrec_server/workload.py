@@ -146,7 +146,7 @@ class Host:
         self.metrics.decided("released", took_s=took_s)
 
     def run(self, clients: WatchedClients) -> RunSettings:
-        """Of the training that `trainings` is at."""
+        """Settings of the rounds of the training that `trainings` is at."""
         chosen = self.settings
         return RunSettings(
             replace(chosen.whom_to_wait_for(), sleep=clients.pausing(self.sleep)),

@@ -352,7 +352,7 @@ CLAIMS = (
             "did not hold",
             "they do per example; they sample no users, so that a user gains nothing. "
             "Charged without amplification",
-            "tests/factorization/test_am_dpsgd.py",
+            "research/tests/test_am_dpsgd.py",
         ),
         main=True,
     ),
@@ -364,7 +364,7 @@ CLAIMS = (
         proved(
             "did not hold",
             "it bounds no user: here the weights of a user's examples sum to 1 besides",
-            "tests/factorization/test_am_dpsgd.py",
+            "research/tests/test_am_dpsgd.py",
         ),
     ),
 )
