@@ -22,7 +22,7 @@ from fedrec.privacy.guarantee import Guarantee, non_private, with_sound_delta
 from fedrec.registry import fitting, require
 from fedrec.settings import Scenario, validated
 from fedrec.settings_tables.training import PrivacySettings
-from fedrec.storage import finite, parsed_json
+from fedrec.storage import finite, told_json
 
 # of [model]; clients of version 1 refuse them, so defaults are left out
 LATER_KEYS = ("gradient_radius", "optimizer", "own_means", "own_vectors", "solve")
@@ -241,7 +241,7 @@ def client_steps(recipe: str, kind: Kind | Literal["news"]) -> Mapping[str, Clie
 
     Raises SettingsError where `recipe` is not from `client_recipe`, or fits other data."""
     try:
-        content = parsed_json(recipe)
+        content = told_json(recipe)
     except ValueError:
         content = None
     if not isinstance(content, dict):

@@ -519,7 +519,8 @@ def validated(content: dict[str, Any], *, source: str) -> Scenario:
         message = first["msg"].removeprefix("Value error, ")
         if first["type"] == "extra_forbidden":
             near = nearest_keys(key)
-            meant = of_weights(key) or (f"Did you mean {' or '.join(near)}? " if near else "")
+            of_clicks = "" if key.startswith("model.") else of_weights(key)  # model.weights is
+            meant = of_clicks or (f"Did you mean {' or '.join(near)}? " if near else "")
             raise SettingsError(
                 f"{source}: there is no key {key}{found}", f"{meant}{EVERY_KEY}"
             ) from None

@@ -110,6 +110,16 @@ def parsed_json(content: bytes | str) -> Any:
         raise ValueError("it nests too deep") from None
 
 
+def told_json(content: bytes | str) -> Any:
+    """JSON of another party, whose numbers may be Infinity, as a guarantee's are.
+
+    Raises ValueError, also on what nests too deep."""
+    try:
+        return json.loads(content)
+    except RecursionError:
+        raise ValueError("it nests too deep") from None
+
+
 @contextmanager
 def writing(place: Path, remedy: str) -> Iterator[None]:
     """Raises RunError in the place of OSError, where the block cannot write to a file or folder."""

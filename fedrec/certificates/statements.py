@@ -33,7 +33,7 @@ from fedrec.operations.certificates import Pins, pins, signer_of
 from fedrec.operations.signatures import signature_holds
 from fedrec.privacy.accounting import epsilon_of
 from fedrec.privacy.calibration import Plan
-from fedrec.storage import parsed_json
+from fedrec.storage import told_json
 
 
 @dataclass(frozen=True)
@@ -96,7 +96,7 @@ def require_departed(told: SignedStatement, user: bytes, *, pin: str) -> Departe
             text = signed_bytes(told.statement, DEPARTURE)
             signature = bytes.fromhex(told.signature)
             sound &= signature_holds(told.certificate.encode(), text, signature)
-        said = parsed_json(told.statement)
+        said = told_json(told.statement)
         sound &= (said["format"], said["user"]) == (DEPARTURE, user.hex())
         runs = {printable(run): float(mu) for run, mu in said["runs"].items()}
         left = Departed(own.public_key, int(said["number"]), runs, float(said["delta"]))
@@ -151,7 +151,7 @@ def _holding(
         signature = bytes.fromhex(signed["signature"])
         if not signature_holds(signed["certificate"].encode(), signed_bytes(text), signature):
             fails(f"aggregator {name} did not sign its statement")
-    said = parsed_json(text)
+    said = told_json(text)
     if (said["format"], said["run"], said["plan"]) != (STATEMENT, content["run"], plan.digest()):
         fails(f"aggregator {name} speaks of another run or plan")
     heads = [said["since"]["head"]]
@@ -163,7 +163,7 @@ def _holding(
     for entry in said["charges"]:
         if hashlib.sha256(entry.encode()).hexdigest() not in said["entries"]:
             fails(f"the ledger of aggregator {name} does not hold a charge that it states")
-        charge = parsed_json(entry)
+        charge = told_json(entry)
         if charge["run"] == content["run"]:
             charged.append((charge["release"], charge["mu"]))
     if sorted(charged) != sorted((release.name, release.mu) for release in plan.releases):

@@ -24,7 +24,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from fedrec.errors import RefusedError, SettingsError
 from fedrec.federation.protocol import Answer, Broadcast, Refusal
 from fedrec.settings import Scenario, validated
-from fedrec.storage import parsed_json
+from fedrec.storage import told_json
 
 _SENT = ("recipe", "seed", "privacy", "news")
 _OPENED = ("word_vectors", "language_model")
@@ -128,7 +128,7 @@ def scenario_of(recipe: str) -> Scenario:
 
     Raises SettingsError."""
     try:
-        content = parsed_json(recipe)
+        content = told_json(recipe)
     except ValueError:
         content = None
     if not isinstance(content, dict) or content.get("recipe") != "privaterec":
