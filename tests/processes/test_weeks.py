@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 
 from fedrec.certificates.verifying import verify
+from fedrec.cli.supervisor import Supervisor
 from fedrec.data.interactions import Interactions
 from fedrec.errors import RunError
 from fedrec.factorization.facts import public_facts
@@ -134,7 +135,7 @@ def test_twelve_weeks_with_kills_print_one_guarantee_from_the_first_to_the_last(
     stage: Callable[..., Rehearsal], tmp_path: Path
 ) -> None:
     play = job_of(tmp_path / "job", weeks=12, noise="system")
-    run = stage(plays=play, data=part(play, 1 / 12))
+    run = stage(plays=play, data=part(play, 1 / 12), company=Supervisor(most_starts=20))
     certificates = year(run, play, weeks=12, kills=True)
     found = [verify(folder) for folder in certificates]
     assert [one.rounds for one in found] == list(range(2, 25, 2))
