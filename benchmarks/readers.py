@@ -20,6 +20,7 @@ from pathlib import Path
 
 import numpy as np
 import polars as pl
+from scipy import sparse
 
 from benchmarks.results import Row, Tables
 from fedrec.data.interactions import Interactions
@@ -138,6 +139,12 @@ def _files(folder: Path, shape: PlantedShape) -> Iterator[tuple[Path, str, dict[
     yield folder / "log.parquet", "table (parquet)", _NAMES
     _write_lists(folder / "train.txt", events)
     yield folder / "train.txt", "clicks-lists", {}
+    ones = np.ones(len(events), np.float32)
+    matrix = sparse.csr_matrix(
+        (ones, events.items, events.user_ptr), shape=(events.num_users, events.num_items)
+    )
+    sparse.save_npz(folder / "train.npz", matrix)
+    yield folder / "train.npz", "clicks-npz", {}
 
 
 def _write_text(

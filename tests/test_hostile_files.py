@@ -104,6 +104,7 @@ READERS: dict[str, tuple[str, Callable[[Path], object]]] = {
     "model": ("manifest.json", lambda path: released.load(path.parent)),
     "Parquet": ("a.parquet", frame_files.parquet),
     "array": ("a.npy", frame_files.array),
+    "matrix": ("a.npz", frame_files.npz_matrix),
 }
 HARMLESS = {
     *(("bytes", file) for file in ("other JSON", "not a number", "empty", "cut")),

@@ -11,8 +11,9 @@ from typing import IO, Any, TypeVar
 
 import numpy as np
 import polars as pl
+from scipy import sparse
 
-from fedrec.data.opening import Unpacked, open_bytes, understood
+from fedrec.data.opening import Unpacked, faults, open_bytes, understood
 from fedrec.errors import DataError
 
 Asked = TypeVar("Asked")
@@ -100,6 +101,17 @@ def csv(source: Path | bytes, **layout: Any) -> pl.DataFrame:
 def ndjson(content: bytes) -> pl.DataFrame:
     """Objects of JSON lines. Raises what Polars raises: the caller names the line."""
     return pl.read_ndjson(io.BytesIO(content), infer_schema_length=None)
+
+
+def npz_matrix(path: Path) -> sparse.coo_matrix:
+    """A matrix that `scipy.sparse.save_npz` wrote; nothing in it is executed. Raises DataError."""
+    with open_bytes(path) as file:
+        try:
+            return sparse.coo_matrix(sparse.load_npz(file))
+        except faults() as failure:
+            raise DataError(
+                f"{path} is not a SciPy sparse matrix", "Write it with scipy.sparse.save_npz."
+            ) from failure
 
 
 def array(path: Path) -> np.ndarray:

@@ -19,7 +19,7 @@ from functools import partial
 from importlib import metadata
 from pathlib import Path
 
-from fedrec.data.click_lists import read_click_lists
+from fedrec.data.click_lists import read_click_lists, read_click_matrices
 from fedrec.data.delimited import JSON_LINES
 from fedrec.data.interactions import Dataset
 from fedrec.data.item_tables import PARQUET
@@ -291,6 +291,12 @@ def _is_lists(path: Path) -> bool:
     return (path / "train.txt").is_file() or path.name == "train.txt"
 
 
+def _is_npz(path: Path) -> bool:
+    return (path.suffix == ".npz" and path.is_file()) or (
+        path.is_dir() and any(path.glob("*train*.npz"))
+    )
+
+
 def _is_partitions(path: Path) -> bool:
     return (path / MANIFEST).is_file()
 
@@ -331,4 +337,5 @@ FORMATS: dict[str, Reader] = {
     "partitions": Reader(
         "partitions by user, as fedrec data partition makes them", read_partitions, _is_partitions
     ),
+    "clicks-npz": Reader("sparse matrices *train*.npz, *test*.npz", read_click_matrices, _is_npz),
 }

@@ -16,7 +16,7 @@ from pydantic import BaseModel, ConfigDict, model_validator
 from fedrec.errors import SettingsError
 from fedrec.storage import bounded_bytes
 
-TABLES = {".csv", ".tsv", ".tab", ".parquet", ".pq", ".inter", ".jsonl", ".ndjson", ".dat"}
+TABLES = {".csv", ".tsv", ".tab", ".parquet", ".pq", ".inter", ".jsonl", ".ndjson", ".npz", ".dat"}
 """Suffixes of files that hold data."""
 _NUMBERS = (int, float, int | None, float | None)
 

@@ -184,6 +184,17 @@ def _divided(folder: Path, trouble: str) -> dict[str, Any]:
     return {"data.path": str(folder), "data.rating_range": [1, 5], "split.kind": "given"}
 
 
+def _npz(folder: Path, trouble: str) -> dict[str, Any]:
+    rows = TROUBLES.get(trouble, TROUBLES[""])(ROWS)
+    users, items = ([int(row[n]) for row in rows] for n in (0, 1))
+    values = [float(row[2].replace(",", ".") or "nan") for row in rows]
+    sparse.save_npz(
+        folder / "x_train.npz",
+        sparse.coo_matrix((np.array(values), (np.array(users), np.array(items)))),
+    )
+    return {"data.path": str(folder / "x_train.npz")}
+
+
 def _partitions(folder: Path, trouble: str) -> dict[str, Any]:
     items = _write(folder / "features.csv", FEATURES)
     more = {**RANGE, "data.features_path": items, "data.columns.timestamp": "when"}
@@ -306,6 +317,7 @@ DOORS = (
         _events,
         "train.txt",
     ),
+    Door("clicks-npz", _npz, _events, "train.txt"),
     Door("partitions", _partitions, _events, "u.data"),
     Door("run over partitions", _partitions, _over_parts, "u.data"),
     Door(
@@ -433,7 +445,7 @@ KEYS = (
     Key("split.validation_share", (0.3,), beside=({"split.kind": "given"},)),
     Key("collective.users_file", (_people(2000),), beside=(PUBLIC, NUMBERED)),
     Key("collective.users_share", (0.4,), beside=({**SIDES, "collective.users_share": 0.2},)),
-    Key("collective.users_format", ("clicks-lists", "ml-100k"), beside=(PUBLIC, NUMBERED), fails=True),
+    Key("collective.users_format", ("clicks-npz", "ml-100k"), beside=(PUBLIC, NUMBERED), fails=True),
     Key("collective.users_ids", ("separate",), beside=({**SIDES, "collective.users_file": _people(0)},)),
     Key("collective.similar_file", (_links("1,2\n2,3\n4,5\n"),), beside=(LINKED,)),
 )  # fmt: skip

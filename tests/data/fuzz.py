@@ -22,7 +22,9 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
+import numpy as np
 import polars as pl
+from scipy import sparse
 
 from fedrec.data.behaviors import read_behaviors
 from fedrec.data.features import read_records
@@ -302,6 +304,7 @@ def _made(rng: random.Random) -> tuple[str, bytes]:
         "vectors.parquet": lambda: parquet(
             rng, {"item": ["i0", "i1"], "vector": [[1.0, 2.0], [0.5, 1.0]]}
         ),
+        "x_train.npz": lambda: _npz(rng),
     }
     texts = {
         **TEXTS,
@@ -321,6 +324,14 @@ def _made(rng: random.Random) -> tuple[str, bytes]:
         return name, changed(texts[name].encode(), rng)
     content = binary[name]()
     return name, changed(content, rng) if rng.random() < 0.2 else content
+
+
+def _npz(rng: random.Random) -> bytes:
+    values = np.array([rng.choice([0, 1, -1, 2.5, np.nan, np.inf, 1e30]) for _ in range(12)])
+    with tempfile.TemporaryFile() as file:
+        sparse.save_npz(file, sparse.csr_matrix(values.reshape(3, 4).astype(rng.choice("fdiq?"))))
+        file.seek(0)
+        return file.read()
 
 
 def failures(seconds: float, seed: int) -> tuple[int, list[Failure]]:

@@ -3,6 +3,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from scipy import sparse
 
 from fedrec.cli.main import guarded
 from fedrec.data.read import FORMATS, read
@@ -46,19 +47,28 @@ def test_a_ratings_dat_that_may_be_1m_or_10m_is_not_guessed(tmp_path):
     assert read(tmp_path).interactions.value_range == (0.5, 5.0)
 
 
-def test_click_lists_hold_the_clicks_of_train_and_test(tmp_path):
-    (tmp_path / "train.txt").write_text("0 2 0\n2 1\n1\n")
-    (tmp_path / "test.txt").write_text("0 3\n")
-    lists = read(tmp_path)
+def test_click_lists_and_matrices_hold_the_same_clicks(tmp_path):
+    (tmp_path / "a").mkdir()
+    (tmp_path / "b").mkdir()
+    (tmp_path / "a" / "train.txt").write_text("0 2 0\n2 1\n1\n")
+    (tmp_path / "a" / "test.txt").write_text("0 3\n")
+    train = sparse.csr_matrix(([1.0, 1.0, 1.0], ([0, 0, 2], [2, 0, 1])), shape=(3, 4))
+    sparse.save_npz(tmp_path / "b" / "toy_train.npz", train)
+    sparse.save_npz(
+        tmp_path / "b" / "toy_test.npz", sparse.csr_matrix(([1.0], ([0], [3])), shape=(3, 4))
+    )
+    lists = read(tmp_path / "a")
+    matrices = read(tmp_path / "b")
     assert lists.provenance.format == "clicks-lists"
-    for part, ptr, items in (
-        (lists.interactions, [0, 2, 2, 3], [0, 2, 1]),
-        (lists.given_test, [0, 1, 1, 1], [3]),
+    assert matrices.provenance.format == "clicks-npz"
+    for one, other in (
+        (lists.interactions, matrices.interactions),
+        (lists.given_test, matrices.given_test),
     ):
-        np.testing.assert_array_equal(part.user_ptr, ptr)
-        np.testing.assert_array_equal(part.items, items)
-        assert part.kind == "clicks"
-        assert part.num_items == 4
+        np.testing.assert_array_equal(one.user_ptr, other.user_ptr)
+        np.testing.assert_array_equal(one.items, other.items)
+        assert one.kind == other.kind == "clicks"
+    np.testing.assert_array_equal(lists.interactions.items, [0, 2, 1])
 
 
 @pytest.mark.parametrize("bad", ["1 x", "", "1 -2", "1 2.5"])
@@ -67,6 +77,12 @@ def test_a_bad_line_of_clicks_is_named(tmp_path, bad):
     with pytest.raises(MalformedRowError) as raised:
         read(tmp_path)
     assert (raised.value.path.name, raised.value.line) == ("train.txt", 2)
+
+
+def test_what_is_not_a_matrix_is_a_data_error(tmp_path):
+    (tmp_path / "x_train.npz").write_text("no")
+    with pytest.raises(DataError, match="not a SciPy sparse matrix"):
+        read(tmp_path)
 
 
 def test_provenance_holds_the_digest_of_what_was_read(tmp_path):

@@ -521,6 +521,11 @@ FILES: dict[str, Case] = {
     "lists of words": Case(file("l/train.txt", "0 1 2\n1 a\n"), "line 2"),
     "lists with gaps": Case(file("l/train.txt", "0 1\n99999999 2\n"), "numbered from 0"),
     "an empty list": Case(file("l/train.txt", ""), "empty"),
+    "no sparse matrix": Case(
+        file("m/train.npz", b"no zip"),
+        "not a SciPy sparse matrix",
+        file("m/train.npz", lambda p: sparse.save_npz(p, sparse.csr_matrix(np.eye(4)))),
+    ),
     "fields without types": Case(
         file("r/r.inter", "user_id\titem_id\n1\t2\n"),
         "typed fields",
