@@ -519,7 +519,8 @@ def validated(content: dict[str, Any], *, source: str) -> Scenario:
         message = first["msg"].removeprefix("Value error, ")
         if first["type"] == "extra_forbidden":
             near = nearest_keys(key)
-            of_clicks = "" if key.startswith("model.") else of_weights(key)  # model.weights is
+            meant_model = key.startswith("model.") and "model.weights" in near
+            of_clicks = "" if meant_model else of_weights(key)
             meant = of_clicks or (f"Did you mean {' or '.join(near)}? " if near else "")
             raise SettingsError(
                 f"{source}: there is no key {key}{found}", f"{meant}{EVERY_KEY}"
