@@ -17,10 +17,10 @@ from scipy import stats
 
 from fedrec.certificates.verifying import verify
 from fedrec.data.interactions import Interactions
-from fedrec.errors import RefusedError, RunError, UnreachableError
+from fedrec.errors import PrivacyError, RefusedError, RunError, UnreachableError
 from fedrec.federation.messages import Question
 from fedrec.federation.protocol import Opening, Phase, Refusal
-from fedrec.federation.releases import noise_stds
+from fedrec.federation.releases import noise_stds, require_week
 from fedrec.federation.reports import ExactSums
 from fedrec.federation.wire import question_digest, question_header
 from fedrec.ledgers.chain import HeadFile
@@ -321,6 +321,9 @@ def test_a_week_is_released_once_in_its_order_and_on_the_grid_of_the_first(
     assert code(world, asks(4, "counts", **counts, radius=0.5)) == Refusal.WRONG_QUESTION
     coarser = (replace(world.told[0][1].blocks[0], vector_step=0.5),)
     assert code(world, asks(4, "counts", **counts, blocks=coarser)) == Refusal.WRONG_QUESTION
+    # in the first week of a stream no week before says otherwise
+    with pytest.raises(PrivacyError, match="of radius 1"):
+        require_week(as_round(0, radius=0.5)(world.invitations[0].question), world.plan)
     assert before == {k: world.endpoint.ledger.content(opening(world, k).run, k) for k in range(4)}
     assert world.endpoint.open_round(asks(4, "counts", **counts)).phase is Phase.OPEN
 
