@@ -15,6 +15,7 @@ import pytest
 from safetensors.numpy import load
 from scipy import stats
 
+from fedrec.certificates import verifying
 from fedrec.certificates.verifying import verify
 from fedrec.data.interactions import Interactions
 from fedrec.errors import PrivacyError, RefusedError, RunError, UnreachableError
@@ -134,7 +135,7 @@ def require_bound(made: np.ndarray, words: str = "") -> None:
 
 
 def test_a_year_of_weeks_costs_what_its_first_week_costs_and_every_certificate_says_so(
-    stream: Callable[..., World],
+    stream: Callable[..., World], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     world = stream(noise=SystemStreams(), aggregator_limit=5.0, client_limit=5.0)
     spent = list[tuple[float, float]]()
@@ -150,6 +151,10 @@ def test_a_year_of_weeks_costs_what_its_first_week_costs_and_every_certificate_s
     assert [run.week for run in entries] == [1, 2, 3, 4]
     assert {run.asks for run in entries} == {entries[0].run}
     assert {run.total for run in entries} == {entries[0].guarantee}
+    with monkeypatch.context() as patch:  # of a stream that was charged for more noise
+        patch.setattr(verifying, "noise_stds", lambda *of: dict.fromkeys(noise_stds(*of), 1e6))
+        with pytest.raises(RunError, match="less noise than its stream was charged for"):
+            verify(world.folder / "server" / "model")
     # the year is over: a standing server trains no more, and another stream finds no budget
     standing = world.trainings(every_s=1.0, horizon=T)
     world.time.sleep(10)
