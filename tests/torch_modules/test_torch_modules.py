@@ -322,6 +322,14 @@ def test_options_of_a_server_or_of_a_file_take_no_memory_before_they_are_refused
         load(tmp_path)
 
 
+def test_a_module_that_learns_what_it_should_takes_no_more_memory_than_its_limit() -> None:
+    with torch.device("meta"):
+        large = nn.Linear(1_000, 1_000)
+    contract._require_size("large", large, most=4_004_000, numbers=1_001_000)
+    with pytest.raises(SettingsError, match="at most 4003999 bytes"):
+        contract._require_size("large", large, most=4_003_999, numbers=1_001_000)
+
+
 @pytest.mark.parametrize(
     "about", ["[" * 200_000, "7", "{}", '{"name": "x", "digest": 1}', "\x00", '{"most": NaN}']
 )
