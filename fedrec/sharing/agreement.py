@@ -239,6 +239,8 @@ class Agreement:
             return None
         if not attempt.agreed:
             self._compare(attempt, attempt.held, {i: one.held or () for i, one in theirs.items()})
+        if attempt.batch.count(attempt.alike) < attempt.needed:
+            return attempt.end(TOO_FEW)
         unequal = [
             f"aggregator {i + 1}"
             for i, other in theirs.items()
@@ -247,8 +249,6 @@ class Agreement:
         if unequal:
             named = " and ".join(unequal)
             return attempt.end(f"peers did not agree on the users: {named} names others")
-        if attempt.batch.count(attempt.alike) < attempt.needed:
-            return attempt.end(TOO_FEW)
         if all(other.agreed == attempt.agreed for other in theirs.values()):
             attempt.batch.go_on(run, attempt, theirs, self._peers)
         return None

@@ -144,22 +144,28 @@ class ThreeEndpoints:
     def _each(self, ask: Callable[[ReleaseEndpoint], RoundStatus]) -> list[RoundStatus]:
         """Every endpoint's answer.
 
-        What one refuses is raised when all were asked: a close must reach everybody."""
-        found = list[RoundStatus]()
+        What one refuses is raised when all were asked: a close must reach everybody. One that has
+        ended an attempt whose lists differ for another has nothing to say against that."""
+        found = dict[int, RoundStatus]()
         failures = list[RefusedError | UnreachableError]()
-        for endpoint in self.endpoints:
+        for i, endpoint in enumerate(self.endpoints):
             try:
-                found.append(ask(endpoint))
+                found[i] = ask(endpoint)
             except (RefusedError, UnreachableError) as failure:
                 failures.append(failure)
-        if failures:
+        differing = next(filter(_differs, found.values()), None)
+        ended = all(getattr(failure, "code", "") == Refusal.ROUND_UNKNOWN for failure in failures)
+        if failures and not (differing and ended):
             raise failures[0]
-        return found
+        return [
+            found[i] if i in found or differing is None else replace(differing, rejected={})
+            for i in range(len(self.endpoints))
+        ]
 
     def _compared(self, found: list[RoundStatus]) -> list[RoundStatus]:
         """Where one has found that lists differ, the others are given time to find whose: of three
         lists the one that differs from both others is the cause."""
-        if not any(code.startswith(DIFFER) for status in found for code in status.rejected):
+        if not any(map(_differs, found)):
             return found
         for i, (endpoint, status) in enumerate(zip(self.endpoints, found, strict=True)):
             if status.phase is not Phase.SHORT:
@@ -206,6 +212,11 @@ class ThreeEndpoints:
             release_sha256="",
             ledger_head=_BETWEEN.join(heads) if all(heads) else "",
         )
+
+
+def _differs(status: RoundStatus) -> bool:
+    """Whether it says that lists of users differ."""
+    return any(code.startswith(DIFFER) for code in status.rejected)
 
 
 def sum_of(outputs: Sequence[bytes], question: Question, plan: Plan) -> tuple[bytes, int]:

@@ -152,7 +152,7 @@ def test_who_lists_other_users_is_named_to_the_server_and_in_both_honest_logs(
             logged.append((fields["sender"], fields["cause"].split(" ")[0]))
 
     monkeypatch.setattr(three_party.logs, "say", say)
-    waits = {"round_s": 2.0, "attempts": 1, "short_attempts": 1}
+    waits = {"attempts": 1, "short_attempts": 1}
     with training(certificates, tmp_path, **waits) as (there, link, endpoints):
         with pytest.raises(RefusedError) as failure:
             link.answer(there.first)
