@@ -23,7 +23,7 @@ from fedrec.privacy.calibration import Plan
 from fedrec.sharing.layout import plan_layout
 from fedrec.sharing.protocol import AttemptProgress, Peer, Standing, Store
 from fedrec.sharing.record import SharedUser
-from fedrec.sharing.shared_users import TOO_FEW, Attempt, SharedUsers
+from fedrec.sharing.shared_users import TOO_FEW, UNEQUAL, Attempt, SharedUsers
 from fedrec.sharing.shares import Committed, batch_digest, ticket
 
 
@@ -160,10 +160,10 @@ class Agreement:
     # --- the peers' side ---
 
     def standing(self, run: str, round: int) -> Standing:
-        """What peers may know. Where too few are held alike, what was said stays, so that each
-        finds that out."""
+        """What peers may know. Where too few are held alike, or others, what was said stays, so that
+        each finds that out."""
         attempt = self._attempts.get((run, round))
-        if attempt is None or attempt.ended not in {"", TOO_FEW}:
+        if attempt is None or (attempt.ended and not attempt.ended.startswith((TOO_FEW, UNEQUAL))):
             return Standing(self._store.attempt(run, round))
         return self._said(attempt)
 
@@ -248,7 +248,7 @@ class Agreement:
         ]
         if unequal:
             named = " and ".join(unequal)
-            return attempt.end(f"peers did not agree on the users: {named} names others")
+            return attempt.end(f"{UNEQUAL}: {named} names others")
         if all(other.agreed == attempt.agreed for other in theirs.values()):
             attempt.batch.go_on(run, attempt, theirs, self._peers)
         return None

@@ -32,6 +32,9 @@ from fedrec.sharing.site_sums import row_names, site_rows
 TOO_FEW = "fewer users are held alike than are needed"
 """How an attempt ends that may be opened again when more users report."""
 
+UNEQUAL = "peers did not agree on the users"
+"""How an attempt ends where another sums other users, and who that is."""
+
 
 @dataclass
 class Attempt:
