@@ -25,7 +25,7 @@ from fedrec.settings_tables.training import PrivacySettings
 from fedrec.storage import finite, told_json
 
 # of [model]; clients of version 1 refuse them, so defaults are left out
-LATER_KEYS = ("gradient_radius", "optimizer", "own_means", "own_vectors", "solve")
+LATER_KEYS = ("gradient_radius", "optimizer", "own_means", "own_vectors", "ridge_exponent", "solve")
 _AS_KIND = {
     "ratings": "Read ratings: data.columns.rating and data.rating_range (rating= and rating_range= "
     "of Dataset.from_frame)",

@@ -27,7 +27,12 @@ def test_every_shipped_scenario_is_valid() -> None:
 def test_a_scenario_s_name_says_which_recipe_it_runs(path: Path) -> None:
     """They run the default, unless the name has a method."""
     scenario = load(path)
-    expected = {"ssp2": "published", "privaterec": "privaterec", "convex": "convex-ssp"}
+    expected = {
+        "ssp2": "published",
+        "dpals": "ada-dpals",
+        "privaterec": "privaterec",
+        "convex": "convex-ssp",
+    }
     [recipe] = {recipe for word, recipe in expected.items() if word in path.stem} or {"default"}
     assert scenario.recipe == recipe
 

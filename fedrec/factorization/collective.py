@@ -123,7 +123,7 @@ def project_psd(packed: Floats, width: int, *, floor: float = 0.0) -> Floats:
 
 
 def item_update(
-    private: ItemStatistics, public: Sequence[ItemStatistics], *, ridge: float
+    private: ItemStatistics, public: Sequence[ItemStatistics], *, ridge: float | Float64s
 ) -> Float64s:
     """V (m, d), l. 9-11: the noised A_j made positive semidefinite, the ridge and the exact
     statistics added, solved in float64."""
@@ -178,7 +178,7 @@ class CollectiveRecipe:
         moved = item_update(
             self.private.statistics(t - 1, 0, answer),
             public,
-            ridge=self.private.settings.item_ridge,
+            ridge=self.private.ridge(state),
         )
         return {**state, "V": moved.astype(np.float32), "round": np.array(t + 1)}
 

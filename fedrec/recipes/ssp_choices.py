@@ -155,4 +155,5 @@ def settings_by(rule: Choice, scenario: RecipeScenario) -> PublishedSettings:
         unit="example" if scenario.privacy.unit == "example" else "user",
         own_means=chosen.own_means,
         pseudo_inverse=chosen.solve == "pseudo-inverse",
+        ridge_exponent=chosen.ridge_exponent,
     )

@@ -104,6 +104,9 @@ class ModelSettings(Table):
     weight_exponent: float = Field(
         0.25, ge=0, le=1, description="mu in n^-mu: larger favours rare items"
     )
+    ridge_exponent: float = Field(
+        0.0, ge=0, le=1, description="the ridge of an item is item_ridge times its count to this"
+    )
     count_share: float = Field(
         0.0, ge=0, lt=1, description="share of mu^2 for item counts; 0 = chosen by the recipe"
     )

@@ -160,8 +160,8 @@ class Agreement:
     # --- the peers' side ---
 
     def standing(self, run: str, round: int) -> Standing:
-        """What peers may know. Where too few are held alike, or others, what was said stays, so that
-        each finds that out."""
+        """What peers may know. Where too few are held alike, or others, what was said stays, so
+        that each finds that out."""
         attempt = self._attempts.get((run, round))
         if attempt is None or (attempt.ended and not attempt.ended.startswith((TOO_FEW, UNEQUAL))):
             return Standing(self._store.attempt(run, round))

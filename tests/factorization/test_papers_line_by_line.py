@@ -79,14 +79,18 @@ def statistics(
     return A, b
 
 
-def test_a_step_of_ada_dpals_is_algorithm_1_read_line_by_line() -> None:
-    """Items are solved one by one; lambda is outside the sum, where it is public."""
+@pytest.mark.parametrize("exponent", [0.0, 0.25])
+def test_a_step_of_ada_dpals_is_algorithm_1_read_line_by_line(exponent: float) -> None:
+    """Items are solved one by one; lambda is outside the sum, where it is public, and grows with
+    released counts as in the authors' code."""
     data = planted(SHAPES["small"], seed=3)
-    before, after = states_of("ada-dpals", data, D, "model.weight_exponent=0.25")
+    choices = ("model.weight_exponent=0.25", f"model.ridge_exponent={exponent}")
+    before, after = states_of("ada-dpals", data, D, *choices)
     assert len(np.unique(before["counts"])) > 10, "weights differ"
     A, b = statistics(data, before, 0.25)
+    ridge = RIDGE * before["counts"] ** exponent
     expected = np.stack(
-        [np.linalg.solve(A[j] + RIDGE * np.eye(D), b[j]) for j in range(len(A))]
+        [np.linalg.solve(A[j] + ridge[j] * np.eye(D), b[j]) for j in range(len(A))]
     )  # l. 7
     np.testing.assert_allclose(after["V"], expected, atol=5e-3 * np.abs(expected).max())
 

@@ -94,7 +94,8 @@ class PublishedSettings:
     charged without amplification. `click_weight` is alpha of Hu et al.; `max_items` 0 keeps all
     items of a user. `own_means`, which no paper has: item vectors are (v_j, b_j / Gamma_u), users
     (u_k, Gamma_u), and a device takes its own mean off its ratings first (`least_squares`).
-    `pseudo_inverse`: Ada-DPALS Alg. 1 l. 7 to the letter.
+    `pseudo_inverse`: Ada-DPALS Alg. 1 l. 7 to the letter. `ridge_exponent`: the ridge of item j is
+    item_ridge c_j^exponent, c_j its released count (.25 in the code of Ada-DPALS' authors).
     """
 
     dimension: int
@@ -115,6 +116,7 @@ class PublishedSettings:
     unit: Literal["user", "example"] = "user"
     own_means: bool = False
     pseudo_inverse: bool = False
+    ridge_exponent: float = 0.0
 
     @property
     def width(self) -> int:

@@ -237,7 +237,7 @@ class PublishedRecipe:
         released = [self.statistics(s, r, answer) for r in range(settings.resamples)]
         if self.inputs is None:
             solve = pseudo_inverse if settings.pseudo_inverse else projected
-            return {"V": solve(released[0], ridge=settings.item_ridge).astype(np.float32)}
+            return {"V": solve(released[0], ridge=self.ridge(state)).astype(np.float32)}
         theta = encoder.from_named_arrays(
             {k: np.asarray(v, np.float32) for k, v in state.items()}, self.inputs
         )
@@ -248,13 +248,18 @@ class PublishedRecipe:
             released.__getitem__,
             resamples=settings.resamples,
             descent=settings.descent,
-            ridge=settings.item_ridge,
+            ridge=self.ridge(state),
             rng=rng,
         ).parameters
         return {
             **encoder.to_named_arrays(moved, self.inputs),
             "V": encoder.forward(moved, self.inputs),
         }
+
+    def ridge(self, state: State) -> Float64s:
+        """(m,) of the items' update, after the counts."""
+        counts = np.asarray(state["counts"], np.float64)
+        return np.asarray(self.settings.item_ridge * counts**self.settings.ridge_exponent)
 
     def statistics(self, s: int, r: int, answer: Release) -> ItemStatistics:
         """(A_j, b_j) in the units of the model: vectors were reported divided by `report_radius`,
