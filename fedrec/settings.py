@@ -323,6 +323,12 @@ class Scenario(Table):
         except ValidationError as failure:
             first = failure.errors()[0]
             key = ".".join(str(part) for part in first["loc"])
+            if first["type"] == "missing":
+                said = known.settings.model_fields[str(first["loc"][0])].description
+                raise ValueError(
+                    f'recipe = "{known.name}" needs own.{key}{f", {said}" if said else ""}: give '
+                    f"--set own.{key}=..., or {key} = ... in the table [own]"
+                ) from None
             near = get_close_matches(key, known.settings.model_fields, n=1)
             meant = (
                 f"; did you mean own.{near[0]}?"

@@ -4,6 +4,7 @@ from pathlib import Path
 import pytest
 
 from fedrec.errors import SettingsError
+from fedrec.registry import BUILT_IN, require
 from fedrec.settings import Scenario, load
 
 SCENARIOS = sorted((Path(__file__).parents[1] / "simulations").glob("*.toml"))
@@ -78,6 +79,7 @@ def test_overrides_reach_every_table_and_bare_words_are_strings() -> None:
         ("privacy.unit=example", "published"),
         ("model.dimension=3", "model.dimension needs"),
         ("model.weights=constant", "max_items_per_user"),
+        ("recipe=privaterec", "needs data.format to be one of mind"),
     ],
 )
 def test_a_wrong_key_or_value_is_named_with_a_remedy(override: str, named: str) -> None:
@@ -85,6 +87,19 @@ def test_a_wrong_key_or_value_is_named_with_a_remedy(override: str, named: str) 
         load(None, [override])
     assert caught.value.remedy
     assert "\n" not in str(caught.value)
+
+
+def test_a_key_that_a_recipe_needs_says_what_it_is_and_how_it_is_given() -> None:
+    needed = {
+        (recipe, key): field
+        for recipe in BUILT_IN
+        for key, field in require(recipe).settings.model_fields.items()
+        if field.is_required()
+    }
+    assert all(field.description for field in needed.values())
+    for recipe, key in needed:
+        with pytest.raises(SettingsError, match=rf"{recipe}.*needs own.{key}, .*own.{key}=\.\.\."):
+            load(None, [f"recipe={recipe}"])
 
 
 @pytest.mark.parametrize(

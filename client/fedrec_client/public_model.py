@@ -14,7 +14,6 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -23,7 +22,7 @@ import numpy.typing as npt
 
 from fedrec.data.ids import plain_id
 from fedrec.data.interactions import Interactions
-from fedrec.errors import SettingsError
+from fedrec.errors import ProtocolError, SettingsError
 from fedrec.factorization.rankers import Model, ranker_of
 from fedrec.factorization.released import model_of
 from fedrec.numerics.segments import tie_keys
@@ -262,16 +261,27 @@ def is_everybodys(
 
 
 def released_model(bundle: Bundle) -> Model | None:
-    """The factorisation model in a bundle, None where there is none."""
+    """The model in a bundle, None where there is none.
+
+    Raises ProtocolError where its arrays do not fit, SettingsError where it needs a PyTorch module
+    that is not here, or is another one."""
     arrays = {
         name.removeprefix("model."): array
         for name, array in bundle.more.items()
         if name.startswith("model.")
     }
     for kind in model_kinds() if arrays else ():
-        with suppress(KeyError):
+        try:
             return model_of(arrays, kind)
+        except KeyError:  # of another kind
+            continue
+        except (ValueError, TypeError) as failure:
+            raise _unfit(f"{failure}") from None
     return None
+
+
+def _unfit(cause: str) -> ProtocolError:
+    return ProtocolError(f"the server's model cannot be used: {cause}", "Do not use this server.")
 
 
 def _unnoised(bundle: Bundle, window: npt.NDArray[np.int32]) -> npt.NDArray[np.float32]:
@@ -287,14 +297,21 @@ def _by_local_solve(
     model: Model, bundle: Bundle, events: Sequence[Clicked], categories: int
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float64]]:
     """Every item that is allowed, best first, by the vector that the device solves from all
-    events."""
+    events.
+
+    Raises ProtocolError where the model has no number for each item."""
     history = _interactions(bundle, events)
     ranker = ranker_of(model)
-    scores = (
-        ranker.item_vectors.astype(np.float64)
-        @ np.asarray(ranker.user_vectors(history), np.float64)[0]
-        + ranker.offset
-    )
+    try:
+        scores = (
+            ranker.item_vectors.astype(np.float64)
+            @ np.asarray(ranker.user_vectors(history), np.float64)[0]
+            + ranker.offset
+        )
+    except ValueError as failure:  # arrays of other shapes
+        raise _unfit(f"{failure}") from None
+    if len(scores) != bundle.size or not np.isfinite(scores).all():
+        raise _unfit(f"it has no score for each of {bundle.size} items")
     rows = np.lexsort((tie_keys(np.arange(len(scores))), -scores))
     if categories:
         rows = rows[bundle.categories[rows] & np.uint64(categories) != 0]

@@ -52,6 +52,7 @@ if __name__ == "__main__":
 
     data = fedrec.Dataset.planted("demo", kind="clicks")
     train, test = data.split()
-    model = fedrec.TorchRecommender(Sequence, epsilon=5, noise="seeded").fit(train)
+    model = fedrec.TorchRecommender(Sequence, epsilon=5).fit(train)
     print(model.guarantee)
     print(fedrec.evaluate(model, test))
+    print(model.save("sequence"))  # for `fedrec serve sequence`, see docs/torch.md

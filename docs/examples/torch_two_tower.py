@@ -34,6 +34,7 @@ if __name__ == "__main__":
 
     data = fedrec.Dataset.planted("demo", kind="clicks")
     train, test = data.split()
-    model = fedrec.TorchRecommender(TwoTower, epsilon=5, noise="seeded").fit(train)
+    model = fedrec.TorchRecommender(TwoTower, epsilon=5).fit(train)
     print(model.guarantee)
     print(fedrec.evaluate(model, test))
+    print(model.save("two-tower"))  # for `fedrec serve two-tower`, see docs/torch.md

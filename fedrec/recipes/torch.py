@@ -59,7 +59,10 @@ class TorchSettings(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    module: str
+    module: str = Field(
+        description='the name of a PyTorch class, for example "towers:TwoTower" of the file that '
+        "the environment variable FEDREC_TORCH_MODULES names (docs/torch.md)"
+    )
     digest: str = Field("", pattern="^([0-9a-f]{64})?$")
     options: dict[str, bool | int | float | str] = Field(default_factory=dict)
     rounds: int = Field(20, ge=1, le=1000)

@@ -13,9 +13,12 @@ released counts, so that what is learned is what popularity does not say. Withou
 third of a person's clicks is predicted from those before, by softmax over all items
 (`next_clicks_loss`).
 
-The module's code is never sent. Each party finds it by name, in this process (`register`) or in the
-entry points `fedrec.torch_modules` of an installed package, and refuses another source by its
-digest. Modules are used in evaluation mode: dropout does nothing, and batch normalisation keeps
+The module's code is never sent. Each party finds it by name, in this process (`register`), in the
+entry points `fedrec.torch_modules` of an installed package, or in a file that the environment
+variable FEDREC_TORCH_MODULES names, and refuses another source by its digest. So a server or a
+model's file holds numbers alone. A module that is sent would be a program of whoever sent it:
+`torch.export.load` of PyTorch 2.13 reads pickles that run code, and TorchScript is deprecated.
+Modules are used in evaluation mode: dropout does nothing, and batch normalisation keeps
 what it began with, so that what is trained is a function of the parameters alone.
 
 Options come from a server's scenario or from a model's file, and set sizes. So they are bounded,
@@ -27,9 +30,12 @@ from __future__ import annotations
 
 import hashlib
 import inspect
+import os
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from importlib import metadata
+from importlib.util import module_from_spec, spec_from_file_location
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -42,6 +48,9 @@ from fedrec.data.interactions import Interactions
 from fedrec.errors import SettingsError
 
 GROUP = "fedrec.torch_modules"
+FILES = "FEDREC_TORCH_MODULES"
+"""Environment variable: Python files with modules, joined as in PATH. Whoever starts a process
+trusts them with it; no other party names a file."""
 Options = Mapping[str, Any]
 Module = Callable[..., nn.Module]
 LARGEST_OPTION = 1 << 16
@@ -54,32 +63,64 @@ _REGISTERED: dict[str, Module] = {}
 
 
 def register(module: Module) -> str:
-    """Make a class known to this process by its name, `package.module:Class`, which is returned.
+    """Make a class known to this process by its name, `package.module:Class`, which is returned;
+    one of a script has the name that the script's file gives it elsewhere.
 
     Raises SettingsError where it is none."""
     if not issubclass(type(module), type):
         raise SettingsError(
             f"a {type(module).__name__} is no class of a module", "Give the class, not an instance."
         )
-    name = f"{module.__module__}:{module.__qualname__}"
+    home = module.__module__
+    if home == "__main__":
+        home = Path(getattr(sys.modules[home], "__file__", None) or home).stem
+    name = f"{home}:{module.__qualname__}"
     _REGISTERED[name] = module
     return name
 
 
 def found(name: str) -> Module:
-    """The class of this name: registered here, or named by an installed package.
+    """The class of this name: registered here, or named by an installed package, or of a file of
+    `FILES`.
 
     Raises SettingsError where there is none; nothing is imported because of a name alone."""
     for point in metadata.entry_points(group=GROUP, name=name):
         loaded: Module = point.load()
         return loaded
     if name not in _REGISTERED:
+        _register_of_files(name)
+    if name not in _REGISTERED:
         raise SettingsError(
             f"there is no module {name!r} here",
-            f"Call fedrec.TorchRecommender(Class) of the class first, or install the package that "
-            f"names it in its entry points {GROUP!r}.",
+            f"Name its file in {FILES}, install the package that names it in its entry points "
+            f"{GROUP!r}, or in Python call fedrec.TorchRecommender(Class) first.",
         )
     return _REGISTERED[name]
+
+
+def _register_of_files(name: str) -> None:
+    """Run the file of `FILES` that has the name's first part, unless it is imported, and register
+    the class.
+
+    Raises SettingsError where it cannot be run."""
+    stem, _, own = name.partition(":")
+    for path in map(Path, filter(None, os.environ.get(FILES, "").split(os.pathsep))):
+        spec = spec_from_file_location(stem, path)
+        if path.stem != stem or spec is None or spec.loader is None:
+            continue
+        if stem not in sys.modules:
+            sys.modules[stem] = module_from_spec(spec)  # where `digest_of` looks for its source
+            try:
+                spec.loader.exec_module(sys.modules[stem])
+            except Exception as failure:  # whatever a person's own file raises
+                del sys.modules[stem]
+                raise SettingsError(
+                    f"{path} cannot be run: {type(failure).__name__}: {failure}",
+                    f"Correct {FILES}.",
+                ) from failure
+        module = getattr(sys.modules[stem], own, None)
+        if isinstance(module, type) and issubclass(module, nn.Module):
+            register(module)
 
 
 def digest_of(module: Module) -> str:

@@ -12,15 +12,20 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from fedrec.arrays import Float32s, Float64s
 from fedrec.data.interactions import Interactions
+from fedrec.errors import SettingsError
 from fedrec.storage import parsed_json
 from fedrec.torch_modules.contract import clicks_in_order, made, with_numbers
 from fedrec.torch_modules.gradient import one_thread
 
 Arrays = Mapping[str, npt.NDArray[np.generic]]
+
+
+_WORDS: Mapping[str, type] = {"name": str, "digest": str, "options": dict, "most": int}
+"""What `TorchModel.about` holds, and nothing else."""
 
 
 @dataclass(frozen=True)
@@ -49,38 +54,43 @@ class TorchModel:
         """The model of a released file.
 
         Raises SettingsError where the module is not known here, or is another one, ValueError where
-        arrays do not fit each other."""
+        arrays do not fit each other, or hold what is no number."""
         about = np.asarray(arrays["about"], np.uint8).tobytes().decode()
         numbers, features, popular = (
             np.asarray(arrays[name], np.float32) for name in ("numbers", "features", "popular")
         )
         if (numbers.ndim, features.ndim) != (1, 2) or popular.shape != features.shape[:1]:
             raise ValueError("its arrays do not fit each other")
+        if not all(np.isfinite(array).all() for array in (numbers, features, popular)):
+            raise ValueError("its arrays hold what is no number")
         found = TorchModel(numbers, features, popular, about)
-        assert found.module is not None  # made now, so that a missing one is told when loading
+        assert found.item_vectors is not None  # now, so that a missing module is told when loading
         return found
 
     @cached_property
     def module(self) -> nn.Module:
         """The module with these parameters."""
-        fresh = made(
-            self._told["name"],
-            self._told["digest"],
-            self.features,
-            self._told["options"],
-            numbers=len(self.numbers),
-        )
+        told = self._told
+        size = len(self.numbers)
+        fresh = made(told["name"], told["digest"], self.features, told["options"], numbers=size)
         return with_numbers(fresh, self.numbers)
 
     @cached_property
-    def _told(self) -> Any:
-        return parsed_json(self.about)
+    def _told(self) -> dict[str, Any]:
+        """Raises ValueError where a file says something else."""
+        told = parsed_json(self.about)
+        whole = isinstance(told, dict) and told.keys() == _WORDS.keys()
+        if not (whole and all(isinstance(told[key], kind) for key, kind in _WORDS.items())):
+            raise ValueError(f"about holds more or less than {', '.join(_WORDS)}")
+        if not 2 <= told["most"] <= 10_000:  # as `recipes.torch` has it
+            raise ValueError(f"about.most is {told['most']}, expected 2 to 10000")
+        return dict(told)
 
     @cached_property
     def item_vectors(self) -> Float32s:
         """(m, d + 1): V, and popularity."""
         with torch.no_grad(), one_thread():
-            V = self.module.items().numpy()  # type: ignore[operator]  # see the contract
+            V = self._made("items", shape=(len(self.popular), -1))
         return np.column_stack([V, self.popular]).astype(np.float32)
 
     def user_vectors(self, history: Interactions) -> Float64s:
@@ -88,13 +98,31 @@ class TorchModel:
         V = torch.from_numpy(self.item_vectors[:, :-1].copy())
         found = np.zeros((history.num_users, V.shape[1] + 1))
         found[:, -1] = 1.0
-        most = int(self._told["most"])
+        most = self._told["most"]
         with torch.no_grad(), one_thread():
             for row, clicked in zip(found, clicks_in_order(history, most), strict=True):
                 if len(clicked):
-                    u = self.module.user(torch.from_numpy(clicked), V)  # type: ignore[operator]
-                    row[:-1] = u.numpy()
+                    own = torch.from_numpy(clicked)
+                    row[:-1] = self._made("user", own, V, shape=(V.shape[1],))
         return found
+
+    def _made(self, method: str, *given: Tensor, shape: tuple[int, ...]) -> Float32s:
+        """What the module's method returns; -1 stands for any length.
+
+        Raises SettingsError where it fails, or returns something else."""
+        module = self.module
+        try:
+            value: Tensor = getattr(module, method)(*given)
+            fits = [wanted in {-1, n} for wanted, n in zip(shape, value.shape, strict=True)]
+            if not all(fits) or not value.isfinite().all():
+                raise ValueError(f"found shape {tuple(value.shape)}, or what is no number")
+        except Exception as failure:  # whatever a person's own module raises
+            raise SettingsError(
+                f"{method}() of {self._told['name']!r} returns no numbers of shape {shape}: "
+                f"{type(failure).__name__}: {failure}",
+                "Correct it, or train with a smaller own.learning_rate.",
+            ) from failure
+        return value.numpy()
 
     def arrays(self) -> Arrays:
         """What is written into the released file."""

@@ -14,8 +14,9 @@ import signal
 import subprocess
 import sys
 import tomllib
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -33,6 +34,7 @@ from fedrec.run.data.datasets import load_dataset, load_split
 from fedrec.run.job import Carried, Job, Runtime
 from fedrec.run.training import Training
 from fedrec.settings import Scenario, load
+from fedrec.torch_modules.contract import FILES
 from fedrec_app import client_app, server_app
 from fedrec_simulations.runtimes.deployment_files import PartyFiles
 from fedrec_simulations.runtimes.in_process import parties_of
@@ -58,9 +60,9 @@ def config(folder: Path, **more: str | float) -> dict[str, Any]:
     return shipped | {"folder": str(folder), "set": " ".join(SHORT)} | more
 
 
-def loopback(folder: Path, *more: str) -> bytes:
+def loopback(folder: Path, *more: str, short: Sequence[str] = SHORT) -> bytes:
     """The released model's file, of the scenario that `config` names."""
-    words = [f"run.directory={folder}", "privacy.epsilon=5.0", *SHORT, *more]
+    words = [f"run.directory={folder}", "privacy.epsilon=5.0", *short, *more]
     simulate.run(load(ROOT / "simulations" / "planted.toml", words), name="alone", quiet=True)
     (model,) = folder.glob(f"alone-*/{MODEL}")
     return model.read_bytes()
@@ -113,6 +115,27 @@ def test_a_supernode_that_does_not_say_whose_client_it_is_hears_how() -> None:
     with pytest.raises(SettingsError, match="whose client") as caught:
         client_app.app(message, context)
     assert "--node-config" in caught.value.remedy
+
+
+@pytest.mark.processes
+def test_a_pytorch_module_is_trained_by_the_app_as_by_loopback(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Server and clients find it in the file that the environment names."""
+    monkeypatch.setenv(FILES, str(ROOT / "tests" / "torch_modules" / "outside_module.py"))
+    torch = ["data.kind=clicks", "recipe=torch", "own.module=outside_module:Mean", "own.rounds=1"]
+    words = [*torch, "compare.epsilons=[]", "data.preset=small", "privacy.noise=seeded"]
+    chosen = config(tmp_path / "runs", set=" ".join(words))
+    nodes = {
+        FIRST_NODE + n: partial(
+            lambda placed, message, _: client_app.app(message, placed),
+            Context(RUN_ID, 0, {"partition-id": n}, RecordDict(), chosen),
+        )
+        for n in range(CLIENTS)
+    }
+    server_app.app(InProcessGrid(nodes), Context(RUN_ID, 1, {}, RecordDict(), chosen))
+    (model,) = (tmp_path / "runs").glob(f"flwr-{RUN_ID}-*/{MODEL}")
+    assert model.read_bytes() == loopback(tmp_path, short=words)
 
 
 @pytest.mark.processes

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import inspect
 import json
 import math
 import os
@@ -29,12 +31,16 @@ from fedrec.federation.reports import within_radius
 from fedrec.news.messages import scenario_of
 from fedrec.randomness import Streams
 from fedrec.recipes import Prepared, prepare
+from fedrec.serving.bundle import Bundle, read
 from fedrec.settings import validated
 from fedrec.testing import RecipeContract
 from fedrec.torch_modules import contract
 from fedrec.torch_modules.contract import clicks_in_order, digest_of, found, register
 from fedrec.torch_modules.gradient import STEP, client_steps
 from fedrec.torch_modules.model import TorchModel
+from fedrec_client.public_model import best
+from tests.recommend.conftest import HISTORY, write_bundle
+from tests.recommend.conftest import ITEMS as BUNDLED
 from tests.torch_modules.outside_module import Mean
 
 ROOT = Path(__file__).parents[2]
@@ -174,8 +180,6 @@ def test_a_step_of_the_server_is_fedadam_on_the_mean_gradient() -> None:
 def test_another_source_or_an_unknown_module_is_refused_in_words(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    made, question = asked(digest="0" * 64) if False else asked()
-    assert made is not None
     with pytest.raises(SettingsError, match="is another one here"):
         asked(digest="0" * 64)
     monkeypatch.setattr(contract, "_REGISTERED", {})
@@ -183,7 +187,6 @@ def test_another_source_or_an_unknown_module_is_refused_in_words(
         found(NAME)
     with pytest.raises(SettingsError, match="there is no module"):
         found("os:system")  # nothing is imported because of a name
-    assert question is not None
     assert len(digest_of(Mean)) == 64
 
 
@@ -195,12 +198,91 @@ def test_a_model_is_saved_loaded_and_verified(tmp_path: Path) -> None:
     again = fedrec.load(folder)
     lists = [m.recommend(history=["3", "14"], k=9) for m in (model, again)]
     assert lists[0].equals(lists[1])
+    arrays = {f"model.{name}": array for name, array in again.released.model.arrays().items()}
+    clicked = [(again.released.rows[item], None) for item in ("3", "14")]
+    rows, _ = best(bundle(tmp_path, arrays), NOBODY, clicked, k=9, categories=0)
+    assert lists[0]["item"].to_list() == [again.released.item_ids[row] for row in rows]
     assert model.guarantee.unit == "user"
     assert fedrec.verify(folder).difference == 0.0  # made again from its releases
     with pytest.warns(GenericListWarning):  # everybody's list, by released counts
         nobody = model.recommend(history=[], k=5)["score"].to_list()
     assert nobody == sorted(model.released.model.popular.tolist(), reverse=True)[:5]
     assert fedrec.evaluate(model, test, controls=False).metrics["ndcg@10"] > 0
+
+
+def bundle(folder: Path, arrays: dict[str, np.ndarray]) -> Bundle:
+    """A bundle of clicks with these arrays of a model."""
+    write_bundle(folder / "b.safetensors", about={"family": "clicks"}, **arrays)
+    return read(folder / "b.safetensors")
+
+
+SAID = {"name": NAME, "digest": digest_of(Mean), "options": {}, "most": 100}
+NOBODY = np.full(HISTORY, -1, np.int32)
+STRANGE: list[tuple[dict[str, Any], dict[str, Any], str]] = [
+    ({"name": "os:system"}, {}, "there is no module"),
+    ({"digest": "0" * 64}, {}, "is another one here"),
+    ({"options": {"width": 60_000}}, {}, "learn 7200000 numbers"),
+    ({"options": [3]}, {}, "more or less than name"),
+    ({"most": math.nan}, {}, "NaN is no number"),
+    ({"most": 10**9}, {}, "about.most"),
+    ({"code": "import os"}, {}, "more or less than name"),
+    ({}, {"about": np.frombuffer(b"[" * 200_000, np.uint8)}, "nests too deep"),
+    ({}, {"about": np.array([255], np.uint8)}, "decode byte"),
+    ({}, {"numbers": np.full(BUNDLED * 3, np.nan, np.float32)}, "no number"),
+    ({}, {"numbers": np.full(BUNDLED * 3, 3e38, np.float32)}, "returns no numbers"),
+    ({}, {"numbers": np.zeros(7, np.float32)}, "and 7 numbers are here"),
+    ({}, {"numbers": np.zeros((3, BUNDLED), np.float32)}, "do not fit each other"),
+    ({}, {"popular": np.full(BUNDLED, np.inf, np.float32)}, "no number"),
+    ({}, {"features": np.zeros((BUNDLED, 9), np.float32)}, "learn 387 numbers"),
+    ({}, {"new.vectors": np.zeros((2, 4), np.float32)}, "no score for each"),
+    ({}, {"new.vectors": np.zeros((2, 9), np.float32)}, "must match exactly"),
+]
+
+
+@pytest.mark.parametrize(("words", "arrays", "said"), STRANGE)
+def test_a_bundle_with_another_module_s_or_a_strange_model_is_refused_in_words(
+    words: dict[str, Any], arrays: dict[str, Any], said: str, tmp_path: Path
+) -> None:
+    whole = {
+        "numbers": np.ones(BUNDLED * 3, np.float32),
+        "features": np.zeros((BUNDLED, 0), np.float32),
+        "popular": np.zeros(BUNDLED, np.float32),
+        "about": np.frombuffer(json.dumps(SAID | words).encode(), np.uint8),
+    }
+    strange = {f"model.{name}": array for name, array in (whole | arrays).items()}
+    with pytest.raises(FedRecError, match=said):
+        best(bundle(tmp_path, strange), NOBODY, [(3, None), (8, None)], k=5, categories=0)
+
+
+def test_a_file_that_the_environment_names_is_found_and_no_other(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    own, broken = tmp_path / "own_towers.py", tmp_path / "own_broken.py"
+    own.write_text(Path(inspect.getfile(Mean)).read_text() + "\nfrom torch.nn import Linear\n")
+    broken.write_text("raise OSError('no disk')")
+    monkeypatch.setenv(contract.FILES, f"{broken}{os.pathsep}{own}")
+    assert digest_of(found("own_towers:Mean")) == hashlib.sha256(own.read_bytes()).hexdigest()
+    for name in ("own_towers:Linear", "own_towers:torch", "own_towers", "os:system", ""):
+        with pytest.raises(SettingsError, match="there is no module"):
+            found(name)
+    with pytest.raises(SettingsError, match="cannot be run: OSError: no disk"):
+        found("own_broken:Mean")
+    monkeypatch.setattr(sys.modules["__main__"], "__file__", str(own), raising=False)
+    monkeypatch.setattr(Mean, "__module__", "__main__")
+    assert register(Mean) == "own_towers:Mean"  # as the script's class is called elsewhere
+    monkeypatch.undo()
+    del sys.modules["own_towers"]
+
+
+@pytest.mark.parametrize("answer", [torch.zeros(4), torch.zeros(1), torch.full((3,), torch.nan), 7])
+def test_a_module_that_makes_something_else_of_a_history_is_told_so(
+    answer: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Mean, "user", lambda *_: answer)
+    numbers, features = np.zeros(ITEMS * 3, np.float32), np.zeros((ITEMS, 0), np.float32)
+    model = TorchModel.of(SAID, numbers, features, np.zeros(ITEMS, np.float32))
+    with pytest.raises(SettingsError, match=r"user\(\) of .* returns no numbers of shape \(3,\)"):
+        model.user_vectors(people(3))
 
 
 def test_without_noise_a_planted_taste_is_found() -> None:
