@@ -1,4 +1,4 @@
-"""Ports for programs that tests start."""
+"""Ports for programs that tests start, and what is read from them."""
 
 import socket
 
@@ -10,3 +10,11 @@ def free_port(host: str) -> int:
     with socket.socket() as probe:
         probe.bind((host, 0))
         return int(probe.getsockname()[1])
+
+
+def until_closed(open_line: socket.socket) -> bytes:
+    """All that is still sent."""
+    content = b""
+    while part := open_line.recv(65_536):
+        content += part
+    return content

@@ -7,11 +7,8 @@ from __future__ import annotations
 
 import gzip
 import os
-import resource
-import signal
 import socket
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -26,9 +23,8 @@ from fedrec.operations.pins import read_pins
 from fedrec.serving import bundle
 from fedrec.settings_tables import read_toml
 from fedrec_client.clicks import read_clicks
+from tests.limits import limited
 
-LONGEST_S = 20
-"""A walk on a busy machine; what waits for a pipe or reads a device never ends."""
 MOST_BYTES = 3 << 30
 """Of memory beyond what the tests have."""
 
@@ -71,25 +67,6 @@ FILES: dict[str, Callable[[Path], object]] = {
 }
 
 
-@contextmanager
-def _bounded() -> Iterator[None]:
-    """Time and memory of what is within."""
-
-    def over(*_: object) -> None:
-        raise AssertionError("it has not ended")
-
-    before = resource.getrlimit(resource.RLIMIT_AS)
-    now = int(Path("/proc/self/statm").read_text().split()[0]) * os.sysconf("SC_PAGE_SIZE")
-    resource.setrlimit(resource.RLIMIT_AS, (now + MOST_BYTES, before[1]))
-    signal.signal(signal.SIGALRM, over)
-    signal.alarm(LONGEST_S)
-    try:
-        yield
-    finally:
-        signal.alarm(0)
-        resource.setrlimit(resource.RLIMIT_AS, before)
-
-
 READERS: dict[str, tuple[str, Callable[[Path], object]]] = {
     "JSON": ("a.json", storage.read_json),
     "arrays": ("a.safetensors", storage.read_arrays),
@@ -127,7 +104,7 @@ def test_a_reader_refuses_what_is_no_file_of_its_kind(
         monkeypatch.chdir(folder)
         name, read = READERS[reader]
         make(folder / name)
-        with _bounded():
+        with limited(MOST_BYTES):
             try:
                 read(folder / name)
             except (FedRecError, OSError):  # which the command line says in a line
@@ -176,7 +153,7 @@ def test_a_command_refuses_a_stranger_s_file_in_words(
         (folder / name).parent.mkdir(exist_ok=True)
         make(folder / name)
         given = [word.format(file=folder / name, folder=folder) for word in words]
-        with _bounded():
+        with limited(MOST_BYTES):
             code = guarded(given)
         said = capsys.readouterr().err
         # a history may hold ids that nobody knows, and then there is no server
@@ -194,7 +171,7 @@ def test_a_line_and_a_table_have_bounds(tmp_path: Path, monkeypatch: pytest.Monk
     }
     for name, content in cases.items():
         (tmp_path / name).write_bytes(content)
-        with _bounded():
+        with limited(MOST_BYTES):
             assert guarded(["train", str(tmp_path / name), "-o", str(tmp_path / "out")]) == 3
     _zip_bomb(tmp_path / "a.csv.gz")
     with pytest.raises(DataError, match="unpacks to more than"):

@@ -11,9 +11,6 @@ from __future__ import annotations
 import hashlib
 import io
 import json
-import os
-import resource
-import signal
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
 from dataclasses import replace
@@ -66,12 +63,11 @@ from tests.client.conftest import Run
 from tests.client.test_with_the_aggregator import opened
 from tests.device.test_odd_values import PLAN, QUESTION, TERMS
 from tests.factorization.test_recipes import FEATURES, RECIPES, kind_of, some_events
+from tests.limits import limited
 from tests.sharing import reports as invented
 from tests.torch_modules.registered import TORCH
 
 HUGE = (10**5, 10**9, 2**62)
-LONGEST_S = 20
-"""Of one reader on a busy machine: ten to the nine steps of Python take a minute or more."""
 MOST_BYTES = 2 << 30
 """Of memory beyond what is there; a question may have arrays of half of that."""
 
@@ -79,28 +75,17 @@ MOST_BYTES = 2 << 30
 @contextmanager
 def bounded() -> Iterator[None]:
     """Time and memory of what is within, which ends in nothing but a typed error."""
-
-    def over(*_: object) -> None:
-        raise AssertionError("it has not ended")
-
-    before = resource.getrlimit(resource.RLIMIT_AS)
-    now = int(Path("/proc/self/statm").read_text().split()[0]) * os.sysconf("SC_PAGE_SIZE")
-    resource.setrlimit(resource.RLIMIT_AS, (now + MOST_BYTES, before[1]))
-    signal.signal(signal.SIGALRM, over)
-    signal.alarm(LONGEST_S)
-    try:
-        yield
-    except (FedRecError, ValueError) as refusal:
-        cause: BaseException | None = refusal
-        while cause is not None:  # memory that was asked for, and not there, is no refusal
-            said = f"{cause} {cause.args}"
-            assert not isinstance(cause, MemoryError), said
-            assert "allocat" not in said.lower(), said
-            assert "memory" not in said.lower(), said
-            cause = cause.__context__
-    finally:
-        signal.alarm(0)
-        resource.setrlimit(resource.RLIMIT_AS, before)
+    with limited(MOST_BYTES):
+        try:
+            yield
+        except (FedRecError, ValueError) as refusal:
+            cause: BaseException | None = refusal
+            while cause is not None:  # memory that was asked for, and not there, is no refusal
+                said = f"{cause} {cause.args}"
+                assert not isinstance(cause, MemoryError), said
+                assert "allocat" not in said.lower(), said
+                assert "memory" not in said.lower(), said
+                cause = cause.__context__
 
 
 def with_huge(document: Any) -> Iterator[tuple[str, Any]]:

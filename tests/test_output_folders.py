@@ -39,7 +39,9 @@ def calls(name: str) -> set[str]:
     found = set[str]()
     for room in PRODUCT:
         for path in (ROOT / room).rglob("*.py"):
-            tree = ast.parse(path.read_text())
+            if name not in (text := path.read_text()):
+                continue
+            tree = ast.parse(text)
             names = {node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
             names |= {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
             if name in names and ".venv" not in path.parts:

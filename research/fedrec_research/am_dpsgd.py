@@ -44,16 +44,16 @@ from fedrec.randomness import Streams
 from fedrec.recipes.descent_choices import KEYS, descent
 from fedrec.registry import RecipeSpec, whole_scenario
 from fedrec.settings import RecipeScenario
+from fedrec_research.encoder_descent.descent import clipped, require_bounded
+from fedrec_research.encoder_descent.recipe import descent_settings, rows_of_items
 from fedrec_research.feature_rows import (
     FeatureSettings,
-    feature_rows,
     padded_rows,
     rows_of_question,
     sorted_rows,
 )
 
 STEP = "am-dpsgd/two-layers"
-_DIVERGED = 1e4  # weights begin near 1; beyond, the next steps overflow
 
 
 @dataclass(frozen=True)
@@ -119,11 +119,7 @@ class TwoLayerDescent:
         P = len(E)
         E = E + eta * (found[0 : 2 * P : 2] - plain.item_ridge * (self.rows.T @ (V @ W.T)))
         W = W + eta * (found[1 : 2 * len(W) : 2] - plain.item_ridge * (H.T @ V))
-        if not max(np.abs(E).max(), np.abs(W).max()) < _DIVERGED:
-            raise SettingsError(
-                f"the item encoder diverged at step {t} of {plain.steps}",
-                "Lower the learning rate or the ridge.",
-            )
+        require_bounded(t, plain.steps, E, W)
         anew = t % self.settings.gradients == 0
         anchor = (self.rows @ E) @ W if anew else state["solved_on"]
         return {**state, "E": E, "W": W, "solved_on": anchor, "round": np.array(t + 1)}
@@ -153,9 +149,7 @@ def _report(
 ) -> Reports:
     """Minus half the gradient of the batch's examples in (E, W), each clipped, over Gamma_g."""
     public = question.public
-    H, W, old, omega = (
-        np.asarray(public[name], np.float64) for name in ("hidden", "W", "solved_on", "weights")
-    )
+    H, W, old = (np.asarray(public[name], np.float64) for name in ("hidden", "W", "solved_on"))
     W = W[: W.shape[1]]
     mean = float(public["mean"])
     none = np.zeros(len(old))
@@ -171,8 +165,7 @@ def _report(
     hidden = (H**2).sum(1)[items]
     of_hidden, of_users = segments.row_squares(above), segments.row_squares(U)
     sizes = np.sqrt(bags * of_hidden[users] + hidden * of_users[users])
-    weights = omega[items] / segments.sums(mine.user_ptr, omega[items])[users]
-    cut = weights * residuals / np.maximum(np.abs(residuals) * sizes, chosen.radius)
+    cut = clipped(question, mine, residuals, sizes, chosen.radius)
     return _reported(question, mine, cut, (X, H), (above, U))
 
 
@@ -213,9 +206,8 @@ def build(scenario: RecipeScenario, facts: RecipeFacts) -> Prepared:
             f"{facts.num_items}",
             "Lower model.dimension.",
         )
-    features = facts.features if scenario.model.encoder != "id" and scenario.data.features else None
     of_features = FeatureSettings(least_share=0.0, rarity=0.5, identity=0.0)
-    rows = feature_rows(features, facts.num_items, of_features)
+    rows = rows_of_items(scenario, facts, of_features)
     recipe = TwoLayerDescent(descent(settings, facts), layers, rows)
     return Prepared(recipe, two_layer_steps(settings, layers), recipe.plan)
 
@@ -228,22 +220,13 @@ def client_steps(
 
 
 def settings_of(scenario: RecipeScenario) -> tuple[DescentSettings, TwoLayerSettings]:
-    """The scenario's values, as in `recipes.noisy_descent.settings_of`; Gamma_g is 1 where it is
-    left open. Steps of all outer steps together are what is accounted."""
+    """The scenario's values; Gamma_g is 1 where it is left open."""
     chosen = scenario.model
-    epsilon = scenario.privacy.epsilon
-    gradients = chosen.encoder_steps or 1
-    descent = DescentSettings(
-        dimension=chosen.dimension or (1 if epsilon < 0.75 else 2 if epsilon < 15 else 3),
-        steps=gradients * (chosen.steps or (6 if epsilon < 3 else 12 if epsilon < 15 else 16)),
-        rate=chosen.learning_rate or 3.0,
-        user_ridge=chosen.user_ridge or 2.0,
-        item_ridge=chosen.item_ridge or 0.01,
-        start_std=1.0,
-        biases=False,
+    layers = TwoLayerSettings(
+        chosen.encoder_steps or 1, chosen.gradient_radius or 1.0, chosen.example_share
     )
-    layers = TwoLayerSettings(gradients, chosen.gradient_radius or 1.0, chosen.example_share)
-    return descent, layers
+    plain = descent_settings(scenario, rate=3.0, item_ridge=0.01, start_std=1.0, biases=False)
+    return plain, layers
 
 
 SPEC = RecipeSpec(

@@ -10,40 +10,15 @@ import numpy as np
 import pytest
 import torch
 
-from fedrec.data.features import PublicFeatures
-from fedrec.data.interactions import Interactions
 from fedrec.data.planted import SHAPES, planted
 from fedrec.errors import SettingsError
 from fedrec.factorization import example_choice
-from fedrec.factorization.facts import PublicFacts
-from fedrec.federation.messages import RoundDone, train
-from fedrec.federation.reports import squared_norms
-from fedrec.in_process import Loopback
-from fedrec.privacy.accounting import Ledger
 from fedrec.randomness import Streams
-from fedrec.recipes import Prepared, prepare
 from fedrec.registry import require
 from fedrec.settings import load
 from fedrec_research.am_dpsgd import TwoLayerDescent
 from fedrec_research.feature_rows import FeatureSettings, feature_rows
-
-
-def prepared_for(ratings: Interactions, features: PublicFeatures | None, *keys: str) -> Prepared:
-    facts = PublicFacts(
-        ratings.num_users,
-        ratings.num_items,
-        ratings.kind,
-        ratings.value_range,
-        features,
-        Streams(1),
-    )
-    return prepare(load(None, ["recipe=am-dpsgd", *keys]), facts)
-
-
-def rounds_of(ratings: Interactions, made: Prepared) -> list[RoundDone]:
-    link = Loopback(ratings, made.steps, made.plan, Streams(1), Ledger(made.plan.guarantee))
-    return list(train(made.recipe, link, made.recipe.begin()))
-
+from research.tests.encoder_rounds import prepared_for, require_bounded_reports, rounds_of
 
 TWO_LAYERS = (
     "model.dimension=3",
@@ -63,7 +38,7 @@ def test_a_step_of_two_layers_is_algorithm_6_read_line_by_line() -> None:
     dataset = planted(SHAPES["small"], seed=3)
     ratings = dataset.interactions
     radius = 0.5
-    made = prepared_for(ratings, dataset.features, *TWO_LAYERS)
+    made = prepared_for("am-dpsgd", ratings, dataset.features, *TWO_LAYERS)
     counted, stepped = rounds_of(ratings, made)
     X = feature_rows(
         dataset.features,
@@ -114,7 +89,7 @@ def test_gradients_are_those_of_opacus_clipped_example_by_example() -> None:
     ratings = dataset.interactions
     radius = 0.5
     keys = [key for key in TWO_LAYERS if "example_share" not in key]
-    made = prepared_for(ratings, dataset.features, *keys)
+    made = prepared_for("am-dpsgd", ratings, dataset.features, *keys)
     counted, stepped = rounds_of(ratings, made)
     of_features = FeatureSettings(least_share=0.0, rarity=0.5, identity=0.0)
     X = feature_rows(dataset.features, ratings.num_items, of_features).toarray()
@@ -152,26 +127,13 @@ def test_gradients_are_those_of_opacus_clipped_example_by_example() -> None:
 
 
 def test_no_user_moves_a_release_by_more_than_its_radius() -> None:
-    """Whatever its ratings: at the far ends of the scale, on few items and on all."""
-    dataset = planted(SHAPES["small"], seed=3)
-    m, (low, high) = dataset.interactions.num_items, dataset.interactions.value_range
-    lists = [np.arange(m), np.array([0]), np.arange(0, m, 2), np.arange(5)]
-    ptr = np.cumsum([0, *map(len, lists)])
-    ends = np.where(np.arange(ptr[-1]) % 2, low, high)
-    items = np.concatenate(lists).astype(np.int32)
-    extreme = Interactions(ptr.astype(np.int64), items, ends.astype(np.float32), m, (low, high))
-    made = prepared_for(extreme, dataset.features, *TWO_LAYERS, "model.example_share=1")
-    counted, _ = rounds_of(extreme, made)
-    question = made.recipe.ask(counted.state)
-    assert question is not None
-    norms = squared_norms(made.steps[question.step](question, extreme), question.releases)
-    assert 0.25 < norms.max() <= 1  # and the bound is no idle one
+    require_bounded_reports("am-dpsgd", *TWO_LAYERS, "model.example_share=1")
 
 
 def test_the_name_means_algorithm_6_on_ratings_with_or_without_features() -> None:
     """The registry's recipe is the class that the tests above read; ids are features of none."""
     ratings = planted(SHAPES["small"], seed=3).interactions
-    made = prepared_for(ratings, None, "model.steps=1")
+    made = prepared_for("am-dpsgd", ratings, None, "model.steps=1")
     assert isinstance(made.recipe, TwoLayerDescent)
     assert made.recipe.rows.shape == (ratings.num_items, ratings.num_items + 1)
     assert require("am-dpsgd").kinds == ("ratings",)
@@ -183,6 +145,6 @@ def test_the_name_means_algorithm_6_on_ratings_with_or_without_features() -> Non
 def test_a_rate_that_diverges_is_told_in_words() -> None:
     dataset = planted(SHAPES["small"], seed=3)
     keys = ("model.steps=12", "model.learning_rate=900", "privacy.epsilon=inf")
-    made = prepared_for(dataset.interactions, dataset.features, *keys)
+    made = prepared_for("am-dpsgd", dataset.interactions, dataset.features, *keys)
     with pytest.raises(SettingsError, match="the item encoder diverged at step"):
         rounds_of(dataset.interactions, made)

@@ -11,35 +11,14 @@ import pytest
 from scipy import sparse
 
 from fedrec.data.features import FeatureBag, PublicFeatures
-from fedrec.data.interactions import Interactions
 from fedrec.data.planted import SHAPES, planted
 from fedrec.errors import SettingsError
 from fedrec.factorization.facts import PublicFacts
-from fedrec.federation.messages import RoundDone, train
-from fedrec.federation.reports import squared_norms
-from fedrec.in_process import Loopback
-from fedrec.privacy.accounting import Ledger
 from fedrec.randomness import Streams
-from fedrec.recipes import Prepared, prepare
+from fedrec.recipes import prepare
 from fedrec.settings import load
 from fedrec_research.feature_rows import FeatureSettings, feature_rows
-
-
-def prepared_for(ratings: Interactions, features: PublicFeatures | None, *keys: str) -> Prepared:
-    facts = PublicFacts(
-        ratings.num_users,
-        ratings.num_items,
-        ratings.kind,
-        ratings.value_range,
-        features,
-        Streams(1),
-    )
-    return prepare(load(None, ["recipe=encoder-descent", *keys]), facts)
-
-
-def rounds_of(ratings: Interactions, made: Prepared) -> list[RoundDone]:
-    link = Loopback(ratings, made.steps, made.plan, Streams(1), Ledger(made.plan.guarantee))
-    return list(train(made.recipe, link, made.recipe.begin()))
+from research.tests.encoder_rounds import prepared_for, require_bounded_reports, rounds_of
 
 
 def test_rows_are_common_bags_of_norm_1_an_entry_of_their_own_and_a_one() -> None:
@@ -73,7 +52,7 @@ def test_a_release_is_the_sum_of_normalised_gradients_and_users_are_solved_once_
         "model.user_ridge=4",
         "privacy.epsilon=inf",
     )
-    made = prepared_for(ratings, dataset.features, *keys)
+    made = prepared_for("encoder-descent", ratings, dataset.features, *keys)
     counted, first, second = rounds_of(ratings, made)
     X = feature_rows(
         dataset.features,
@@ -100,7 +79,11 @@ def test_a_release_is_the_sum_of_normalised_gradients_and_users_are_solved_once_
 def test_without_biases_item_vectors_and_users_vectors_are_all_there_is() -> None:
     dataset = planted(SHAPES["small"], seed=3)
     made = prepared_for(
-        dataset.interactions, dataset.features, "model.biases=false", "model.steps=2"
+        "encoder-descent",
+        dataset.interactions,
+        dataset.features,
+        "model.biases=false",
+        "model.steps=2",
     )
     model = made.recipe.model(rounds_of(dataset.interactions, made)[-1].state)
     means, ones = np.asarray(model.user_vectors(dataset.interactions))[:, -2:].T
@@ -111,7 +94,7 @@ def test_without_biases_item_vectors_and_users_vectors_are_all_there_is() -> Non
 
 def test_every_gradient_is_charged() -> None:
     ratings = planted(SHAPES["small"], seed=3).interactions
-    made = prepared_for(ratings, None, "model.steps=3", "model.encoder_steps=4")
+    made = prepared_for("encoder-descent", ratings, None, "model.steps=3", "model.encoder_steps=4")
     assert (
         len([release for release in made.plan.releases if release.name.startswith("gradient/")])
         == 12
@@ -137,7 +120,7 @@ def test_as_printed_each_example_is_clipped_and_weighed_and_the_step_is_plain() 
     ratings = dataset.interactions
     d = 3
     radius = 0.5
-    made = prepared_for(ratings, dataset.features, *PRINTED)
+    made = prepared_for("encoder-descent", ratings, dataset.features, *PRINTED)
     counted, stepped = rounds_of(ratings, made)
     X = feature_rows(
         dataset.features,
@@ -170,26 +153,13 @@ def test_as_printed_each_example_is_clipped_and_weighed_and_the_step_is_plain() 
 
 
 def test_no_user_moves_a_release_by_more_than_its_radius() -> None:
-    """Whatever its ratings: at the far ends of the scale, on few items and on all."""
-    dataset = planted(SHAPES["small"], seed=3)
-    m, (low, high) = dataset.interactions.num_items, dataset.interactions.value_range
-    lists = [np.arange(m), np.array([0]), np.arange(0, m, 2), np.arange(5)]
-    ptr = np.cumsum([0, *map(len, lists)])
-    ends = np.where(np.arange(ptr[-1]) % 2, low, high)
-    items = np.concatenate(lists).astype(np.int32)
-    extreme = Interactions(ptr.astype(np.int64), items, ends.astype(np.float32), m, (low, high))
-    made = prepared_for(extreme, dataset.features, *PRINTED)
-    counted, _ = rounds_of(extreme, made)
-    question = made.recipe.ask(counted.state)
-    assert question is not None
-    norms = squared_norms(made.steps[question.step](question, extreme), question.releases)
-    assert 0.25 < norms.max() <= 1  # and the bound is no idle one
+    require_bounded_reports("encoder-descent", *PRINTED)
 
 
 def test_as_printed_a_rate_that_diverges_is_told_in_words_and_clicks_have_no_such_form() -> None:
     dataset = planted(SHAPES["small"], seed=3)
     keys = (*PRINTED[:4], "model.steps=12", "model.item_ridge=30", "model.learning_rate=50")
-    made = prepared_for(dataset.interactions, dataset.features, *keys)
+    made = prepared_for("encoder-descent", dataset.interactions, dataset.features, *keys)
     with pytest.raises(SettingsError, match="the item encoder diverged at step"):
         rounds_of(dataset.interactions, made)
     clicks = PublicFacts(5, 5, "clicks", (1.0, 1.0), None, Streams(1))

@@ -2,18 +2,10 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedrec.data.interactions import Interactions
 from fedrec.factorization import weights
+from tests.histories import clicks_of
 
 M = 25
-
-
-def interactions_of(histories: list[set[int]]) -> Interactions:
-    users = np.repeat(np.arange(len(histories)), [len(h) for h in histories])
-    items = np.array([j for h in histories for j in h], np.int64)
-    return Interactions.from_columns(
-        users, items, None, num_users=len(histories), num_items=M, value_range=(0, 1), kind="clicks"
-    )
 
 
 @settings(max_examples=60, deadline=None)
@@ -26,8 +18,8 @@ def test_removing_a_user_moves_the_sums_by_at_most_the_bound(
     h: list[set[int]], limit: int, data: st.DataObject
 ) -> None:
     gone = data.draw(st.integers(0, len(h) - 1))
-    everybody = interactions_of(h)
-    emptied = interactions_of([x if k != gone else set() for k, x in enumerate(h)])
+    everybody = clicks_of(h, M)
+    emptied = clicks_of([x if k != gone else set() for k, x in enumerate(h)], M)
     with_user, without = (
         weights.clipped_contributions(i, limit=limit) for i in (everybody, emptied)
     )
@@ -39,7 +31,7 @@ def test_removing_a_user_moves_the_sums_by_at_most_the_bound(
 
 
 def test_clipped_contributions_have_the_limit_s_norm_at_most_and_are_plain_counts_under_it() -> None:  # fmt: skip
-    data = interactions_of([{1, 2, 3, 4}, {5}])
+    data = clicks_of([{1, 2, 3, 4}, {5}], M)
     np.testing.assert_allclose(
         weights.clipped_contributions(data, limit=1).values, [0.5, 0.5, 0.5, 0.5, 1.0]
     )

@@ -3,21 +3,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedrec.data.interactions import Interactions
 from fedrec.factorization import example_choice
 from fedrec.randomness import Streams
+from tests.histories import clicks_of
 
 M = 40
 KEY = Streams(7).key("sampling")
-
-
-def interactions_of(histories: list[set[int]]) -> Interactions:
-    users = np.repeat(np.arange(len(histories)), [len(h) for h in histories])
-    items = np.array([j for h in histories for j in h], np.int64)
-    return Interactions.from_columns(
-        users, items, None, num_users=len(histories), num_items=M, value_range=(0, 1), kind="clicks"
-    )
-
 
 histories = st.lists(st.sets(st.integers(0, M - 1), max_size=M), min_size=1, max_size=12)
 
@@ -27,7 +18,7 @@ histories = st.lists(st.sets(st.integers(0, M - 1), max_size=M), min_size=1, max
 def test_every_user_keeps_exactly_the_smaller_of_the_limit_and_its_items(
     h: list[set[int]], limit: int, biased: bool
 ) -> None:
-    data = interactions_of(h)
+    data = clicks_of(h, M)
     flat = np.ones(M)  # equal counts everywhere: ties must not let a user pass the limit
     mask = (
         example_choice.tail_choice(data, flat, limit=limit, key=KEY)
@@ -47,8 +38,8 @@ def test_a_user_is_sampled_the_same_alone_and_in_company(
 ) -> None:
     k = user % len(h)
     noisy = np.random.default_rng(0).normal(10, 5, M)
-    data = interactions_of(h)
-    alone = interactions_of(h).users_subset(np.array([k]))
+    data = clicks_of(h, M)
+    alone = clicks_of(h, M).users_subset(np.array([k]))
     mine = slice(data.user_ptr[k], data.user_ptr[k + 1])
     for whole, single in (
         (
@@ -65,7 +56,7 @@ def test_a_user_is_sampled_the_same_alone_and_in_company(
 
 def test_tail_sampling_keeps_the_items_of_smallest_noisy_count() -> None:
     noisy = np.random.default_rng(1).permutation(M).astype(np.float64)
-    data = interactions_of([set(range(0, M, 2)), set(range(25))])
+    data = clicks_of([set(range(0, M, 2)), set(range(25))], M)
     mask = example_choice.tail_choice(data, noisy, limit=6, key=KEY)
     for k in range(2):
         mine = slice(data.user_ptr[k], data.user_ptr[k + 1])
@@ -78,7 +69,7 @@ def test_uniform_sampling_draws_every_item_equally_often() -> None:
     """4,000 users draw 10 of 40 items; each item's share has std .0068, and 5 std are left: false
     alarms below 1e-4."""
     users = 4000
-    data = interactions_of([set(range(M))] * users)
+    data = clicks_of([set(range(M))] * users, M)
     shares = (
         np.bincount(data.items[example_choice.uniform_choice(data, limit=10, key=KEY)], minlength=M)
         / users
@@ -90,7 +81,7 @@ def test_pairs_of_items_are_drawn_together_as_often_as_chance_says() -> None:
     """Guards against a hash that orders items alike for all users: 780 pairs, 5.5 std, false alarms
     below 1e-4."""
     users = 4000
-    data = interactions_of([set(range(M))] * users)
+    data = clicks_of([set(range(M))] * users, M)
     chosen = example_choice.uniform_choice(data, limit=10, key=KEY).reshape(users, M).astype(float)
     together = (chosen.T @ chosen / users)[np.triu_indices(M, 1)]
     p = 10 / 40 * 9 / 39
@@ -98,7 +89,7 @@ def test_pairs_of_items_are_drawn_together_as_often_as_chance_says() -> None:
 
 
 def test_another_key_gives_another_sample_and_ties_do_not_favour_small_numbers() -> None:
-    data = interactions_of([set(range(M))] * 200)
+    data = clicks_of([set(range(M))] * 200, M)
     one, other = (
         example_choice.tail_choice(data, np.ones(M), limit=10, key=Streams(seed).key("sampling"))
         for seed in (1, 2)
@@ -108,7 +99,7 @@ def test_another_key_gives_another_sample_and_ties_do_not_favour_small_numbers()
 
 
 def test_a_limit_below_one_and_missing_counts_are_refused() -> None:
-    data = interactions_of([{1, 2}])
+    data = clicks_of([{1, 2}], M)
     with pytest.raises(ValueError, match="limit 0"):
         example_choice.uniform_choice(data, limit=0, key=KEY)
     with pytest.raises(ValueError, match="40 items, found 3"):
@@ -118,7 +109,7 @@ def test_a_limit_below_one_and_missing_counts_are_refused() -> None:
 def test_a_share_of_the_examples_is_drawn_one_by_one_and_the_same_in_any_company() -> None:
     """16,000 examples: the kept share within 5 standard deviations of what was asked (false alarm
     below 1e-6)."""
-    data = interactions_of([set(range(M))] * 400)
+    data = clicks_of([set(range(M))] * 400, M)
     for share in (0.1, 0.5):
         mask = example_choice.share_of_examples(data, share=share, key=b"k")
         assert abs(mask.mean() - share) < 5 * np.sqrt(share * (1 - share) / len(data))

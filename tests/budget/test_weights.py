@@ -9,18 +9,10 @@ from hypothesis import strategies as st
 from fedrec.data.interactions import Interactions
 from fedrec.factorization import empirical_bayes, weights
 from fedrec.factorization.weights import UserWeights
+from tests.histories import clicks_of
 
 Floats = npt.NDArray[np.float64]
 M = 30
-
-
-def interactions_of(histories: list[set[int]]) -> Interactions:
-    users = np.repeat(np.arange(len(histories)), [len(h) for h in histories])
-    items = np.array([j for h in histories for j in h], np.int64)
-    return Interactions.from_columns(
-        users, items, None, num_users=len(histories), num_items=M, value_range=(0, 1), kind="clicks"
-    )
-
 
 histories = st.lists(st.sets(st.integers(0, M - 1), max_size=M), min_size=1, max_size=12)
 counts = st.lists(st.floats(1, 1e6), min_size=M, max_size=M).map(lambda c: np.array(c, np.float64))
@@ -43,7 +35,7 @@ def exact_squares(result: UserWeights, interactions: Interactions) -> list[Fract
 def test_normalised_weights_spend_exactly_the_budget_and_never_more(
     h: list[set[int]], n: Floats, budget: float, mu: float
 ) -> None:
-    data = interactions_of(h)
+    data = clicks_of(h, M)
     result = weights.normalised(data, n, mu=mu, budget=budget)
     for history, squares in zip(h, exact_squares(result, data), strict=True):
         assert squares <= Fraction(budget)
@@ -56,7 +48,7 @@ def test_normalised_weights_spend_exactly_the_budget_and_never_more(
 def test_no_way_of_weighting_lets_a_user_pass_the_budget(
     h: list[set[int]], n: Floats, budget: float, mu: float
 ) -> None:
-    data = interactions_of(h)
+    data = clicks_of(h, M)
     for result in (
         weights.adaptive_as_printed(data, n, mu=mu, budget=budget),
         weights.adaptive_as_printed(data, n, mu=mu, budget=budget, slack=4.0),
@@ -74,8 +66,8 @@ def test_removing_a_user_moves_weighted_sums_by_at_most_the_bound_and_leaves_the
     h: list[set[int]], n: Floats, mu: float, data: st.DataObject
 ) -> None:
     gone = data.draw(st.integers(0, len(h) - 1))
-    everybody = interactions_of(h)
-    rest = interactions_of([x for k, x in enumerate(h) if k != gone] or [set()])
+    everybody = clicks_of(h, M)
+    rest = clicks_of([x for k, x in enumerate(h) if k != gone] or [set()], M)
     sums = []
     others = []
     for interactions in (everybody, rest):
@@ -100,7 +92,7 @@ def test_eq_16_is_what_a_lagrangian_would_choose_and_eq_11_its_special_case() ->
 
 
 def test_eq_12_scales_down_whoever_exceeds_the_budget_and_nobody_else() -> None:
-    data = interactions_of([{0, 1}, {0, 1, 2}])
+    data = clicks_of([{0, 1}, {0, 1, 2}], M)
     task = np.zeros(M)
     task[:3] = (0.3, 0.4, 1.2)
     got = weights.clipped(data, task, budget=0.36)
@@ -110,7 +102,7 @@ def test_eq_12_scales_down_whoever_exceeds_the_budget_and_nobody_else() -> None:
 
 
 def test_app_e_as_printed_wastes_budget_by_the_erratum_and_the_half_exponent_does_not() -> None:
-    data = interactions_of([{0, 1}])
+    data = clicks_of([{0, 1}], M)
     n = np.ones(M)
     n[:2] = (16.0, 81.0)
     printed = weights.am_ssp_as_printed(data, n, budget=4.0)
@@ -126,8 +118,8 @@ def test_a_users_weights_do_not_depend_on_the_shard_it_is_in(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     rng = np.random.default_rng(0)
-    data = interactions_of(
-        [set(rng.choice(M, rng.integers(1, M), replace=False).tolist()) for _ in range(50)]
+    data = clicks_of(
+        [set(rng.choice(M, rng.integers(1, M), replace=False).tolist()) for _ in range(50)], M
     )
     n = rng.pareto(1, M) + 1
     whole = weights.normalised(data, n, mu=0.3, budget=1.0).values
@@ -142,8 +134,8 @@ def test_a_users_weights_do_not_depend_on_the_shard_it_is_in(
 
 def test_eq_16_is_the_same_in_every_shard_once_told_the_population() -> None:
     rng = np.random.default_rng(0)
-    data = interactions_of(
-        [set(rng.choice(M, rng.integers(1, M), replace=False).tolist()) for _ in range(20)]
+    data = clicks_of(
+        [set(rng.choice(M, rng.integers(1, M), replace=False).tolist()) for _ in range(20)], M
     )
     n = rng.pareto(1, M) + 1
     whole = weights.adaptive_as_printed(data, n, mu=0.25, budget=1.0).values
@@ -168,13 +160,13 @@ def test_counts_below_one_or_not_finite_are_refused(bad: float) -> None:
     n = np.ones(M)
     n[4] = bad
     with pytest.raises(ValueError, match="counts of at least 1"):
-        weights.normalised(interactions_of([{1}]), n, mu=0.25, budget=1.0)
+        weights.normalised(clicks_of([{1}], M), n, mu=0.25, budget=1.0)
 
 
 @pytest.mark.parametrize("budget", [0.0, float("inf"), float("nan")])
 def test_a_budget_that_bounds_nothing_is_refused(budget: float) -> None:
     with pytest.raises(ValueError, match="positive and finite"):
-        weights.uniform(interactions_of([{1}]), budget=budget)
+        weights.uniform(clicks_of([{1}], M), budget=budget)
 
 
 def test_tail_weights_keep_the_total_budget_and_forget_counts_that_noise_hides() -> None:

@@ -29,7 +29,6 @@ from scipy import sparse
 
 import fedrec
 from fedrec.api import recommender, running
-from fedrec.data import read as reading
 from fedrec.data.frames import read_frame
 from fedrec.data.interactions import Dataset, Provenance
 from fedrec.data.news_tables import write_news
@@ -546,9 +545,7 @@ def cell(door: Door, key: Key) -> str:
 @cache
 def column(door: Door) -> dict[str, str]:
     """All cells of a door, by what is said of the key."""
-    # entry points are looked up in the whole environment at each reading, which is most of the time
-    formats = mock.patch.object(reading, "formats", return_value=reading.FORMATS)
-    with formats, warnings.catch_warnings():
+    with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         return {
             key.label or key.name: cell(door, key)

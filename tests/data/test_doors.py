@@ -125,7 +125,6 @@ def test_every_flag_of_data_changes_what_is_read(
     assert {own.name for own in command.params} - {"help"} == {*FLAGS} | (
         OTHERS & {own.name for own in command.params}
     )
-    monkeypatch.setattr(reading, "formats", lambda: reading.FORMATS)  # as in the walk of keys
     asked = list[Any]()
     monkeypatch.setattr("fedrec.run.simulate.run", lambda scenario, **_: asked.append(scenario))
     (tmp_path / "features.csv").write_text(door_table.FEATURES)

@@ -18,6 +18,7 @@ from fedrec_aggregator import device_server
 from fedrec_aggregator.device_server import DeviceIntake, PublishedContent, application
 from fedrec_aggregator.settings_tables import DevicesTable
 from tests.device.worlds import Intake, listening
+from tests.ports import until_closed
 from tests.waiting import HANG_S, until, with_more_time
 
 NOBODY: Any = None  # no call comes to the aggregator
@@ -44,13 +45,6 @@ def taken(open_line: socket.socket, num_bytes: int) -> bytes:
     while len(content) < num_bytes:
         part = open_line.recv(num_bytes - len(content))
         assert part, "it was cut before all was taken"
-        content += part
-    return content
-
-
-def until_closed(open_line: socket.socket) -> bytes:
-    content = b""
-    while part := open_line.recv(65_536):
         content += part
     return content
 

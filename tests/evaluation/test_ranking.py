@@ -23,19 +23,7 @@ from fedrec.evaluation.ranking import (
     metrics_of,
 )
 from fedrec.evaluation.toplists import dot_product
-
-
-def clicks(sets: list[set[int]], num_items: int) -> Interactions:
-    rows = np.array([(k, j) for k, items in enumerate(sets) for j in items], int).reshape(-1, 2)
-    return Interactions.from_columns(
-        rows[:, 0],
-        rows[:, 1],
-        None,
-        num_users=len(sets),
-        num_items=num_items,
-        value_range=(0, 1),
-        kind="clicks",
-    )
+from tests.histories import clicks_of
 
 
 def second_opinion(ranked: list[int], wanted: set[int], k: int) -> dict[str, float]:
@@ -57,7 +45,7 @@ def second_opinion(ranked: list[int], wanted: set[int], k: int) -> dict[str, flo
 def test_one_list_worked_out_by_hand() -> None:
     # Ranks 1..4 hold items 7 3 5 1; targets are 3, 1 and 9: hits at ranks 2 and 4.
     metrics = metrics_of(
-        np.array([[7, 3, 5, 1]], np.int32), clicks([{3, 1, 9}], 10), cutoffs=(2, 4)
+        np.array([[7, 3, 5, 1]], np.int32), clicks_of([{3, 1, 9}], 10), cutoffs=(2, 4)
     )
     at2 = metrics[2]
     at4 = metrics[4]
@@ -82,7 +70,7 @@ def test_every_metric_at_every_cutoff_equals_its_formula_and_users_without_targe
 ) -> None:
     lists = [data.draw(st.permutations(range(m)))[:6] for _ in range(n)]
     wanted = data.draw(st.lists(st.sets(st.integers(0, m - 1)), min_size=n, max_size=n))
-    metrics = metrics_of(np.array(lists, np.int32), clicks(wanted, m), cutoffs=(1, 3, 6))
+    metrics = metrics_of(np.array(lists, np.int32), clicks_of(wanted, m), cutoffs=(1, 3, 6))
     for k in (1, 3, 6):
         each = [
             second_opinion(ranked, targets, k)
@@ -120,8 +108,8 @@ def test_whole_evaluation_equals_sorting_with_buckets_and_skipped_users_counted(
     counts = rng.integers(0, 12, m)
     report = evaluate_ranking(
         dot_product(U, V),
-        history=clicks(history, m),
-        targets=clicks(targets, m),
+        history=clicks_of(history, m),
+        targets=clicks_of(targets, m),
         train_counts=counts,
         cutoffs=(5, 20),
     )
@@ -152,8 +140,8 @@ def test_whole_evaluation_equals_sorting_with_buckets_and_skipped_users_counted(
 def test_users_with_everything_in_their_history_get_an_empty_list_and_score_zero() -> None:
     report = evaluate_ranking(
         dot_product(np.ones((1, 1), np.float32), np.ones((3, 1), np.float32)),
-        history=clicks([{0, 1, 2}], 3),
-        targets=clicks([{1}], 3),
+        history=clicks_of([{0, 1, 2}], 3),
+        targets=clicks_of([{1}], 3),
         train_counts=np.ones(3, int),
         cutoffs=(2,),
     )
@@ -197,8 +185,8 @@ def test_novelty_and_diversity_are_those_of_the_listed_items_and_pairs_of_lists(
 
 
 def test_bad_arguments_are_refused_with_their_value() -> None:
-    one = clicks([{0}], 3)
-    other = clicks([{0}], 4)
+    one = clicks_of([{0}], 3)
+    other = clicks_of([{0}], 4)
     scores = dot_product(np.ones((1, 1), np.float32), np.ones((3, 1), np.float32))
     with pytest.raises(ValueError, match="same users and items"):
         evaluate_ranking(scores, history=one, targets=other, train_counts=np.ones(3, int))

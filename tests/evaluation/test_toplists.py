@@ -8,7 +8,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedrec.data.interactions import Interactions
 from fedrec.evaluation import toplists
 from fedrec.evaluation.toplists import (
     NO_ITEM,
@@ -18,19 +17,7 @@ from fedrec.evaluation.toplists import (
     top_items,
 )
 from fedrec.numerics.segments import tie_keys
-
-
-def clicks(sets: list[set[int]], num_items: int) -> Interactions:
-    rows = np.array([(k, j) for k, items in enumerate(sets) for j in items], int).reshape(-1, 2)
-    return Interactions.from_columns(
-        rows[:, 0],
-        rows[:, 1],
-        None,
-        num_users=len(sets),
-        num_items=num_items,
-        value_range=(0, 1),
-        kind="clicks",
-    )
+from tests.histories import clicks_of
 
 
 def by_sorting(scores: np.ndarray, history: list[set[int]], k: int) -> list[list[int]]:
@@ -72,7 +59,7 @@ def test_lists_equal_a_full_sort_with_few_distinct_scores_and_any_history(
     for few in (0, scores.size):  # the selection, and NumPy's sort
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(toplists, "_FEW_NUMBERS", few)
-            lists = top_items(lambda a, b: scores[a:b], history=clicks(history, m), k=k)
+            lists = top_items(lambda a, b: scores[a:b], history=clicks_of(history, m), k=k)
         assert lists.tolist() == by_sorting(scores, history, k)
 
 
@@ -85,7 +72,7 @@ def test_dot_products_with_item_bias_are_ranked_over_many_blocks() -> None:
     history = [set(rng.choice(21, rng.integers(0, 21), replace=False).tolist()) for _ in range(50)]
     expected = by_sorting(U.astype(float) @ V.T.astype(float) + bias, history, 10)
     assert (
-        top_items(dot_product(U, V, item_bias=bias), history=clicks(history, 21), k=10).tolist()
+        top_items(dot_product(U, V, item_bias=bias), history=clicks_of(history, 21), k=10).tolist()
         == expected
     )
 
@@ -93,7 +80,9 @@ def test_dot_products_with_item_bias_are_ranked_over_many_blocks() -> None:
 @pytest.mark.usefixtures("form")
 def test_ascending_scores_that_fill_the_heap_at_every_item_are_ranked() -> None:
     scores = np.arange(5000, dtype=np.float32)[None].repeat(3, axis=0)
-    lists = top_items(lambda a, b: scores[a:b], history=clicks([set(), {4999}, set()], 5000), k=100)
+    lists = top_items(
+        lambda a, b: scores[a:b], history=clicks_of([set(), {4999}, set()], 5000), k=100
+    )
     assert lists[0].tolist() == list(range(4999, 4899, -1))
     assert lists[1].tolist() == list(range(4998, 4898, -1))
 
@@ -107,12 +96,12 @@ def test_users_who_need_no_list_get_none_and_cost_no_scoring() -> None:
         return np.ones((stop - start, 3), np.float32)
 
     assert (
-        top_items(scores, history=clicks([set(), set()], 3), k=2, wanted=np.zeros(2, bool))
+        top_items(scores, history=clicks_of([set(), set()], 3), k=2, wanted=np.zeros(2, bool))
         == NO_ITEM
     ).all()
     assert calls == []
     assert top_items(
-        scores, history=clicks([set(), set()], 3), k=2, wanted=np.array([False, True])
+        scores, history=clicks_of([set(), set()], 3), k=2, wanted=np.array([False, True])
     ).tolist() == [[-1, -1], [0, 2]]  # of equal scores by key
 
 
@@ -121,16 +110,16 @@ def test_a_score_that_is_not_a_number_is_refused_with_its_user() -> None:
     scores = np.zeros((4, 30), np.float32)
     scores[2, 17] = np.nan
     with pytest.raises(ValueError, match="user 2 "):
-        top_items(lambda a, b: scores[a:b], history=clicks([set()] * 4, 30), k=5)
+        top_items(lambda a, b: scores[a:b], history=clicks_of([set()] * 4, 30), k=5)
 
 
 def test_wrong_shapes_are_refused() -> None:
     with pytest.raises(ValueError, match="shape"):
-        top_items(lambda a, b: np.zeros((b - a, 4), np.float32), history=clicks([set()], 3), k=1)
+        top_items(lambda a, b: np.zeros((b - a, 4), np.float32), history=clicks_of([set()], 3), k=1)
     with pytest.raises(ValueError, match=r"\(2, 3\)"):
         dot_product(np.zeros((2, 3), np.float32), np.zeros((2, 4), np.float32))
     with pytest.raises(ValueError, match="k must"):
-        top_items(same_for_everyone(np.arange(3)), history=clicks([set()], 3), k=0)
+        top_items(same_for_everyone(np.arange(3)), history=clicks_of([set()], 3), k=0)
 
 
 @pytest.mark.usefixtures("small_blocks")
@@ -140,5 +129,5 @@ def test_exchanged_users_get_the_scores_of_the_user_half_way_round_and_nobody_th
 ) -> None:
     U = np.eye(n, dtype=np.float32)
     V = np.eye(n, dtype=np.float32)  # user k's best item is k
-    lists = top_items(of_another_user(dot_product(U, V), n), history=clicks([set()] * n, n), k=1)
+    lists = top_items(of_another_user(dot_product(U, V), n), history=clicks_of([set()] * n, n), k=1)
     assert lists[:, 0].tolist() == [(k + n // 2) % n for k in range(n)]

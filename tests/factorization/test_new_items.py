@@ -12,6 +12,7 @@ import pytest
 import fedrec
 from fedrec.cli.main import guarded
 from fedrec.data.added_items import added_items
+from fedrec.data.kinds import Kind
 from fedrec.errors import DataError, SettingsError
 from fedrec.numerics.segments import regressed
 from fedrec.serving.bundle import read
@@ -153,12 +154,11 @@ def test_a_model_with_new_items_has_no_certificate_of_the_one_without(
     assert not (model.with_items(parts[0]).save(tmp_path / "more") / "certificate").exists()
 
 
-def test_a_saved_model_and_its_bundle_have_new_items(
-    parts: tuple[fedrec.Dataset, fedrec.TrainingSet, fedrec.TestSet],
-    model: fedrec.Recommender,
-    tmp_path: Path,
-) -> None:
-    data = parts[0]
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_saved_model_and_its_bundle_have_new_items(kind: Kind, tmp_path: Path) -> None:
+    data = fedrec.Dataset.planted("small", kind=kind)
+    train, _ = data.split("new-items", seed=1)
+    model = fedrec.MatrixFactorization(epsilon=50, noise="seeded").fit(train)
     more = model.with_items(data)
     again = fedrec.load(more.save(tmp_path / "more"))
     history = list(model.item_ids[:5])

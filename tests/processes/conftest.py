@@ -32,6 +32,7 @@ from fedrec_server.runs import run_folder
 from fedrec_simulations.runtimes.deployment_files import Parties, PartyFiles
 from fedrec_simulations.runtimes.in_process import parties_of
 from fedrec_simulations.runtimes.processes import follow, start
+from tests.simulation.deployed import line_of
 from tests.waiting import HANG_S
 
 State = dict[str, bytes]
@@ -85,7 +86,7 @@ class Rehearsal:
         """Lines of a party's log that begin with `event` and have these fields."""
         path = self.files.log(party)
         lines = (
-            [_line(text) for text in path.read_text(errors="replace").splitlines()]
+            [line_of(text) for text in path.read_text(errors="replace").splitlines()]
             if path.exists()
             else []
         )
@@ -136,14 +137,6 @@ class Rehearsal:
         """Names of the releases that the aggregator's ledger was charged for, once it has ended."""
         with closing(ReleaseLedger(self.files.state("aggregator"), limit=None)) as ledger:
             return [charge.release for charge in ledger.spends().charges]
-
-
-def _line(text: str) -> dict[str, Any]:
-    try:
-        line = json.loads(text)
-    except ValueError:
-        return {}
-    return line if isinstance(line, dict) else {}
 
 
 def as_bytes(state: Any) -> State:

@@ -23,6 +23,7 @@ from fedrec_server.serving.batcher import Batcher
 from fedrec_server.serving.http_api import HttpApi
 from fedrec_server.serving.refusals import RETRY_AFTER_S, Code, Peers, busy
 from fedrec_server.serving.settings import EXAMPLE, LimitsTable, load, overridden, validated
+from tests.ports import until_closed
 from tests.serving_server.conftest import planted
 from tests.waiting import HANG_S, until, with_more_time
 
@@ -32,13 +33,6 @@ NUMBERS = [1.0, 0.0, -1.0, 0.5, 0.0, 2.0]
 def line(running: Any) -> socket.socket:
     host, port = running.told.http.removeprefix("http://").rsplit(":", 1)
     return socket.create_connection((host, int(port)), timeout=HANG_S)
-
-
-def until_closed(open_line: socket.socket) -> bytes:
-    content = b""
-    while part := open_line.recv(65_536):
-        content += part
-    return content
 
 
 def head(length: int | str) -> bytes:

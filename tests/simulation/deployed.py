@@ -118,7 +118,7 @@ class Deployed(Deployment):
 def said(log: Path, **fields: Any) -> list[dict[str, Any]]:
     """Lines of a party's log that have these fields."""
     lines = (
-        [_line(text) for text in log.read_text(errors="replace").splitlines()]
+        [line_of(text) for text in log.read_text(errors="replace").splitlines()]
         if log.exists()
         else []
     )
@@ -136,7 +136,8 @@ def _child(parent: int, program: str) -> int:
     return 0
 
 
-def _line(text: str) -> dict[str, Any]:
+def line_of(text: str) -> dict[str, Any]:
+    """A line of a log; nothing where it is no JSON, as while it is written."""
     try:
         line = json.loads(text)
     except ValueError:

@@ -7,7 +7,7 @@ import logging
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cache, partial
+from functools import cache
 from itertools import pairwise
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -21,9 +21,6 @@ from fedrec.privacy.guarantee import Guarantee
 from fedrec.public_data import PublicData
 from fedrec.randomness import Streams
 from fedrec.recipes import Prepared, guarantee_of, prepare
-from fedrec.serving import model_bundles
-from fedrec.serving.factorization_basis import SyntheticSettings
-from fedrec.serving.model_bundles import factorization_bundle
 from fedrec.settings import Scenario, load
 from fedrec.storage import read_json
 from fedrec_aggregator.core import Limits
@@ -87,23 +84,8 @@ def simulate(script: Script) -> Outcome:
             prefix="fedrec-faults-", dir=memory if memory.is_dir() else None
         ) as folder,
         quiet(),
-        _small_bundles(),
     ):
         return _World(script, Path(folder)).outcome()
-
-
-@contextmanager
-def _small_bundles() -> Iterator[None]:
-    """Bundles of fewer synthetic users: what they recommend is not looked at here, and the others
-    take most of a run's time."""
-    there = vars(model_bundles)
-    smaller = partial(factorization_bundle, synthetic=SyntheticSettings(users=200))
-    real = there["factorization_bundle"]
-    there["factorization_bundle"] = smaller
-    try:
-        yield
-    finally:
-        there["factorization_bundle"] = real
 
 
 @contextmanager

@@ -7,7 +7,6 @@ import inspect
 import json
 import math
 import os
-import resource
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -39,6 +38,7 @@ from fedrec.torch_modules.contract import clicks_in_order, digest_of, found, reg
 from fedrec.torch_modules.gradient import STEP, client_steps
 from fedrec.torch_modules.model import TorchModel
 from fedrec_client.public_model import best
+from tests.limits import limited
 from tests.recommend.conftest import HISTORY, write_bundle
 from tests.recommend.conftest import ITEMS as BUNDLED
 from tests.torch_modules.outside_module import Mean
@@ -377,11 +377,8 @@ HOSTILE: list[tuple[type[nn.Module], dict[str, Any], str]] = [
 @pytest.fixture
 def _little_memory() -> Iterator[None]:
     """A gigabyte beyond what is there."""
-    before = resource.getrlimit(resource.RLIMIT_AS)
-    now = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
-    resource.setrlimit(resource.RLIMIT_AS, (now + (1 << 30), before[1]))
-    yield
-    resource.setrlimit(resource.RLIMIT_AS, before)
+    with limited(1 << 30):
+        yield
 
 
 @pytest.mark.usefixtures("_little_memory")

@@ -60,7 +60,8 @@ SCALED = "encoder-descent/gradient"
 EXAMPLES = "encoder-descent/examples"
 """The step in which each example is clipped, as printed."""
 _DIVERGED = 1e4
-"""Longer parameters are no model: item vectors of features of norm 1 have about norm 1."""
+"""Longer parameters are no model: item vectors of features of norm 1 have about norm 1, weights
+begin near 1, and beyond the next steps overflow."""
 
 
 @dataclass(frozen=True)
@@ -124,11 +125,7 @@ class EncoderDescent:
             return self._counted(state, answer)
         E = np.asarray(state["E"], np.float64) + plain.rate * self._direction(state, answer, t - 1)
         E[:, -1] *= plain.biases
-        if not np.abs(E).max() < _DIVERGED:
-            raise SettingsError(
-                f"the item encoder diverged at step {t} of {plain.steps}",
-                "Lower the learning rate or the ridge.",
-            )
+        require_bounded(t, plain.steps, E)
         table = self.rows @ E
         anchor = table if t % self.settings.gradients == 0 else state["solved_on"]
         return {**state, "E": E, "table": table, "solved_on": anchor, "round": np.array(t + 1)}
@@ -177,9 +174,7 @@ def client_steps(
         }
     return {
         **counted,
-        "encoder-descent/gradient": lambda question, mine: _report_gradient(
-            question, mine, settings
-        ),
+        SCALED: lambda question, mine: _report_gradient(question, mine, settings),
     }
 
 
@@ -192,16 +187,33 @@ def _report_gradient(question: Question, mine: Interactions, settings: DescentSe
 def _report_examples(
     question: Question, mine: Interactions, settings: DescentSettings, radius: float
 ) -> Reports:
-    """Reports in which e of each example is cut to w Gamma_g / (|x_j| |(u_k, 1)|) and divided by
-    Gamma_g, w summing to 1 over the user's examples: norm at most 1."""
+    """Reports in which each example is clipped, weights summing to 1 over the user's: norm at most
+    1."""
     residuals, extended = _residuals(question, mine, settings)
     X = rows_of_question(question)
     sizes = np.sqrt(np.asarray(X.multiply(X).sum(axis=1)).ravel())[mine.items]
-    lengths = np.abs(residuals) * sizes * np.sqrt(segments.row_squares(extended))[mine.users]
+    sizes = sizes * np.sqrt(segments.row_squares(extended))[mine.users]
+    cut = clipped(question, mine, residuals, sizes, radius)
+    return _reported(question, mine, cut, extended, "clip")
+
+
+def clipped(
+    question: Question, mine: Interactions, residuals: Float64s, sizes: Float64s, radius: float
+) -> Float64s:
+    """e of each example, whose gradient has length |e| times `sizes`, cut to w Gamma_g over that
+    and divided by Gamma_g (l. 8); w of App. E sums to 1 over the user's examples."""
     omega = np.asarray(question.public["weights"], np.float64)[mine.items]
     shares = omega / segments.sums(mine.user_ptr, omega)[mine.users]
-    cut = shares * residuals / np.maximum(lengths, radius)
-    return _reported(question, mine, cut, extended, "clip")
+    return shares * residuals / np.maximum(np.abs(residuals) * sizes, radius)
+
+
+def require_bounded(step: int, steps: int, *parameters: Float64s) -> None:
+    """Raise SettingsError where a number is huge or not finite."""
+    if not all(np.abs(table).max() < _DIVERGED for table in parameters):
+        raise SettingsError(
+            f"the item encoder diverged at step {step} of {steps}",
+            "Lower the learning rate or the ridge.",
+        )
 
 
 def _residuals(

@@ -10,6 +10,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Literal
 
+from scipy import sparse
+
 from fedrec.data.kinds import KINDS, Kind
 from fedrec.errors import SettingsError
 from fedrec.factorization.descent import noisy_descent
@@ -34,8 +36,7 @@ def build(scenario: RecipeScenario, facts: RecipeFacts) -> Prepared:
             "Leave model.gradient_radius out.",
         )
     settings, of_encoder = settings_of(scenario)
-    features = facts.features if scenario.model.encoder != "id" and scenario.data.features else None
-    rows = feature_rows(features, facts.num_items, of_encoder.features)
+    rows = rows_of_items(scenario, facts, of_encoder.features)
     if not facts.rated:
         return choices.descent_of_clicks(click_settings(scenario), facts, rows)
     recipe = EncoderDescent(descent(settings, facts), of_encoder, rows)
@@ -56,22 +57,18 @@ def client_steps(
 def settings_of(
     scenario: RecipeScenario,
 ) -> tuple[noisy_descent.DescentSettings, EncoderSettings]:
-    """The scenario's values, as in `recipes.noisy_descent.settings_of`; steps of all outer steps
-    together are what is accounted."""
+    """The scenario's values."""
     chosen = scenario.model
     epsilon = scenario.privacy.epsilon
-    gradients = chosen.encoder_steps or 1
-    of_descent = noisy_descent.DescentSettings(
-        dimension=chosen.dimension or (1 if epsilon < 0.75 else 2 if epsilon < 15 else 3),
-        steps=gradients * (chosen.steps or (6 if epsilon < 3 else 12 if epsilon < 15 else 16)),
-        rate=chosen.learning_rate or 0.3,
-        user_ridge=chosen.user_ridge or 2.0,
-        item_ridge=chosen.item_ridge or (60.0 if epsilon < 0.75 else 20.0 if epsilon < 3 else 10.0),
+    of_descent = descent_settings(
+        scenario,
+        rate=0.3,
+        item_ridge=60.0 if epsilon < 0.75 else 20.0 if epsilon < 3 else 10.0,
         start_std=0.02 if chosen.biases else 1.0,
         biases=chosen.biases,
     )
     return of_descent, EncoderSettings(
-        gradients,
+        chosen.encoder_steps or 1,
         FeatureSettings(
             least_share=0.0025 if chosen.own_vectors else 0.0,
             rarity=0.5,
@@ -79,6 +76,33 @@ def settings_of(
         ),
         gradient_radius=chosen.gradient_radius,
     )
+
+
+def descent_settings(
+    scenario: RecipeScenario, *, rate: float, item_ridge: float, start_std: float, biases: bool
+) -> noisy_descent.DescentSettings:
+    """The scenario's values, as in `recipes.noisy_descent.settings_of`, with these where they are
+    left open. Steps of all outer steps together are what is accounted."""
+    chosen = scenario.model
+    epsilon = scenario.privacy.epsilon
+    return noisy_descent.DescentSettings(
+        dimension=chosen.dimension or (1 if epsilon < 0.75 else 2 if epsilon < 15 else 3),
+        steps=(chosen.encoder_steps or 1)
+        * (chosen.steps or (6 if epsilon < 3 else 12 if epsilon < 15 else 16)),
+        rate=chosen.learning_rate or rate,
+        user_ridge=chosen.user_ridge or 2.0,
+        item_ridge=chosen.item_ridge or item_ridge,
+        start_std=start_std,
+        biases=biases,
+    )
+
+
+def rows_of_items(
+    scenario: RecipeScenario, facts: RecipeFacts, settings: FeatureSettings
+) -> sparse.csr_matrix:
+    """X (m, P): of public features, unless the scenario wants none."""
+    features = facts.features if scenario.model.encoder != "id" and scenario.data.features else None
+    return feature_rows(features, facts.num_items, settings)
 
 
 def click_settings(scenario: RecipeScenario) -> clicks.ClickDescentSettings:
