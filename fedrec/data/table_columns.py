@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import polars as pl
 
 from fedrec.data.columns import guessed, like_opinions, like_ratings, opinions, plain_name, usual
-from fedrec.data.values import times_of
+from fedrec.data.values import time_fault, times_of
 from fedrec.errors import SettingsError, UnusedColumnsWarning, warn
 
 
@@ -130,8 +130,10 @@ def _with_times(
     if len(alike) > 1 and plain_name(alike[0]) != "timestamp":
         return named, ()
     (values,) = first(alike[:1]).values()
-    times = times_of(pl.Series(list(values), strict=False))
+    given = list(values)
+    times = times_of(pl.Series(given, strict=False))
     known = times.seconds.is_finite().fill_null(value=False)
     if times.other is not None or known.is_empty() or not known.all():
-        return named, ()
+        _, remedy = time_fault(str(given[0]), "") if given else ("", "")
+        return named, (f"no times are read from {alike[0]!r}: {remedy}",) if remedy else ()
     return replace(named, timestamp=alike[0]), (f"guessed: times in the column {alike[0]!r}",)

@@ -124,6 +124,8 @@ def json_rows(path: Path, ids: Sequence[str]) -> pl.DataFrame:
         raise DataError(
             f"{path} is one JSON array", "Write one object a line: jq -c '.[]' FILE > FILE.jsonl."
         )
+    if not content.strip():
+        raise DataError(f"{path} holds no rows", "Check that the file is whole.")
     kinds = dict[str, type]()
     for line, raw in enumerate(BytesIO(content), start=1):
         if text := decoded(raw, path, line).strip():
@@ -196,7 +198,7 @@ def read_piece(
         frame, guessed, unit = complete(frame, path, columns, written)
     except MalformedRowError as bad:
         if layout is not None:
-            if bad.expected.startswith((_ONE_UNIT, _HEADER, AN_ID)):
+            if bad.expected.startswith((_ONE_UNIT, _HEADER)):
                 line = bad.line - 1 + layout.first_line
                 raise MalformedRowError(path, line, bad.expected, bad.found, bad.remedy) from None
             counted = bad.expected.partition(_COUNTED)
@@ -208,6 +210,7 @@ def read_piece(
                 bad.remedy,
                 decimal=written.decimal,
                 time_format=written.time_format,
+                dropping=written.missing == "drop",
             )
         raise
     return frame, notes + guessed, unit
@@ -256,7 +259,9 @@ def complete(
     if "timestamp" in frame.columns:
         times = times_of(frame["timestamp"], written.time_format)
         if times.other is not None:
-            raise other_unit(path, times.other, times.unit, frame["timestamp"][times.other])
+            raise other_unit(
+                path, _place(frame, times.other), times.unit, frame["timestamp"][times.other]
+            )
         unit = times.unit
         frame = frame.with_columns(times.seconds.alias("timestamp"))
         notes += (f"{path.name}: {times.guessed}",) if times.guessed else ()
@@ -288,7 +293,12 @@ def _refuse(
     fault = first_fault(texts, columns, str(first), written.decimal, written.time_format)
     expected = f"a value in each of {', '.join(columns.values())}", str(tuple(found.values()))
     words = fault or (*expected, "Correct the line, or drop it.")
-    raise MalformedRowError(path, row + 1, *words)
+    raise MalformedRowError(path, _place(frame, row) + 1, *words)
+
+
+def _place(frame: pl.DataFrame, row: int) -> int:
+    """The row of the file that a row is, where others were dropped before it."""
+    return int(frame["row"][row]) if "row" in frame.columns else row
 
 
 def _lacking(role: str, dtype: pl.DataType) -> pl.Expr:
@@ -378,11 +388,15 @@ def _read_text(layout: Layout, columns: dict[str, str], written: Written) -> pl.
         if written.time_format or (place < len(first) and not is_number(first[place])):
             types["timestamp"] = pl.String
     refuse = partial(
-        refuse_first_malformed, decimal=written.decimal, time_format=written.time_format
+        refuse_first_malformed,
+        decimal=written.decimal,
+        time_format=written.time_format,
+        dropping=written.missing == "drop",
     )
     frame = read_columns(layout, columns, types, refuse)
     require_text_forms(frame, {role: role for role in columns}, written)
-    ids = (plain_ids(frame[role], layout.path) for role in ("user", "item"))
+    line = layout.first_line
+    ids = (plain_ids(frame[role], layout.path, first=line) for role in ("user", "item"))
     return frame.with_columns(own.cast(pl.Categorical) for own in ids)
 
 

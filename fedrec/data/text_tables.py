@@ -221,14 +221,17 @@ def refuse_first_malformed(
     *,
     decimal: str = ".",
     time_format: str = "",
+    dropping: bool = False,
 ) -> NoReturn:
     """MalformedRowError at the first bad row; DataError with `reason` when no row explains it.
-    counted: what to say of all rows without a value, remedy: of one. decimal, time_format: how
-    numbers and times are written."""
+    counted: what to say of all rows without a value, remedy: of one; dropping: these are left out.
+    decimal, time_format: how numbers and times are written."""
     first_time = ""
     for line, fields in rows_of(layout):
         require_width(layout, line, fields)
         texts = {role: fields[layout.names.index(name)] for role, name in columns.items()}
+        if dropping and any(text.strip() in NO_VALUE for text in texts.values()):
+            continue
         first_time = first_time or texts.get("timestamp", "")
         if fault := first_fault(texts, columns, first_time, decimal, time_format):
             expected, found, more = fault
@@ -257,6 +260,8 @@ def require_width(layout: Layout, line: int, fields: Sequence[str]) -> None:
 
 def unreadable(layout: Layout, reason: str) -> DataError:
     """A file of which no row explains why it cannot be read."""
+    if next(rows_of(layout), None) is None:
+        return DataError(f"{layout.path} holds no rows", "Check that the file is whole.")
     return DataError(
         f"{layout.path} cannot be read: {reason.splitlines()[0]}",
         "Check that the file is whole and in the stated format.",

@@ -37,6 +37,7 @@ _FIRST_DAY, _LAST_DAY = 19_000_101, 21_001_231
 _LATEST = 1e11
 """Seconds of the year 5138: larger times are in milliseconds, a thousand times larger ones in
 microseconds, and a million times larger ones in nanoseconds."""
+_NO_TIMES = (pl.Boolean, pl.Time, pl.Duration, pl.Binary, pl.Object)
 _COMMA = r"^[+-]?([0-9]+|[0-9]{1,3}(\.[0-9]{3})+)(,[0-9]+)?$"
 _DAYS = ("%d.%m.%Y", "%d/%m/%Y", "%m/%d/%Y", "%d-%m-%Y", "%Y/%m/%d", "%Y.%m.%d", "%d.%m.%y")
 _CLOCKS = ("", " %H:%M", " %H:%M:%S", " %I:%M %p", " %I:%M:%S %p")
@@ -183,7 +184,7 @@ def times_of(column: pl.Series, form: str = "") -> Times:
         assert told is not None  # the format was checked
         instants = any(mark in form for mark in ("%H", "%I"))
         return Times(told.dt.timestamp("us").cast(pl.Float64) / 1e6, UNZONED if instants else "")
-    if column.dtype == pl.Boolean:
+    if column.dtype.is_nested() or column.dtype in _NO_TIMES:
         return Times(pl.Series(column.name, [None] * len(column), pl.Float64))
     if column.dtype.is_temporal():
         seconds = column.cast(_INSTANT).dt.timestamp("us").cast(pl.Float64) / 1e6

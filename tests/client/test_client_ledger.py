@@ -6,6 +6,7 @@ import shutil
 import sqlite3
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -255,6 +256,24 @@ def test_entries_can_be_read_while_a_client_runs(opened: Any, path: Path) -> Non
     ledger = opened()
     charged(ledger, 0, "counts")
     assert read_entries(path) == ledger.entries
+
+
+def test_a_charge_that_failed_once_it_was_on_disk_is_known_at_once(opened: Any, path: Path) -> None:
+    ledger = opened()
+    database = ledger._db
+
+    def execute(sql: str, *given: Any) -> Any:
+        found = database.execute(sql, *given)
+        if sql == "COMMIT":
+            raise sqlite3.OperationalError("disk I/O error")
+        return found
+
+    ledger._db = SimpleNamespace(execute=execute, rollback=database.rollback)
+    with pytest.raises(RunError, match="cannot be written"):
+        charged(ledger, 0, "counts")
+    ledger._db = database
+    assert ledger.entries == read_entries(path) != ()
+    assert charged(ledger, 1, "step/0")
 
 
 def test_a_full_disk_is_an_error_and_no_charge(opened: Any, path: Path) -> None:

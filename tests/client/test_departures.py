@@ -8,6 +8,7 @@ import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -30,8 +31,10 @@ from fedrec.operations.certificates import pins, signer_of, write_development_ce
 from fedrec.operations.signatures import sign
 from fedrec.privacy.guarantee import Guarantee
 from fedrec.randomness import Streams
+from fedrec.storage import write_json
 from fedrec_aggregator.core import Aggregator, Limits
 from fedrec_aggregator.ledger import ReleaseLedger
+from fedrec_client.forgetting import kept
 from fedrec_client.ledger import user_tokens
 from fedrec_client.three_way import ThreeWay
 from tests.client.conftest import Endpoint
@@ -265,6 +268,13 @@ def test_forged_statements_do_not_hold(
             require_departed(forged, token, pin=pin)
     with pytest.raises(RunError, match="does not hold"):
         require_departed(told, b"0" * 16, pin=pin)
+    path = site.folder / f"{token.hex()}.json"
+    write_json(path, {"statements": [vars(told)]})
+    tables = (SimpleNamespace(pin=pin), SimpleNamespace(pin="ab" * 32))
+    right, wrong = (SimpleNamespace(aggregators=(), aggregator=one) for one in tables)
+    assert kept(right, path)[0].pin == pin  # type: ignore[arg-type]
+    with pytest.raises(RunError, match="does not hold"):
+        kept(wrong, path)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("first_dead", [0, 1, 2])

@@ -191,7 +191,11 @@ def test_nothing_is_sent_past_the_limit_or_where_the_ledger_is_damaged(
     mine = case(world, 0, 3, storage="mine")
     poor = case(world, 0, 3, limit={"epsilon": 1.0, "delta": 1e-5})
     broken = mine | {"lose": ['"round":0', '"round":7']}
-    past, _, damaged = node("devices", cases=[poor, mine, broken])
+    lost = mine | {"storage": "lost"}
+    without = lost | {"lose": [SECRET.hex(), ""]}
+    cases = [poor, mine, broken, lost, without]
+    past, _, damaged, _, anonymous = node("devices", cases=cases)
+    assert (anonymous["code"], anonymous["posted"]) == ("LedgerError", [])
     assert (past["code"], past["charged"], past["posted"]) == ("BudgetError", 0, [])
     assert (damaged["code"], damaged["posted"]) == ("LedgerError", [])
 

@@ -369,6 +369,20 @@ def test_a_changed_ledger_is_noticed_and_a_torn_line_is_dropped(
         device(world, tmp_path / "me", 3, held.endpoint)
 
 
+@pytest.mark.parametrize("left", [None, 0, 16])
+def test_a_secret_that_is_lost_or_cut_is_never_made_anew(
+    left: int | None, world: World, tmp_path: Path
+) -> None:
+    held = opened(world, tmp_path, 0)
+    me = device(world, tmp_path / "me", 3, held.endpoint)
+    me.take_part()
+    me.ledger.close()
+    path = tmp_path / "me" / "secret"
+    path.unlink() if left is None else path.write_bytes(path.read_bytes()[:left])
+    with pytest.raises(RunError, match="is missing or damaged"):
+        device(world, tmp_path / "me", 3, held.endpoint)
+
+
 @pytest.mark.parametrize("fault", ["half a line", "a line that is not synced"])
 def test_a_full_disk_leaves_a_ledger_that_goes_on_when_there_is_room(
     fault: str, world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

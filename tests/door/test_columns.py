@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import datetime, time
 from pathlib import Path
 from typing import Any
 
@@ -81,13 +82,33 @@ def test_times_are_read_from_the_column_that_is_called_so(
 
 
 @pytest.mark.parametrize("door", DOORS)
-@pytest.mark.parametrize("values", [["soon", "late", "now"], [None, 1_700_000_000, None]])
+@pytest.mark.parametrize(
+    "values",
+    [
+        ["soon", "late", "now"],
+        [None, 1_700_000_000, None],
+        [time(9, 30)] * 3,
+        [True, False, True],
+    ],
+)
 def test_a_column_of_that_name_without_times_is_not_used(
     door: str, values: list[object], tmp_path: Path
 ) -> None:
     data = DOORS[door](pl.DataFrame({**LOG, "time": values}), tmp_path)
     assert data.source.interactions.times is None
     assert "columns not used: time" in data.notes
+
+
+@pytest.mark.parametrize("door", DOORS)
+@pytest.mark.parametrize("form", ["%d.%m.%Y %H:%M", "%m/%d/%Y", "%d-%m-%Y %H:%M:%S"])
+def test_times_that_are_written_otherwise_are_noted_with_the_words_to_say(
+    door: str, form: str, tmp_path: Path
+) -> None:
+    times = [datetime(2024, 1, day, 12, 30).strftime(form) for day in (14, 15, 16)]
+    data = DOORS[door](pl.DataFrame({**LOG, "time": times}), tmp_path)
+    assert data.source.interactions.times is None
+    (note,) = (note for note in data.notes if note.startswith("no times are read from 'time'"))
+    assert f"'{form}'" in note
 
 
 @pytest.mark.parametrize("door", DOORS)

@@ -10,7 +10,6 @@ import polars as pl
 import pytest
 
 import fedrec
-from fedrec.data.read import read
 from fedrec.data.table_batches import row_batches
 from fedrec.data.tables import TableOptions, asked_table
 from fedrec.settings import Scenario, validated
@@ -56,14 +55,6 @@ def test_rows_that_lack_a_value_are_dropped_and_counted(door: str, tmp_path: Pat
     data = _door(door, tmp_path, missing="drop")
     assert (data.num_users, data.num_items, len(data)) == (2, 2, 2)
     assert any(SAID in note for note in data.notes)
-
-
-def test_after_dropped_rows_errors_name_the_lines_of_the_file(tmp_path: Path) -> None:
-    rows = "user,item,rating\nann,a,5\nbob,,1\n,b,2\neve,a,9\n"
-    (tmp_path / "log.csv").write_text(rows)
-    options = {"rating_range": (1, 5), "missing": "drop"}
-    with pytest.raises(fedrec.DataError, match="line 5"):
-        read(tmp_path / "log.csv", **options)
 
 
 @pytest.mark.parametrize("suffix", [".csv", ".parquet"])

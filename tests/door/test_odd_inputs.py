@@ -304,6 +304,11 @@ FRAMES: dict[str, Case] = {
 }
 
 FILES: dict[str, Case] = {
+    "a header and blank lines": Case(file("log.csv", "user,item\n\n"), "holds no rows"),
+    "a header and blank lines, compressed": Case(
+        file("log.csv.gz", gzip.compress(b"user;item;timestamp\n\n")), "holds no rows"
+    ),
+    "JSON lines that are blank": Case(file("log.jsonl", "\n\n"), "holds no rows"),
     "no file": Case(lambda g: fedrec.Dataset.from_file(g.folder / "nowhere.csv"), "does not exist"),
     "a mistyped file": Case(
         lambda g: (

@@ -1,5 +1,6 @@
 import itertools
 import math
+from functools import partial
 
 import numpy as np
 import pytest
@@ -8,6 +9,7 @@ from scipy import stats
 from fedrec.data.impressions import Impressions
 from fedrec.news import labels
 from fedrec.news.checkpoints import DeviceNoise
+from fedrec.privacy.keystream import Keystream
 from fedrec.privacy.selection import (
     largest_log_ratio,
     output_table,
@@ -89,6 +91,32 @@ def test_reports_follow_the_enumerated_table_with_and_without_clicks(
         counts = np.bincount(outputs[block * each : (block + 1) * each], minlength=len(sets))
         assert stats.chisquare(counts, law * each).pvalue > 1e-4
         assert stats.chisquare(counts, np.roll(law, 1) * each).pvalue < 1e-4
+
+
+@pytest.mark.parametrize("mechanism", [randomised_response, subset_selection])
+def test_no_word_of_a_keystream_is_drawn_twice(
+    mechanism: labels.Mechanism, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Impressions of all sizes with one click and several: answers that shared words would tell of
+    each other."""
+    begun = list[tuple[bytes, int]]()
+    begin = Keystream.__init__
+
+    def init(self: Keystream, key: bytes, *, section: int, buffer_words: int) -> None:
+        begun.append((key, section))
+        begin(self, key, section=section, buffer_words=buffer_words)
+
+    monkeypatch.setattr(Keystream, "__init__", init)
+    data = impressions([*range(4, 9)] * 3, [[0]] * 5 + [[0, 2]] * 5 + [[1, 2, 3]] * 5)
+    for answer in (
+        partial(labels.report_clicks, epsilon=1.0, mechanism=mechanism),
+        partial(labels.report_impressions, epsilon=1.0, mechanism=mechanism),
+        partial(labels.as_printed, epsilon=1.0, negatives=2),
+    ):
+        begun.clear()
+        answer(data, key=KEY)
+        assert len(begun) >= 7
+        assert len(set(begun)) == len(begun)
 
 
 def all_sets(C: int) -> list[tuple[int, ...]]:

@@ -55,6 +55,14 @@ const jobs = {
       return { variance, ...Object.fromEntries(Object.entries(vectors).map(([name, values]) => [name, [...values]])) };
     });
   },
+  /** How many titles there are after each that is picked, and whether no more count. */
+  async picks() {
+    const { History } = await load("history");
+    const kept = new Map();
+    const storage = { getItem: (key) => kept.get(key) ?? null, setItem: (key, text) => kept.set(key, text) };
+    const history = new History(storage, asked.longest);
+    return asked.ids.map((id) => (history.add(id), [history.ids.length, history.full]));
+  },
   async ties() {
     const { tieKey } = await load("ranking");
     return asked.rows.map(tieKey);

@@ -95,6 +95,11 @@ def test_an_id_has_the_same_form_in_the_page_and_in_python(node):
     assert found == [plain_id(each) for each in ids]
 
 
+def test_no_more_titles_are_picked_than_count(node):
+    found = node("picks", ids=["a", "b", "b", "c", "d", "e"], longest=3)
+    assert found == [[1, False], [2, False], [2, False], [3, True], [3, True], [3, True]]
+
+
 def test_the_bundle_is_read_as_python_reads_it(node, planted_bundle, bundle_path):
     found = node("bundle", bundle=str(bundle_path), version=planted_bundle.version)
     assert found["about"] == planted_bundle.about.model_dump(mode="json")

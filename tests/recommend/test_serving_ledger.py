@@ -177,6 +177,8 @@ def test_a_budget_that_renews_says_when_and_then_fits(opened: Any) -> None:
         answered(ledger, question("d"))
     when = ledger.fits_at_s(question("d"))
     assert when == 1e9 + 30 * DAY_S
+    larger = question("d", guarantee=replace(ANSWER, epsilon=9.99))
+    assert ledger.fits_at_s(larger) == 1e9 + (30 + len(ledger.counting) - 1) * DAY_S
     assert "2001-10-09" in caught.value.remedy
     now[0] = when - 1
     with pytest.raises(BudgetExceededError):

@@ -196,6 +196,22 @@ def changed(world: World, week: int, rng: np.random.Generator) -> None:
         site.participant._renew = lambda site=site: site.held
 
 
+def require_held(world: World, since: int) -> None:
+    """That nobody's pairs since then are of a click that is gone."""
+    held = dict[int, np.ndarray]()
+    for site in world.sites:
+        if site.participant._known is not None:
+            mine = site.participant._known[1]
+            rows = np.zeros((mine.num_users, mine.num_items), bool)
+            rows[mine.users, mine.items] = True
+            held[int(mine.user_words[0])] = rows
+    for site, question, made in world.told[since:]:
+        if question.releases[0].name == "tastes" and site in held:
+            items = question.public["items"]
+            told = (made != 0).any(axis=1)[:, : len(items)]
+            assert not (told & ~held[site][:, items]).any()
+
+
 @pytest.mark.parametrize("seed", range(3))
 def test_clicks_that_go_and_come_back_and_weeks_without_an_answer_pass_no_bound(
     stream: Callable[..., World], monkeypatch: pytest.MonkeyPatch, seed: int
@@ -210,7 +226,9 @@ def test_clicks_that_go_and_come_back_and_weeks_without_an_answer_pass_no_bound(
         changed(world, week, rng)
         absent.refusal = "unreachable" if week in {1, 3} else ""
         world.sites[seed - 1].participant._known = None  # its worker begins anew
+        since = len(world.told)
         weeks(world, week, min_share=0.1)
+        require_held(world, since)
     for name in ("counts", "tastes"):
         made = of_sites(world, name)
         assert sorted(map(len, made.values())) == [T - 2, T, T]

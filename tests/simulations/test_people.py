@@ -6,6 +6,7 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Sequence
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -119,13 +120,19 @@ def test_other_people_are_not_taken_for_the_same(people: int) -> None:
 
 
 def test_the_sketch_of_two_tables_is_that_of_the_people_of_both() -> None:
-    for people in (100, 700, 3_000):
-        ids = [str(k) for k in range(2 * people)]
-        both = sketch(ids[:people]).with_more(sketch(ids[people // 2 :]))
+    """Which of them is cut, too: of one that is not whole the largest hash bounds what is compared."""
+    for first, last in product((100, 700, 3_000), repeat=2):
+        ids = [str(k) for k in range(first + last)]
+        both = sketch(ids[:first]).with_more(sketch(ids[first // 2 :]))
         whole = sketch(ids)
-        kept = len(both.hashes)
-        assert kept == min(MOST, 2 * people)
-        assert both.hashes.tolist() == whole.hashes[:kept].tolist()
+        assert both.hashes.tolist() == whole.hashes.tolist()
+        assert (both.whole, both.numbered) == (whole.whole, whole.numbered)
+        assert both.whole == (first + last <= MOST)
+    cut = sketch(range(3_000))
+    kept = sketch([k for k in range(300) if sketch([k]).hashes[0] in cut.hashes])
+    assert len(kept.hashes) > 50
+    assert not cut.with_more(kept).whole
+    assert not kept.with_more(cut).whole
 
 
 def test_a_sketch_says_nothing_without_its_key_and_is_small(state: Path) -> None:

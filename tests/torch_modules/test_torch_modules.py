@@ -137,6 +137,20 @@ def test_people_are_alone() -> None:
         assert (some.coefficients == together.coefficients[users]).all()
 
 
+class Dropping(Mean):
+    """Half of a person's vector is dropped, as networks are trained elsewhere."""
+
+    def user(self, clicked: torch.Tensor, V: torch.Tensor) -> torch.Tensor:
+        return nn.functional.dropout(super().user(clicked, V), 0.5, self.training)
+
+
+def test_a_report_is_not_drawn() -> None:
+    made, question = asked(module=register(Dropping))
+    (first, again) = (made.steps[STEP](question, people()).blocks[0] for _ in range(2))
+    assert (first.vectors == again.vectors).all()
+    assert first.coefficients.any()
+
+
 @pytest.mark.parametrize("number", [0.0, 1e30, -1e38, 1e-38, 3.4e38])
 def test_hostile_parameters_give_bounded_reports(number: float) -> None:
     made, question = asked()

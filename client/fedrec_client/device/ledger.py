@@ -148,17 +148,14 @@ class DeviceLedger:
                 self._lines.append([DEPARTED, 0, "", "", (0.0).hex(), ""])
 
     def _kept_secret(self, path: Path) -> bytes:
-        if path.exists():
-            return path.read_bytes()
-        if self.entries:
-            raise RunError(
-                f"{path} is missing",
-                "Without it reports would be counted twice: restore the folder.",
-            )
-        beside = path.with_suffix(".part")
-        with open(os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
-            file.write(secrets.token_bytes(32))
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(beside, path)
-        return path.read_bytes()
+        if not (path.exists() or self.entries):
+            beside = path.with_suffix(".part")
+            with open(os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
+                file.write(secrets.token_bytes(32))
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(beside, path)
+        secret = path.read_bytes() if path.exists() else b""
+        if len(secret) != 32:  # without it reports would be counted twice; cut, it could be guessed
+            raise RunError(f"{path} is missing or damaged", "Restore the folder.")
+        return secret
