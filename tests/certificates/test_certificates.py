@@ -33,6 +33,8 @@ from fedrec.federation.messages import Release
 from fedrec.federation.wire import pack_release
 from fedrec.output_folders import MARKER, clear, reopen
 from fedrec.privacy.calibration import Plan
+from fedrec.serving.bundle import FILE as BUNDLE
+from fedrec.serving.model_bundles import export
 from fedrec.settings import load as load_scenario
 from fedrec.storage import read_json, write_arrays, write_json
 from tests.cases import slow_but
@@ -79,6 +81,20 @@ def test_a_simulated_model_follows_from_its_certificate(case: str, tmp_path: Pat
     assert any("No aggregator signed" in words for words in found.trusted)
     assert found.release_bytes > 0
     assert str(tmp_path) not in (model / FILE).read_text()
+
+
+def test_the_bundle_of_a_run_is_recomputed_and_so_is_one_beside_the_model(tmp_path: Path) -> None:
+    model = simulated(tmp_path, CASES["default"])
+    made = model.parent / BUNDLE
+    export(model, made)
+    content = made.read_bytes()
+    for place in (made, model / BUNDLE):
+        place.write_bytes(content)
+        assert verify(model.parent).bundle
+        place.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
+        with pytest.raises(RunError):
+            verify(model.parent)
+        place.unlink()
 
 
 @pytest.fixture(scope="module")

@@ -198,6 +198,14 @@ def test_given_split_keeps_the_sources_test_events_and_refuses_shared_ones():
         given(events, test, seed=1)
 
 
+def test_what_a_given_split_keeps_for_validation_has_nothing_to_do_with_a_random_one():
+    """5,000 events at .1: 4.5 standard deviations, false alarm 7e-6 for a new seed."""
+    drawn_parts = random_split(events_of(11, 100, 100, 0.6), seed=3)
+    train = drawn_parts.train
+    kept = given(train, drawn_parts.test.targets, seed=3, validation_share=0.1).validation.targets
+    assert abs(len(kept) - 0.1 * len(train)) < 4.5 * np.sqrt(0.09 * len(train))
+
+
 def leaking() -> dict[str, Split]:
     events = events_of(8, 40, 20, 0.5)
     random = random_split(events, seed=0)

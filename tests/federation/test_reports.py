@@ -11,6 +11,7 @@ from scipy import sparse
 from fedrec.federation.messages import BlockReports, ReleaseSpec, Reports, quantise, step_for
 from fedrec.federation.releases import weighted
 from fedrec.federation.reports import (
+    ExactSums,
     RealBlock,
     SparseReports,
     block,
@@ -297,3 +298,14 @@ def test_sparse_vectors_give_the_integers_sums_and_norms_of_dense_ones(
         assert isinstance(few, SparseReports)
         assert few.coefficients.tolist() == all_numbers.coefficients.tolist()
         assert few.vectors.tolist() == all_numbers.vectors.tolist()
+
+
+def test_what_sums_could_reach_is_handed_on_by_every_merge() -> None:
+    one = block("count", "linear", rows=1, width=1)
+    part = ExactSums.of((one,), (np.array([[2**61]]),))
+    total = ExactSums((one,))
+    for _ in range(3):
+        total.merge(part)
+    with pytest.raises(ValueError, match="could pass"):
+        total.merge(part)
+    assert total.blocks[0].item() == 3 * 2**61
