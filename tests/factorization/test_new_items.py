@@ -208,7 +208,8 @@ def test_todays_titles_and_features_stand_with_known_items_first() -> None:
 
 def test_ids_that_were_read_off_rows_are_not_covered_wherever_they_go(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
-    rows = [(f"p{u}", f"i{i}") for u in range(200) for i in rng.choice(40, 8, replace=False)]
+    tastes = [20 * (u % 2) + rng.choice(20, 8, replace=False) for u in range(200)]
+    rows = [(f"p{u}", f"i{i}") for u, items in enumerate(tastes) for i in items]
     names = [f"i{i}" for i in range(40)]
 
     def frame(more: list[tuple[str, str]]) -> dict[str, list[str]]:
