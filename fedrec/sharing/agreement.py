@@ -15,6 +15,7 @@ does what can be done next. What becomes of the sums is `one_of_three`'s.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from fedrec.errors import ProtocolError
@@ -160,12 +161,14 @@ class Agreement:
     # --- the peers' side ---
 
     def standing(self, run: str, round: int) -> Standing:
-        """What peers may know. Where too few are held alike, or others, what was said stays, so
-        that each finds that out."""
+        """What peers may know. Where too few are held alike, what was said stays, so that each
+        finds that out; where a peer sums others, all but what was agreed, so that no other
+        goes on to sums that are charged."""
         attempt = self._attempts.get((run, round))
         if attempt is None or (attempt.ended and not attempt.ended.startswith((TOO_FEW, UNEQUAL))):
             return Standing(self._store.attempt(run, round))
-        return self._said(attempt)
+        told = self._said(attempt)
+        return replace(told, agreed=b"") if attempt.ended.startswith(UNEQUAL) else told
 
     def _said(self, attempt: Attempt) -> Standing:
         return attempt.batch.told(

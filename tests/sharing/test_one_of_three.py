@@ -21,6 +21,7 @@ from fedrec.sharing.one_of_three import OneOfThree
 from fedrec.sharing.protocol import Standing
 from fedrec.sharing.record import SharedUser, addressed, read_output
 from fedrec.sharing.servers import ShareSums, total
+from fedrec.sharing.shared_users import TOO_FEW, UNEQUAL
 from fedrec.sharing.shares import Committed, commitment, held_alike, ticket
 from tests.sharing.three_worlds import (
     CHECKED,
@@ -223,6 +224,41 @@ def test_honest_aggregators_never_sum_different_users(kind: type[World]) -> None
     finish(world)
     assert world.left[1:] == [set(), set()]
     assert not any(disk.output or disk.charged for disk in world.disks[1:])
+
+
+@pytest.mark.parametrize("order", [*itertools.permutations(range(3))])
+def test_in_whatever_order_they_ask_both_honest_ones_find_whose_list_is_another(
+    order: tuple[int, ...],
+) -> None:
+    """Aggregator 0 shows an empty list, and ends its own attempt as the two others agree on
+    nobody."""
+    world, _ = begun(*range(USERS))
+    world.lies = lambda caller, callee, said: said if callee else replace(said, held=())  # type: ignore[method-assign]
+    for party in world.parties:
+        party.close(RUN, 1)
+    for i in 3 * order:
+        world.advance(i)
+    for party in world.parties[1:]:
+        found = party.progress(RUN, 1)
+        assert found is not None
+        assert (found.ended, found.differ) == (TOO_FEW, {0: USERS})
+    assert not any(disk.charged for disk in world.disks)
+
+
+def test_who_ended_an_attempt_with_others_lets_no_peer_go_on_to_a_charge() -> None:
+    """Aggregator 0 says one digest to 1 and another one to 2, which asks before 1."""
+    world, _ = begun(*range(USERS))
+    world.lies = lambda caller, callee, said: (  # type: ignore[method-assign]
+        replace(said, agreed=bytes(32)) if (caller, callee) == (2, 0) and said.agreed else said
+    )
+    for party in world.parties:
+        party.close(RUN, 1)
+    for i in 3 * (0, 2, 1):
+        world.advance(i)
+    found = world.parties[2].progress(RUN, 1)
+    assert found is not None
+    assert found.ended.startswith(UNEQUAL)
+    assert not any(disk.charged for disk in world.disks[1:])
 
 
 @pytest.mark.parametrize("name", ["ticket", "accepted"])

@@ -15,11 +15,20 @@ from fedrec.cli.disclosure.aggregator import aggregator as inspected
 from fedrec.errors import RefusedError, RunError, UnreachableError
 from fedrec.federation.hostile_clients import ATTEMPTS
 from fedrec.federation.messages import Reports
-from fedrec.federation.protocol import Answer, Invitation, Refusal
-from fedrec.federation.wire import pack_release
+from fedrec.federation.protocol import (
+    BETWEEN,
+    DIFFER,
+    Answer,
+    Invitation,
+    Phase,
+    Refusal,
+    RoundStatus,
+)
+from fedrec.federation.wire import pack_release, refused
 from fedrec.sharing.layout import RowLayout, layout
 from fedrec.sharing.protocol import Standing
 from fedrec.sharing.record import addressed, pack_shares
+from fedrec.sharing.three_endpoints import ThreeEndpoints
 from fedrec_aggregator.ledger import ReleaseLedger
 from fedrec_aggregator.peers import HeardPeer
 from fedrec_client import three_way
@@ -356,3 +365,35 @@ def test_a_client_refuses_a_question_whose_checks_cost_more_than_is_charged(foun
     )
     assert answer.refusal in {Refusal.WRONG_QUESTION, Refusal.MALFORMED}
     assert not there.participants[0].ledger.entries
+
+
+class Saying:
+    """An aggregator that says this of every round, or refuses."""
+
+    def __init__(self, place: int, others: tuple[int, ...], refusal: Refusal | None) -> None:
+        self.refusal = refusal
+        self.said = RoundStatus(
+            RUN, 0, "", Phase.SHORT, rejected={f"{DIFFER}{other + 1}": USERS for other in others}
+        )
+        self.place = place
+
+    def status(self, run: str, round: int, *, wait_s: float = 0.0) -> RoundStatus:
+        if self.refusal:
+            raise refused(self.refusal, f"{self.place} refuses", "")
+        return self.said
+
+
+@pytest.mark.parametrize("refusal", [None, *Refusal])
+@pytest.mark.parametrize("liar", range(3))
+def test_one_that_ended_its_attempt_hides_no_lists_that_differ_and_every_other_refusal_is_raised(
+    liar: int, refusal: Refusal | None
+) -> None:
+    ways: Any = [Saying(i, (liar,) if i != liar else (), refusal if i == liar else None)
+                 for i in range(3)]  # fmt: skip
+    if refusal in {None, Refusal.ROUND_UNKNOWN}:
+        pairs = [sorted((i, liar)) for i in range(3) if i != liar]
+        named = {f"{DIFFER}{a + 1}{BETWEEN}{b + 1}": USERS for a, b in pairs}
+        assert ThreeEndpoints(ways).status(RUN, 0).rejected == named
+    else:
+        with pytest.raises(RefusedError, match=f"{liar} refuses"):
+            ThreeEndpoints(ways).status(RUN, 0)
